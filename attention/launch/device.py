@@ -202,13 +202,6 @@ class EmulatedDevice(Device):
     def reset_executed(self) -> None:
         self._device.reset_executed()
 
-    def probe(self) -> Mapping[str, Any]:
-        """Observations of the emulator's option ``probe`` since :meth:`reset_probe`."""
-        return self._device.probe()
-
-    def reset_probe(self) -> None:
-        self._device.reset_probe()
-
     def recorded_workgroup(self) -> Mapping[str, Any] | None:
         """The workgroup that the emulator's option ``record`` recorded, or None."""
         return self._device.recorded_workgroup()

@@ -264,18 +264,6 @@ class EmulatedGpu:
         """Forget what was executed."""
         self._hip_runtime.c.emu_reset_executed()
 
-    def probe(self) -> dict[str, Any]:
-        """The counts of the option ``probe`` since the last reset (core/checks/probe.h).
-
-        They are executions of the planted micro-op, those with another result, the least and the greatest number in
-        each source (signed dwords), and the fates of the differences, by place.
-        """
-        return dict(json.loads(self._hip_runtime.text("emu_probe_json")))
-
-    def reset_probe(self) -> None:
-        """Forget the counts of a probe."""
-        self._hip_runtime.c.emu_reset_probe()
-
     def recorded_workgroup(self) -> dict[str, Any] | None:
         """The workgroup of the option ``record``: its kernel and number, the count of launched workgroups, and the
         instructions of each wave.

@@ -56,7 +56,6 @@ class Options:
     lds_bounds: bool = True  # so is a read outside of LDS; without, the first one is reported, and all read 0
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
     exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
-    probe: bool = False  # count what planted micro-ops would have changed; for tests/mutants
     wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed
     max_instructions: int = 0  # of one wave; 0: no limit
     memory_bytes: int | None = None  # of the device; None: what a board of the arch has
@@ -69,9 +68,6 @@ class Options:
             raise DeviceError(f"no emulated device has the arch '{self.arch}'. Known: {', '.join(ARCHS)}.", 100)
         if self.exact_mfma and self.arch != "gfx942":
             raise DeviceError(f"exact_mfma: there is a model of gfx942's matrix arithmetic, none of {self.arch}'s.", 1)
-
-        if self.probe and (self.uninitialised or self.uninitialised_memory):
-            raise DeviceError("probe and uninitialised both run each wave beside a second one: choose one of them.", 1)
 
     def replace(self, **changes: object) -> Options:
         """A copy with some options changed. Raises DeviceError for an option that doesn't exist."""

@@ -28,10 +28,10 @@ from ckpm.matrix.problems.case import SUITES
 from ckpm.suites import suites
 from tests.mutants import excused, trial, workers
 from tests.mutants.drawing import KINDS, draw
-from tests.mutants.excused import EXCUSED, Excuses
-from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT
+from tests.mutants.excused import Excuses
 from tests.mutants.trial import COUNTS, CRASH, HANG, STATIC, Setup, Trial
 
+SURVIVED, EXCUSED = "survived", "excused"  # columns of survivors
 _EVERY_SECONDS = 20.0
 _ROOT = Path(__file__).resolve().parents[2]
 # Percent. Measured on gfx950's aiter smoke library: 25 of 26 (seed 2712), 43 of 52 (seed 1), 46 of 52 (seed 2).
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     trials = [_excuse(each, excuses, codes[each.mutant.kernel]) for each in trials]
     _show(trials, codes)
     detected = sum(bool(each.killed_by) for each in trials)
-    without_effect = sum(each.survived == EXCUSED for each in trials)
+    without_effect = sum(each.excused for each in trials)
     show(f"{detected} of {len(trials)} mutants were detected, {without_effect} survivors are excused, seed {seed}")
     check_floor(detected, len(trials) - without_effect, f"--seed {seed} --count {args.count}")
 
@@ -93,7 +93,7 @@ def _excuse(tried: Trial, excuses: Excuses, code: str) -> Trial:
             f"{tried.how}. Remove the entry.",
             kind="excused",
         )
-    return tried if excuse is None else dataclasses.replace(tried, survived=EXCUSED, how=excuse.why)
+    return tried if excuse is None else dataclasses.replace(tried, excused=True, how=excuse.why)
 
 
 def show_void(excuses: Excuses, codes: Mapping[str, str]) -> None:
@@ -134,18 +134,16 @@ def _report_progress(trials: Iterable[Trial], total: int) -> Iterator[Trial]:
 
 def _show(trials: Sequence[Trial], codes: Mapping[str, str]) -> None:
     """Print a table by kind, then each survivor that is not excused, with the digits of its kernel's code."""
-    survivors = (NOT_EXECUTED, SAME_EFFECT, EXECUTED, EXCUSED)
-    columns = (STATIC, *SUITES, COUNTS, CRASH, HANG, *survivors)
-    titles = (f"survived,\n{column}" if column in survivors else column for column in columns)
-    table = make_table(("kind",), ("planted", *titles))
+    columns = (STATIC, *SUITES, COUNTS, CRASH, HANG, SURVIVED, EXCUSED)
+    table = make_table(("kind",), ("planted", *columns))
     for kind in (*KINDS, "all"):
         mine = [each for each in trials if kind in (each.mutant.kind, "all")]
         if mine:
-            counts = Counter(each.killed_by or each.survived for each in mine)
+            counts = Counter(each.killed_by or (EXCUSED if each.excused else SURVIVED) for each in mine)
             table.add_row(kind, str(len(mine)), *(str(counts[column]) for column in columns))
     console().print(table)
     for each in trials:
-        if not each.killed_by and each.survived != EXCUSED:
+        if not each.killed_by and not each.excused:
             mutant = each.mutant
             place = f"{mutant.kernel} (code {codes[mutant.kernel]})"
             show(f"survived {each.cases} cases: {mutant.kind}  {mutant.text}  {place}: {each.how}")

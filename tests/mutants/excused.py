@@ -11,7 +11,6 @@ from ckpm.base.tablefile import Record, Text, read_table
 from tests.mutants.drawing import Kernel, Mutant
 
 FILE = Path(__file__).with_name("excused.yaml")
-EXCUSED = "excused"  # a column of the table of survivors
 _DIGITS = 16
 
 

@@ -19,7 +19,7 @@ from ckpm_emulator.inspection.waits import hazards
 from ckpm_emulator.lowering.blob import make_blob
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.descriptor import refusal
-from ckpm_emulator.lowering.lower import Lowered, beside, lower
+from ckpm_emulator.lowering.lower import Lowered, lower
 from tests.mutants import descriptors
 from tests.mutants.drawing import Kernel
 from tests.mutants.planting import Change
@@ -84,12 +84,6 @@ class Programs:
         at = code.spans[symbol][0] + change.at
         instructions = (*code.instructions[:at], change.after, *code.instructions[at + 1 :])
         return self._keep(code, _plant(code, change), _replace(lowered, at, change.after), symbol, instructions)
-
-    def with_probe(self, symbol: str, change: Change) -> bytes:
-        """Return the library's file with a program that runs the built instruction and probes the planted one."""
-        code, lowered = self._code_of(symbol)
-        program = beside(lowered, code.spans[symbol][0] + change.at, change.after)
-        return self._keep(code, _plant(code, change), program, symbol, code.instructions)
 
     def mutant_descriptor(self, symbol: str, offset: int, size: int, value: int) -> bytes:
         """Return the library's file with another word in a kernel's descriptor."""

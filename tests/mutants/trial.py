@@ -18,13 +18,12 @@ from ckpm.matrix.problems.problem import serves
 from ckpm.suites import suites
 from ckpm.suites.checks import Bench, Result, run_case
 from ckpm.suites.suites import Case, LocatedLibrary, manifest_keys
-from tests.mutants import descriptors, probing
+from tests.mutants import descriptors
 from tests.mutants.drawing import Kernel, Mutant
 from tests.mutants.planting import Change, make_change
 from tests.mutants.programs import Programs
 
 STATIC, COUNTS, CRASH, HANG = "static checks", "counts", "crash", "hang"
-_SLOWNESS = 4  # a case with a probe takes up to 4 times as long
 _MOST_INSTRUCTIONS = 2_000_000  # executed by a wave; the longest smoke case executes 60,000
 
 
@@ -40,15 +39,15 @@ class Setup:
 class Trial:
     """``killed_by`` is STATIC, a suite, COUNTS, CRASH or HANG, or empty for a survivor.
 
-    ``survived`` is a survivor's column of probing.py. ``how`` is the message of the check that detected the mutant, or
-    the effect of a survivor.
+    ``how`` is the message of the check that detected the mutant. For a survivor it describes the difference of the
+    results, or contains the reason of its excuse.
     """
 
     mutant: Mutant
     killed_by: str
-    survived: str = ""
     how: str = ""
     cases: int = 0
+    excused: bool = False
 
 
 class Tester:
@@ -103,8 +102,7 @@ class Tester:
         if before != after:
             how = f"{after} wave-instructions are executed instead of {before}"
             return Trial(mutant=mutant, killed_by=COUNTS, how=how, cases=len(cases))
-        survived, how = self._explain(symbol, change, cases, pairs, begin)
-        return Trial(mutant=mutant, killed_by="", survived=survived, how=how, cases=len(cases))
+        return Trial(mutant=mutant, killed_by="", how=compare_results(pairs), cases=len(cases))
 
     def _change(self, mutant: Mutant) -> Change | None:
         """The changed instruction; None if the descriptor is changed."""
@@ -121,45 +119,6 @@ class Tester:
             file = Path(folder) / "libckpm.so"
             file.write_bytes(library)
             return self._load(file)
-
-    def _explain(
-        self,
-        symbol: str,
-        change: Change | None,
-        cases: Sequence[Case],
-        pairs: Sequence[tuple[Result, Result]],
-        begin: Callable[[Case], None],
-    ) -> tuple[str, str]:
-        """Explain why no case detected a mutant: a column of the table, and the reason."""
-        if change is None:
-            return probing.EXECUTED, f"no case needs what is missing: {probing.compare_results(pairs)}"
-        observed = self._probe(symbol, change, cases, begin)
-        if change.kind == "barrier" and observed.executions:
-            return probing.EXECUTED, self._find_race(symbol, change, cases, begin, observed.executions)
-        return probing.explain(change, observed, pairs)
-
-    def _probe(
-        self, symbol: str, change: Change, cases: Sequence[Case], begin: Callable[[Case], None]
-    ) -> probing.Observed:
-        """Run each case once, with the planted instruction beside the built one."""
-        bench = self._load_bytes(self.programs.with_probe(symbol, change))
-        self.device.reset_probe()
-        for case in cases:
-            begin(dataclasses.replace(case, variants=case.variants * _SLOWNESS))
-            run_case(bench, case.problem, (probing.options(change),))
-        return probing.Observed.of(self.device.probe())
-
-    def _find_race(
-        self, symbol: str, change: Change, cases: Sequence[Case], begin: Callable[[Case], None], executions: int
-    ) -> str:
-        """Run all cases without the barrier, and look for races in LDS."""
-        bench = self._load_bytes(self.programs.mutant(symbol, change))
-        for case in cases:
-            begin(case)
-            result = run_case(bench, case.problem, ({"lds_races": True},))
-            if result.fault.get("kind") == "race":
-                return f"a race in {case.name}, which is not in the sanitize suite: {result.message}"
-        return f"no race without it in {executions} executions of {len(cases)} cases"
 
     def _run_built(self, case: Case) -> Result:
         """The result of the unchanged library."""
@@ -179,6 +138,16 @@ class Tester:
         """Return True if the case passes, and the message of its verdict."""
         judged = suites.judge(case, dataclasses.asdict(result), self.ledger, self.upstream, self.arch)
         return judged.verdict.good, suites.message(judged)
+
+
+def compare_results(pairs: Sequence[tuple[Result, Result]]) -> str:
+    """Describe how the results of the cases differ without and with a change."""
+    numbers = sum((built.lines, built.tolerance_used) != (other.lines, other.tolerance_used) for built, other in pairs)
+    if numbers:
+        return f"other numbers within the tolerance, in {numbers} cases"
+    if counts := sum(built.counters != other.counters for built, other in pairs):
+        return f"the same numbers, other counts of instructions or bytes in {counts} cases"
+    return "the same numbers and counts"
 
 
 def symbols(library: LocatedLibrary, arch: str) -> dict[str, str]:

@@ -35,7 +35,6 @@ _INLINE = range(128, 249)  # encodings of inline constants
 _MATRIX = ("VOP3P_MFMA", "VOP3PX2")
 _NONE: Mapping[int, str] = {}
 _HAZARD = 1  # core/isa/ops/control.cpp, trap
-_NOWHERE = 0xFFFFFFFC  # a pc that no jump has
 _VARIANTS = ("_LIT", "_SDWA_SDST", "_SDWA", "_DPP16")
 
 
@@ -271,16 +270,6 @@ def _by_index(instruction: Instruction, op: MicroOp) -> tuple[MicroOp, str]:
     elif instruction.format.startswith("VOP") or op.target is not None:
         return MicroOp("trap"), f"the emulator lacks {instruction.name} with indexed registers: {instruction.text}"
     return op, ""
-
-
-def beside(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
-    """The program with a micro-op after its end, which a probe (core/checks/probe.h) runs beside the one ``at``."""
-    one = lower([instruction])
-    one.ops["text"] += len(lowered.texts)
-    one.ops["pc"] = _NOWHERE
-    ops = np.concatenate([lowered.ops, one.ops])
-    ops["other"][at] = len(lowered.ops)
-    return Lowered(ops, (*lowered.texts, *one.texts))
 
 
 def missing_instructions(instructions: Iterable[Instruction], arch: str = "") -> dict[str, int]:

@@ -37,7 +37,7 @@ MICRO_OP = np.dtype(
         ("kind", "u1"),
         ("pc", "<u4"),
         ("text", "<u4"),
-        ("other", "<u4"),
+        ("reserved", "<u4"),
         ("extra", "<u2", (2,)),
     ]
 )

@@ -5,9 +5,7 @@
 #include <span>
 
 namespace emu {
-
 namespace {
-
 constexpr unsigned MOST_BANKS = 64;
 
 // Lanes first to last, both included.
@@ -19,27 +17,16 @@ constexpr uint64_t lanes(unsigned first, unsigned last)
 constexpr uint64_t WAVE[]     = {lanes(0, 63)};
 constexpr uint64_t HALVES[]   = {lanes(0, 31), lanes(32, 63)};
 constexpr uint64_t QUARTERS[] = {lanes(0, 15), lanes(16, 31), lanes(32, 47), lanes(48, 63)};
-constexpr uint64_t EIGHTHS[]  = {lanes(0, 7),
-                                 lanes(8, 15),
-                                 lanes(16, 23),
-                                 lanes(24, 31),
-                                 lanes(32, 39),
-                                 lanes(40, 47),
-                                 lanes(48, 55),
-                                 lanes(56, 63)};
+constexpr uint64_t EIGHTHS[]  = {lanes(0, 7),   lanes(8, 15),  lanes(16, 23), lanes(24, 31),
+                                 lanes(32, 39), lanes(40, 47), lanes(48, 55), lanes(56, 63)};
 // 128-bit reads of MI200 and MI300, and of MI350.
-constexpr uint64_t WIDE_32[] = {lanes(0, 3) | lanes(20, 23),
-                                lanes(32, 35) | lanes(52, 55),
-                                lanes(4, 7) | lanes(16, 19),
-                                lanes(36, 39) | lanes(48, 51),
-                                lanes(8, 11) | lanes(28, 31),
-                                lanes(40, 43) | lanes(60, 63),
-                                lanes(12, 15) | lanes(24, 27),
-                                lanes(44, 47) | lanes(56, 59)};
-constexpr uint64_t WIDE_64[] = {lanes(0, 3) | lanes(12, 15) | lanes(20, 27),
-                                lanes(32, 35) | lanes(44, 47) | lanes(52, 59),
-                                lanes(4, 11) | lanes(16, 19) | lanes(28, 31),
-                                lanes(36, 43) | lanes(48, 51) | lanes(60, 63)};
+constexpr uint64_t WIDE_32[] = {lanes(0, 3) | lanes(20, 23),   lanes(32, 35) | lanes(52, 55),
+                                lanes(4, 7) | lanes(16, 19),   lanes(36, 39) | lanes(48, 51),
+                                lanes(8, 11) | lanes(28, 31),  lanes(40, 43) | lanes(60, 63),
+                                lanes(12, 15) | lanes(24, 27), lanes(44, 47) | lanes(56, 59)};
+constexpr uint64_t WIDE_64[] = {
+    lanes(0, 3) | lanes(12, 15) | lanes(20, 27), lanes(32, 35) | lanes(44, 47) | lanes(52, 59),
+    lanes(4, 11) | lanes(16, 19) | lanes(28, 31), lanes(36, 43) | lanes(48, 51) | lanes(60, 63)};
 
 std::span<const uint64_t> phases(unsigned banks, unsigned bytes, LdsUse use)
 {
@@ -87,15 +74,11 @@ uint32_t cycles(const uint32_t* addresses, uint64_t waiting, unsigned bytes, uns
     }
     return passes;
 }
-
 } // namespace
 
 BankConflicts::BankConflicts(uint32_t arch) : banks_(arch == 950 ? 64 : 32), known_(KNOWN) {}
 
-uint32_t BankConflicts::count(const uint32_t* addresses,
-                              uint64_t mask,
-                              unsigned bytes,
-                              LdsUse use) const
+uint32_t BankConflicts::count(const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use) const
 {
     uint32_t conflicts = 0;
     for(const uint64_t phase : phases(banks_, bytes, use))
@@ -104,8 +87,8 @@ uint32_t BankConflicts::count(const uint32_t* addresses,
     return conflicts;
 }
 
-uint32_t BankConflicts::remember(
-    const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use)
+uint32_t BankConflicts::remember(const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes,
+                                 LdsUse use)
 {
     if(mask == 0)
         return 0;
@@ -118,5 +101,4 @@ uint32_t BankConflicts::remember(
     known.conflicts = count(addresses, mask, bytes, use);
     return known.conflicts;
 }
-
 } // namespace emu

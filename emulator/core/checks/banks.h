@@ -22,7 +22,6 @@
 #include <vector>
 
 namespace emu {
-
 enum class LdsUse
 {
     Read,
@@ -35,8 +34,7 @@ public:
     explicit BankConflicts(uint32_t arch);
     // Of one access of `bytes` a lane; `addresses` are those of 64 lanes, of which only `mask`'s
     // count.
-    uint32_t of(
-        const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use)
+    uint32_t of(const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use)
     {
         const Known& known = known_[place_of(op)];
         uint32_t changed   = addresses[0] % 4 ^ known.within;
@@ -59,16 +57,11 @@ private:
         uint32_t relative[64] = {};
     };
     static constexpr size_t KNOWN = 1024; // instructions remembered
-    static size_t place_of(const MicroOp* op)
-    {
-        return reinterpret_cast<uintptr_t>(op) / sizeof(MicroOp) % KNOWN;
-    }
-    uint32_t remember(
-        const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use);
+    static size_t place_of(const MicroOp* op) { return reinterpret_cast<uintptr_t>(op) / sizeof(MicroOp) % KNOWN; }
+    uint32_t remember(const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use);
     uint32_t count(const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use) const;
 
     unsigned banks_;
     std::vector<Known> known_;
 };
-
 } // namespace emu

@@ -3,15 +3,8 @@
 #include "isa/wave.h"
 
 namespace emu {
-
 namespace {
-
-[[noreturn]] void report(Wave& wave,
-                         const MicroOp* op,
-                         unsigned lane,
-                         uint32_t address,
-                         FaultKind kind,
-                         Access access,
+[[noreturn]] void report(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, FaultKind kind, Access access,
                          std::string detail)
 {
     Fault fault;
@@ -23,11 +16,9 @@ namespace {
     fault.detail  = std::move(detail);
     raise(wave, op, std::move(fault));
 }
-
 } // namespace
 
-void check_lds(
-    Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use)
+void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use)
 {
     LdsShadow& shadow   = *wave.group->shadow;
     const auto self     = static_cast<uint8_t>(wave.number);
@@ -35,17 +26,15 @@ void check_lds(
     for(uint32_t at = address; at < address + bytes; ++at)
     {
         LdsShadow::Byte& byte  = shadow.bytes[at];
-        const bool written_now = byte.write_epoch == shadow.epoch,
-                   read_now    = byte.read_epoch == shadow.epoch;
+        const bool written_now = byte.write_epoch == shadow.epoch, read_now = byte.read_epoch == shadow.epoch;
         const bool of_wave = byte.in_flight[0] != 0, of_dma = byte.in_flight[1] != 0;
         const auto race = [&](const std::string& detail) {
             report(wave, op, lane, at, FaultKind::Race, access, detail);
         };
         const auto writer = [&] { return "wave " + std::to_string(byte.writer); };
         if(shadow.races && !written_now && (of_wave || of_dma) && byte.writer != self)
-            race(writer() +
-                 (of_wave ? " did not wait (s_waitcnt lgkmcnt) for its write before the barrier"
-                          : " did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"));
+            race(writer() + (of_wave ? " did not wait (s_waitcnt lgkmcnt) for its write before the barrier"
+                                     : " did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"));
         if(shadow.races && written_now && byte.writer != self)
             race("no barrier lies between this and the write by " + writer());
         if(use == LdsUse::Write)
@@ -58,16 +47,9 @@ void check_lds(
             continue;
         }
         if(shadow.unwritten && !byte.written)
-            report(wave,
-                   op,
-                   lane,
-                   at,
-                   FaultKind::Uninitialised,
-                   access,
-                   "this byte of LDS was never written");
+            report(wave, op, lane, at, FaultKind::Uninitialised, access, "this byte of LDS was never written");
         byte.reader     = read_now && byte.reader != self ? 255 : self;
         byte.read_epoch = shadow.epoch;
     }
 }
-
 } // namespace emu

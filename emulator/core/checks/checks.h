@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace emu {
-
 struct Wave;
 struct MicroOp;
 
@@ -32,7 +31,5 @@ struct LdsShadow
 
 // Record the use of [address, address + bytes) and throw LaunchFault if it is a race or reads what
 // was never written.
-void check_lds(
-    Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use);
-
+void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use);
 } // namespace emu

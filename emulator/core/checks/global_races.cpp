@@ -10,7 +10,6 @@
 
 namespace emu {
 namespace {
-
 // What the notes of a launch take at most; then its rest is not checked, which is reported.
 constexpr uint64_t MOST_BYTES = uint64_t{2} << 30;
 
@@ -29,10 +28,8 @@ bool reached(const Order& before, uint32_t number, const Order& now)
 
 std::string id_text(const uint32_t id[3])
 {
-    return "workgroup (" + std::to_string(id[0]) + ", " + std::to_string(id[1]) + ", " +
-           std::to_string(id[2]) + ")";
+    return "workgroup (" + std::to_string(id[0]) + ", " + std::to_string(id[1]) + ", " + std::to_string(id[2]) + ")";
 }
-
 } // namespace
 
 GroupOrder* GlobalRaces::start(const uint32_t id[3])
@@ -43,8 +40,7 @@ GroupOrder* GlobalRaces::start(const uint32_t id[3])
     return &group;
 }
 
-void GlobalRaces::touch(
-    Access access, uint64_t base, const uint64_t* offsets, uint64_t mask, unsigned bytes)
+void GlobalRaces::touch(Access access, uint64_t base, const uint64_t* offsets, uint64_t mask, unsigned bytes)
 {
     for(uint32_t l = 0; l < LANES; ++l)
         if(mask >> l & 1)
@@ -135,9 +131,7 @@ void GlobalRaces::load(const Now& now, const Touch& touch)
 void GlobalRaces::store(const Now& now, const Touch& touch)
 {
     visit(touch, [&](Cell& cell, uint64_t address, unsigned bytes) {
-        if(std::memcmp(reinterpret_cast<const void*>(address),
-                       touch.before + (address - touch.address),
-                       bytes) != 0)
+        if(std::memcmp(reinterpret_cast<const void*>(address), touch.before + (address - touch.address), bytes) != 0)
         {
             for(const uint32_t before : {cell.store, cell.load, cell.other_load})
                 compare(now, touch, address, before);
@@ -172,15 +166,11 @@ bool GlobalRaces::is_ordered(uint32_t before, uint32_t now) const
     const Record &first = records_[before - 1], &second = records_[now - 1];
     if(reached(first.group->device, before, second.group->device))
         return true;
-    return first.group == second.group &&
-           (first.wave == second.wave || first.barriers != second.barriers ||
-            reached(first.group->lds, before, second.group->lds));
+    return first.group == second.group && (first.wave == second.wave || first.barriers != second.barriers ||
+                                           reached(first.group->lds, before, second.group->lds));
 }
 
-void GlobalRaces::compare(const Now& now,
-                          const Touch& touch,
-                          uint64_t address,
-                          uint32_t before) const
+void GlobalRaces::compare(const Now& now, const Touch& touch, uint64_t address, uint32_t before) const
 {
     if(before == 0 || is_ordered(before, now.number))
         return;
@@ -197,12 +187,10 @@ void GlobalRaces::compare(const Now& now,
     Allocation place;
     if(find_allocation(address, &place))
         fault.detail += " (byte " + std::to_string(address - place.base) + " of allocation " +
-                        std::to_string(place.id) +
-                        (place.label.empty() ? "" : " '" + place.label + "'") + ")";
-    fault.detail += std::string(in_group ? ", and no barrier or" : ", and no") +
-                    " atomic lies between this and the " + access_name(other.access) + " by " +
-                    id_text(other.group->id) + " wave " + std::to_string(other.wave) + " at pc " +
-                    hex_text(other.code->virtual_address(*other.op)) + "  " +
+                        std::to_string(place.id) + (place.label.empty() ? "" : " '" + place.label + "'") + ")";
+    fault.detail += std::string(in_group ? ", and no barrier or" : ", and no") + " atomic lies between this and the " +
+                    access_name(other.access) + " by " + id_text(other.group->id) + " wave " +
+                    std::to_string(other.wave) + " at pc " + hex_text(other.code->virtual_address(*other.op)) + "  " +
                     other.code->text(*other.op) + (source.empty() ? "" : "  (" + source + ")");
     raise(now.wave, now.op, std::move(fault));
 }
@@ -232,5 +220,4 @@ bool GlobalRaces::has_room(uint64_t bytes)
     }
     return !full_;
 }
-
 } // namespace emu

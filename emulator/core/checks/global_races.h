@@ -19,7 +19,6 @@
 #include <vector>
 
 namespace emu {
-
 struct Wave;
 struct MicroOp;
 struct Code;
@@ -45,8 +44,7 @@ public:
     GroupOrder* start(const uint32_t id[3]);
     // An access of the instruction that runs now, before it happens: `bytes` at base +
     // offsets[lane] for the lanes of `mask`, or of a whole wave.
-    void touch(
-        Access access, uint64_t base, const uint64_t* offsets, uint64_t mask, unsigned bytes);
+    void touch(Access access, uint64_t base, const uint64_t* offsets, uint64_t mask, unsigned bytes);
     void touch(Access access, uint64_t address, unsigned bytes, uint32_t lane = NO_LANE);
     // After the instruction. Throws LaunchFault if an access of it is a race.
     void judge(const Wave& wave, const MicroOp* op);
@@ -109,5 +107,4 @@ private:
     uint64_t used_ = 0;
     bool full_     = false;
 };
-
 } // namespace emu

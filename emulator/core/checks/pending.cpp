@@ -8,9 +8,7 @@
 #include <string>
 
 namespace emu {
-
 namespace {
-
 // What a destination holds between the issue of its load and the wait.
 void poison_target(Wave& wave, const PendingWrite& write)
 {
@@ -21,9 +19,8 @@ void poison_target(Wave& wave, const PendingWrite& write)
             uint32_t* row = wave.v[write.index + r];
             for(unsigned l = 0; l < LANES; ++l)
                 if(write.lanes >> l & 1)
-                    row[l] = write.keep.empty()
-                                 ? wave.in_flight
-                                 : (row[l] & write.keep[0]) | (wave.in_flight & ~write.keep[0]);
+                    row[l] = write.keep.empty() ? wave.in_flight
+                                                : (row[l] & write.keep[0]) | (wave.in_flight & ~write.keep[0]);
         }
     }
     else if(write.target == PendingWrite::Target::ScalarRegister)
@@ -35,9 +32,7 @@ void poison_target(Wave& wave, const PendingWrite& write)
     {
         for(const uint32_t address : write.addresses)
             for(uint32_t at = 0; at < write.chunk; at += 4)
-                std::memcpy(wave.group->lds + address + at,
-                            &wave.in_flight,
-                            std::min(4u, write.chunk - at));
+                std::memcpy(wave.group->lds + address + at, &wave.in_flight, std::min(4u, write.chunk - at));
     }
 }
 
@@ -108,8 +103,7 @@ uint64_t lanes_that_take(const LdsSource& source, uint32_t address, uint32_t byt
     uint64_t lanes = 0;
     for(const LdsSource::Place& place : source.places)
         if(place.address < address + bytes && address < place.address + source.chunk)
-            lanes |= ((uint64_t{1} << source.spread) - 1)
-                     << place.lane / source.spread * source.spread;
+            lanes |= ((uint64_t{1} << source.spread) - 1) << place.lane / source.spread * source.spread;
     return lanes;
 }
 
@@ -120,8 +114,8 @@ void spoil(const Wave& wave, PendingWrite& read, uint64_t lanes)
             read.data[i] = wave.in_flight;
 }
 
-[[noreturn]] void report_read_under_way(
-    const Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, const Wave& reader)
+[[noreturn]] void report_read_under_way(const Wave& wave, const MicroOp* op, unsigned lane, uint32_t address,
+                                        const Wave& reader)
 {
     Fault fault;
     fault.kind    = FaultKind::Race;
@@ -134,7 +128,6 @@ void spoil(const Wave& wave, PendingWrite& read, uint64_t lanes)
                     (&reader == &wave ? " before the LDS-DMA" : " before the barrier");
     raise(wave, op, std::move(fault));
 }
-
 } // namespace
 
 void issue(Wave& wave, Counter counter, PendingWrite write)
@@ -158,8 +151,7 @@ void issue(Wave& wave, Counter counter, PendingWrite write)
         case Counter::Vector:
         case Counter::Lds:
             count_in_flight(wave, write, counter, 1);
-            (counter == Counter::Lds ? wave.pending.lds : wave.pending.vector)
-                .push_back(std::move(write));
+            (counter == Counter::Lds ? wave.pending.lds : wave.pending.vector).push_back(std::move(write));
             break;
         case Counter::Scalar: wave.pending.scalar.push_back(std::move(write)); break;
     }
@@ -195,13 +187,11 @@ void finish_own_writes(Wave& wave)
         }
 }
 
-void spoil_reads(
-    Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, Writer writer)
+void spoil_reads(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, Writer writer)
 {
     Workgroup& group  = *wave.group;
     const auto counts = std::span(group.lds_reads);
-    if(std::ranges::all_of(counts.subspan(address, bytes),
-                           [](uint16_t count) { return count == 0; }))
+    if(std::ranges::all_of(counts.subspan(address, bytes), [](uint16_t count) { return count == 0; }))
         return;
     for(Wave& reader : group.waves)
     {
@@ -219,8 +209,7 @@ void spoil_reads(
 
 bool outstanding(const Pending& pending, uint32_t vm, uint32_t lgkm)
 {
-    return pending.vector.size() > vm || pending.lds.size() > lgkm ||
-           (lgkm == 0 && !pending.scalar.empty());
+    return pending.vector.size() > vm || pending.lds.size() > lgkm || (lgkm == 0 && !pending.scalar.empty());
 }
 
 void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
@@ -240,5 +229,4 @@ void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
     while(pending.lds.size() > lgkm)
         leave(wave, pending.lds, Counter::Lds);
 }
-
 } // namespace emu

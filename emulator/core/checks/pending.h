@@ -21,7 +21,6 @@
 #include <vector>
 
 namespace emu {
-
 struct Wave;
 struct MicroOp;
 
@@ -94,11 +93,9 @@ enum class Writer
     Wave,
     LdsDma
 };
-void spoil_reads(
-    Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, Writer writer);
+void spoil_reads(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, Writer writer);
 // s_waitcnt: let everything land but the newest `vm` vector and `lgkm` LDS and scalar operations.
 void wait(Wave& wave, uint32_t vm, uint32_t lgkm);
 // Whether it has anything to land.
 bool outstanding(const Pending& pending, uint32_t vm, uint32_t lgkm);
-
 } // namespace emu

@@ -5,9 +5,7 @@
 #include <bit>
 
 namespace emu {
-
 namespace {
-
 std::string name_of_row(unsigned row)
 {
     return row < 256 ? "v" + std::to_string(row) : "a" + std::to_string(row - 256);
@@ -38,8 +36,8 @@ uint64_t private_lanes(const Wave& wave, const MicroOp* op, uint64_t mask)
     return found & mask;
 }
 
-} // namespace
-
+// Stores and atomics happen once: the twin only counts them, and gets the value that an atomic
+// returned. `mask`: EXEC of both before it.
 void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mask)
 {
     twin.set_pair(EXEC, private_lanes(twin, op, mask));
@@ -55,6 +53,7 @@ void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mas
     for(unsigned i = 0; i < op->words[3]; ++i)
         store_row(twin.v[op->dst + i], wave.v[op->dst + i], mask);
 }
+} // namespace
 
 const MicroOp* step_both(Wave& wave, const MicroOp* op)
 {
@@ -66,58 +65,42 @@ const MicroOp* step_both(Wave& wave, const MicroOp* op)
     {
         write_as_twin(wave, twin, op, mask);
     }
-    else if(op->handler(twin, op) != next ||
-            (wave.stop == Stop::Elsewhere && twin.next != wave.next))
+    else if(op->handler(twin, op) != next || (wave.stop == Stop::Elsewhere && twin.next != wave.next))
     {
         raise_uninitialised(wave, op, NO_LANE, "where this jumps depends on");
     }
     if(wave.exec() != twin.exec())
-        raise_uninitialised(wave,
-                            op,
-                            static_cast<unsigned>(std::countr_zero(wave.exec() ^ twin.exec())),
+        raise_uninitialised(wave, op, static_cast<unsigned>(std::countr_zero(wave.exec() ^ twin.exec())),
                             "EXEC, which this writes, depends on");
     if(wave.mode != twin.mode)
         raise_uninitialised(wave, op, NO_LANE, "MODE, which this writes, depends on");
     return next;
 }
 
-void raise_uninitialised(const Wave& wave,
-                         const MicroOp* op,
-                         unsigned lane,
-                         const std::string& what)
+void raise_uninitialised(const Wave& wave, const MicroOp* op, unsigned lane, const std::string& what)
 {
     Fault fault;
     fault.kind   = FaultKind::Uninitialised;
     fault.lane   = lane;
-    fault.detail = what + (options().uninitialised_memory
-                               ? " a register, LDS, scratch or memory that was never written"
-                               : " a register, LDS or scratch that was never written");
+    fault.detail = what + (options().uninitialised_memory ? " a register, LDS, scratch or memory that was never written"
+                                                          : " a register, LDS or scratch that was never written");
     raise(wave, op, std::move(fault));
 }
 
-void compare_lanes(const Wave& wave,
-                   const MicroOp* op,
-                   unsigned row,
-                   uint64_t mask,
-                   uint32_t bits,
-                   const char* what)
+void compare_lanes(const Wave& wave, const MicroOp* op, unsigned row, uint64_t mask, uint32_t bits, const char* what)
 {
     const uint32_t *mine = wave.v[row], *other = wave.twin->v[row];
     for(unsigned l = 0; l < LANES; ++l)
         if(mask >> l & 1 && ((mine[l] ^ other[l]) & bits) != 0)
-            raise_uninitialised(
-                wave, op, l, std::string(what) + " (" + name_of_row(row) + ") depends on");
+            raise_uninitialised(wave, op, l, std::string(what) + " (" + name_of_row(row) + ") depends on");
 }
 
-void compare_scalars(
-    const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what)
+void compare_scalars(const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what)
 {
     if(code < SCALAR || code >= SCALAR + 128)
         return; // constants
     for(unsigned i = code - SCALAR; i < code - SCALAR + count; ++i)
         if(wave.s[i] != wave.twin->s[i])
-            raise_uninitialised(
-                wave, op, NO_LANE, std::string(what) + " (" + name_of_scalar(i) + ") depends on");
+            raise_uninitialised(wave, op, NO_LANE, std::string(what) + " (" + name_of_scalar(i) + ") depends on");
 }
-
 } // namespace emu

@@ -17,7 +17,6 @@
 #include "isa/wave.h"
 
 namespace emu {
-
 // What a twin holds where its wave holds POISON: finite numbers of both signs in every format, no
 // two alike.
 constexpr uint32_t twin_poison(uint32_t place)
@@ -32,40 +31,22 @@ constexpr uint32_t twin_poison(uint32_t place)
 // Execute one micro-op on a wave and its twin. Throws LaunchFault where they part.
 const MicroOp* step_both(Wave& wave, const MicroOp* op);
 
-// Stores and atomics happen once: the twin only counts them, and gets the value that an atomic
-// returned. `mask`: EXEC of both before it.
-void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mask);
-
-[[noreturn]] void raise_uninitialised(const Wave& wave,
-                                      const MicroOp* op,
-                                      unsigned lane,
-                                      const std::string& what);
-void compare_lanes(const Wave& wave,
-                   const MicroOp* op,
-                   unsigned row,
-                   uint64_t mask,
-                   uint32_t bits,
-                   const char* what);
-void compare_scalars(
-    const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what);
+[[noreturn]] void raise_uninitialised(const Wave& wave, const MicroOp* op, unsigned lane, const std::string& what);
+void compare_lanes(const Wave& wave, const MicroOp* op, unsigned row, uint64_t mask, uint32_t bits, const char* what);
+void compare_scalars(const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what);
 
 // Handlers call these where a value takes effect, before they act on it. `bits` of each lane's
 // dword count.
-inline void must_be_defined(const Wave& wave,
-                            const MicroOp* op,
-                            unsigned row,
-                            uint64_t mask,
-                            const char* what,
+inline void must_be_defined(const Wave& wave, const MicroOp* op, unsigned row, uint64_t mask, const char* what,
                             uint32_t bits = ~0u)
 {
     if(wave.twin != nullptr) [[unlikely]]
         compare_lanes(wave, op, row, mask, bits, what);
 }
-inline void scalars_must_be_defined(
-    const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what)
+inline void scalars_must_be_defined(const Wave& wave, const MicroOp* op, uint16_t code, unsigned count,
+                                    const char* what)
 {
     if(wave.twin != nullptr) [[unlikely]]
         compare_scalars(wave, op, code, count, what);
 }
-
 } // namespace emu

@@ -36,9 +36,6 @@ EMU_API void emu_reset_counters(void);
 // Which machine code all launches since the last reset executed, as JSON.
 EMU_API size_t emu_executed_json(char* text, size_t bytes);
 EMU_API void emu_reset_executed(void);
-// What a probe saw since the last reset (checks/probe.h), as JSON.
-EMU_API size_t emu_probe_json(char* text, size_t bytes);
-EMU_API void emu_reset_probe(void);
 
 // The recorded workgroup (options record_kernel, record_workgroup) as JSON; "" (1 byte) if
 // there is none.

@@ -14,7 +14,6 @@
 #include <utility>
 
 namespace emu {
-
 // Thrown inside a HIP function: becomes its return value, the text goes to emu_last_error().
 class HipFailure
 {
@@ -100,7 +99,6 @@ hipError_t hip_value(const char* function, Needs needs, T* to, Value&& value)
         *to = value();
     });
 }
-
 } // namespace emu
 
 using emu::hip_call;

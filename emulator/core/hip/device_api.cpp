@@ -9,7 +9,6 @@
 
 namespace emu {
 namespace {
-
 struct Field
 {
     const char* name;
@@ -36,7 +35,6 @@ const Field FIELDS[]  = {
     {"global_races", &Options::global_races, 0, 1},
     {"lds_bounds", &Options::lds_bounds, 0, 1},
     {"exact_mfma", &Options::exact_mfma, 0, 1},
-    {"probe", &Options::probe, 0, 1},
     {"wave_order", &Options::wave_order, 0, ANY},
     {"max_instructions", &Options::max_instructions, 0, ANY},
     {"trace_workgroup", &Options::trace_workgroup, 0, ANY},
@@ -77,7 +75,6 @@ bool set_memory_option(const std::string& name, int64_t value)
         return false;
     return true;
 }
-
 } // namespace
 } // namespace emu
 

@@ -13,12 +13,10 @@
 #include <string>
 
 namespace emu {
-
 // What emu_last_error() of this thread answers. Implemented here (fault.cpp) for all of the core.
 void set_last_error(std::string text);
 // How every function that answers a text does it; see above.
 size_t answer_text(const std::string& whole, char* text, size_t bytes);
-
 } // namespace emu
 
 // --- options (device_api.cpp): every integer field of struct Options by its name, and
@@ -33,10 +31,7 @@ EMU_API int emu_get_option(const char* name, int64_t* value);
 // again for a function that was left out, with the function's virtual address. It shall call
 // emu_add_program(handle, ..) and return 0, or emu_refuse_program(handle, why) and return anything
 // else.
-typedef int (*EmuCodeObjectCallback)(uint64_t handle,
-                                     const void* code_object,
-                                     size_t bytes,
-                                     uint64_t address);
+typedef int (*EmuCodeObjectCallback)(uint64_t handle, const void* code_object, size_t bytes, uint64_t address);
 EMU_API void emu_on_code_object(EmuCodeObjectCallback callback);
 EMU_API int emu_add_program(uint64_t handle, const void* blob, size_t bytes);
 EMU_API int emu_refuse_program(uint64_t handle, const char* why);
@@ -54,6 +49,5 @@ EMU_API int emu_release(uint64_t address);
 EMU_API void emu_restart_addresses(void);
 EMU_API int emu_mapped(uint64_t address, uint64_t bytes);            // 1 or 0
 EMU_API int emu_srd_mapped(const uint32_t* srd, uint64_t* unmapped); // 1 or 0
-EMU_API int emu_nearest(
-    uint64_t address, uint64_t* base, uint64_t* bytes, int64_t* distance, uint32_t* freed);
+EMU_API int emu_nearest(uint64_t address, uint64_t* base, uint64_t* bytes, int64_t* distance, uint32_t* freed);
 EMU_API size_t emu_allocations_json(char* text, size_t bytes);

@@ -5,7 +5,4 @@
 #include <cstdint>
 
 HIP_API float __gnu_h2f_ieee(uint16_t bits) { return std::bit_cast<_Float16>(bits); }
-HIP_API uint16_t __gnu_f2h_ieee(float value)
-{
-    return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
-}
+HIP_API uint16_t __gnu_f2h_ieee(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 namespace emu {
-
 // The address of the heap, which all launches share until hipDeviceReset. Throws
 // std::runtime_error: no room.
 uint64_t device_heap();
@@ -16,5 +15,4 @@ uint64_t device_heap();
 // address, or 0 if memory is full. As with ROCm, the release of an address that was never
 // allocated does nothing. Throws HostCallError (messages.h) if both are 0.
 uint64_t serve_memory(uint64_t address, uint64_t bytes);
-
 } // namespace emu

@@ -7,9 +7,7 @@
 #include <vector>
 
 namespace emu {
-
 namespace {
-
 constexpr std::string_view CONVERSIONS = "diouxXfFeEgGaAcspn";
 
 // What is left of a message.
@@ -33,7 +31,7 @@ public:
         const auto* const first = reinterpret_cast<const char*>(words_.data());
         const std::string_view all(first, words_.size_bytes());
         const std::string_view text = all.substr(0, all.find('\0'));
-        words_ = words_.subspan(std::min(words_.size(), text.size() / sizeof(uint64_t) + 1));
+        words_                      = words_.subspan(std::min(words_.size(), text.size() / sizeof(uint64_t) + 1));
         return text;
     }
 
@@ -85,7 +83,6 @@ void convert(std::string& text, std::string conversion, Words& words)
     else if(const uint64_t value = words.word(); letter != 'n')
         text += printed(conversion, stars, value);
 }
-
 } // namespace
 
 std::string formatted(std::span<const uint64_t> message)
@@ -112,5 +109,4 @@ std::string formatted(std::span<const uint64_t> message)
         at = letter + 1;
     }
 }
-
 } // namespace emu

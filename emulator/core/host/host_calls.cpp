@@ -10,9 +10,7 @@
 #include <string>
 
 namespace emu {
-
 namespace {
-
 // A wave holds at most one packet, and no other wave of its host thread runs meanwhile: one for
 // each thread that the option allows.
 constexpr uint64_t PACKETS = 1024;
@@ -72,7 +70,6 @@ public:
 private:
     const uint32_t before_;
 };
-
 } // namespace
 
 // The first six words are the device library's; it reads no further.
@@ -97,8 +94,7 @@ HostCalls::HostCalls(const Kernel& kernel)
         printed_.emplace(kernel.program->formats);
     if(!has(kernel, HiddenKind::HostcallBuffer))
         return;
-    buffer_ = static_cast<Buffer*>(
-        allocate(sizeof(Buffer), AllocationKind::Internal, "packets of host calls"));
+    buffer_ = static_cast<Buffer*>(allocate(sizeof(Buffer), AllocationKind::Internal, "packets of host calls"));
     if(buffer_ == nullptr)
         throw std::runtime_error("no room for packets of host calls");
     buffer_->headers  = buffer_->header;
@@ -157,8 +153,8 @@ void HostCalls::serve_packet(uint64_t packet)
             case PRINTF: messages_.take(words); break;
             case MEMORY: words[0] = serve_memory(words[0], words[1]); break;
             default:
-                throw HostCallError("the kernel asks the host for service " +
-                                    std::to_string(header.service) + ", which the emulator lacks");
+                throw HostCallError("the kernel asks the host for service " + std::to_string(header.service) +
+                                    ", which the emulator lacks");
         }
     }
     std::atomic_ref(header.control).fetch_and(~READY, std::memory_order_release);
@@ -169,5 +165,4 @@ void HostCalls::finish()
     if(printed_)
         printed_->write();
 }
-
 } // namespace emu

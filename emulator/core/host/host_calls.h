@@ -16,7 +16,6 @@
 #include <optional>
 
 namespace emu {
-
 struct Kernel;
 
 // The host's side of one launch. Several threads that run waves may call it at once.
@@ -50,5 +49,4 @@ private:
     std::mutex mutex_; // of the messages, and of what they write
     Messages messages_;
 };
-
 } // namespace emu

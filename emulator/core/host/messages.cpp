@@ -7,9 +7,7 @@
 #include <string>
 
 namespace emu {
-
 namespace {
-
 constexpr uint64_t BEGIN = 1, END = 2, NUMBER_UNIT = 256;
 constexpr Field COUNT{5, 3};
 
@@ -23,7 +21,6 @@ int64_t print(const std::vector<uint64_t>& message)
     const bool whole       = std::fwrite(text.data(), 1, text.size(), file) == text.size();
     return whole ? static_cast<int32_t>(text.size()) : -1;
 }
-
 } // namespace
 
 void Messages::take(uint64_t* words)
@@ -47,5 +44,4 @@ void Messages::take(uint64_t* words)
         words[0] = number * NUMBER_UNIT | (word & (NUMBER_UNIT - 1) & ~BEGIN);
     }
 }
-
 } // namespace emu

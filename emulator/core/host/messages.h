@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace emu {
-
 // A kernel asked the host for what it can't do.
 class HostCallError : public std::runtime_error
 {
@@ -30,5 +29,4 @@ private:
     std::map<uint64_t, std::vector<uint64_t>> open_;
     uint64_t next_ = 0;
 };
-
 } // namespace emu

@@ -11,9 +11,7 @@
 #include <vector>
 
 namespace emu {
-
 namespace {
-
 // ROCm's: CL_DEVICE_PRINTF_BUFFER_SIZE of its runtime.
 constexpr uint32_t BUFFER_BYTES = 4 << 20, HEAD_BYTES = 8;
 constexpr uint32_t TO_STDERR = 1, BY_HASH = 2;
@@ -38,13 +36,11 @@ std::vector<uint64_t> message(std::span<const uint8_t> print, bool by_hash, cons
     std::memcpy(words.data() + before, print.data(), print.size());
     return words;
 }
-
 } // namespace
 
 PrintfBuffer::PrintfBuffer(const Formats& formats)
     : formats_(formats),
-      words_(static_cast<uint32_t*>(
-          allocate(BUFFER_BYTES, AllocationKind::Internal, "printf of a kernel")))
+      words_(static_cast<uint32_t*>(allocate(BUFFER_BYTES, AllocationKind::Internal, "printf of a kernel")))
 {
     if(words_ == nullptr)
         throw std::runtime_error("no room for the printf of a kernel");
@@ -66,12 +62,9 @@ void PrintfBuffer::write() const
         if(size < sizeof control || size > left.size())
             return;
         const std::string text =
-            formatted(message(left.subspan(sizeof control, size - sizeof control),
-                              (control & BY_HASH) != 0,
-                              formats_));
+            formatted(message(left.subspan(sizeof control, size - sizeof control), (control & BY_HASH) != 0, formats_));
         std::fwrite(text.data(), 1, text.size(), control & TO_STDERR ? stderr : stdout);
         left = left.subspan(size);
     }
 }
-
 } // namespace emu

@@ -11,7 +11,6 @@
 #include <string>
 
 namespace emu {
-
 using Formats = std::map<uint64_t, std::string>; // by hash
 
 class PrintfBuffer
@@ -31,5 +30,4 @@ private:
     const Formats& formats_;
     uint32_t* words_;
 };
-
 } // namespace emu

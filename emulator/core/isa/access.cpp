@@ -11,13 +11,7 @@
 #include <string>
 
 namespace emu {
-
-void raise_misaligned(const Wave& w,
-                      const MicroOp* op,
-                      Access access,
-                      unsigned lane,
-                      uint64_t address,
-                      uint64_t bytes,
+void raise_misaligned(const Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t address, uint64_t bytes,
                       uint64_t step)
 {
     Fault fault;
@@ -26,18 +20,12 @@ void raise_misaligned(const Wave& w,
     fault.lane    = lane;
     fault.address = address;
     fault.bytes   = bytes;
-    fault.detail  = std::string(access_name(access)) + " of " + std::to_string(bytes) +
-                    " bytes at " + hex_text(address) + ", which is not a multiple of " +
-                    std::to_string(step);
+    fault.detail  = std::string(access_name(access)) + " of " + std::to_string(bytes) + " bytes at " +
+                    hex_text(address) + ", which is not a multiple of " + std::to_string(step);
     raise(w, op, std::move(fault));
 }
 
-uint64_t lanes_in_lds(Wave& w,
-                      const MicroOp* op,
-                      const uint32_t* addresses,
-                      unsigned bytes,
-                      uint64_t mask,
-                      LdsUse use)
+uint64_t lanes_in_lds(Wave& w, const MicroOp* op, const uint32_t* addresses, unsigned bytes, uint64_t mask, LdsUse use)
 {
     static std::mutex mutex;
     static std::set<std::string>& said = *new std::set<std::string>;
@@ -76,8 +64,7 @@ uint64_t lds_dma_place(Wave& w, const MicroOp* op, int64_t offset, unsigned dwor
     return base;
 }
 
-void load_to_lds(
-    Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords)
+void load_to_lds(Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords)
 {
     const unsigned bytes = 4 * dwords, stride = lds_dma_stride(dwords);
     const uint64_t mask = w.exec();
@@ -107,5 +94,4 @@ void load_to_lds(
     }
     issue(w, Counter::Vector, std::move(write));
 }
-
 } // namespace emu

@@ -14,7 +14,6 @@
 #endif
 
 namespace emu {
-
 // Four rows of 64, enough for the widest access.
 struct alignas(64) Rows
 {
@@ -56,14 +55,10 @@ EMU_INLINE __m512i joined(__m128i a, __m128i b, __m128i c, __m128i d)
 
 // Two dwords for each of 16 lanes.
 template <typename Offset>
-EMU_INLINE void gather_sixteen(const uint8_t* base,
-                               const Offset* offsets,
-                               uint32_t* first,
-                               uint32_t* second)
+EMU_INLINE void gather_sixteen(const uint8_t* base, const Offset* offsets, uint32_t* first, uint32_t* second)
 {
     const auto pairs = [=](unsigned l) __attribute__((always_inline)) {
-        return _mm512_castsi512_ps(joined(two_dwords_twice(base, offsets + l),
-                                          two_dwords_twice(base, offsets + l + 4),
+        return _mm512_castsi512_ps(joined(two_dwords_twice(base, offsets + l), two_dwords_twice(base, offsets + l + 4),
                                           two_dwords_twice(base, offsets + l + 8),
                                           two_dwords_twice(base, offsets + l + 12)));
     };
@@ -77,10 +72,8 @@ template <typename Offset>
 EMU_INLINE void gather_sixteen(const uint8_t* base, const Offset* offsets, uint32_t (*to)[LANES])
 {
     const auto lanes = [=](unsigned l) __attribute__((always_inline)) {
-        return joined(four_dwords(base, offsets[l]),
-                      four_dwords(base, offsets[l + 4]),
-                      four_dwords(base, offsets[l + 8]),
-                      four_dwords(base, offsets[l + 12]));
+        return joined(four_dwords(base, offsets[l]), four_dwords(base, offsets[l + 4]),
+                      four_dwords(base, offsets[l + 8]), four_dwords(base, offsets[l + 12]));
     };
     const __m512i a = lanes(0), b = lanes(1), c = lanes(2), d = lanes(3);
     const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
@@ -146,24 +139,16 @@ void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t 
         {
             for(unsigned l = 0; l < LANES; l += 4)
             {
-                __m128i a =
-                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l])));
-                __m128i b =
-                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 1])));
-                __m128i c =
-                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 2])));
-                __m128i d =
-                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 3])));
+                __m128i a            = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l])));
+                __m128i b            = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 1])));
+                __m128i c            = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 2])));
+                __m128i d            = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 3])));
                 const __m128i ab_low = _mm_unpacklo_epi32(a, b), ab_high = _mm_unpackhi_epi32(a, b);
                 const __m128i cd_low = _mm_unpacklo_epi32(c, d), cd_high = _mm_unpackhi_epi32(c, d);
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[0] + l),
-                                 _mm_unpacklo_epi64(ab_low, cd_low));
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[1] + l),
-                                 _mm_unpackhi_epi64(ab_low, cd_low));
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[2] + l),
-                                 _mm_unpacklo_epi64(ab_high, cd_high));
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[3] + l),
-                                 _mm_unpackhi_epi64(ab_high, cd_high));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[0] + l), _mm_unpacklo_epi64(ab_low, cd_low));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[1] + l), _mm_unpackhi_epi64(ab_low, cd_low));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[2] + l), _mm_unpacklo_epi64(ab_high, cd_high));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[3] + l), _mm_unpackhi_epi64(ab_high, cd_high));
             }
             return;
         }
@@ -193,10 +178,7 @@ void scatter(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t
         {
             // Of lanes with the same address the last one's value stays, as in the loop.
             for(unsigned l = 0; l < LANES; l += 16)
-                scatter_sixteen(base,
-                                offsets + l,
-                                _mm512_loadu_si512(from[0] + l),
-                                _mm512_loadu_si512(from[1] + l));
+                scatter_sixteen(base, offsets + l, _mm512_loadu_si512(from[0] + l), _mm512_loadu_si512(from[1] + l));
             return;
         }
 #endif
@@ -229,10 +211,7 @@ enum class Narrow
     Signed16
 };
 
-constexpr unsigned narrow_bytes(Narrow kind)
-{
-    return kind == Narrow::Unsigned8 || kind == Narrow::Signed8 ? 1 : 2;
-}
+constexpr unsigned narrow_bytes(Narrow kind) { return kind == Narrow::Unsigned8 || kind == Narrow::Signed8 ? 1 : 2; }
 
 inline uint32_t load_narrow(Narrow kind, const uint8_t* from)
 {
@@ -268,10 +247,7 @@ void scatter_narrow(uint8_t* base, const Offset* offsets, uint64_t mask, const u
 }
 
 // The bits of a dword that scatter_narrow stores.
-constexpr uint32_t part_bits(unsigned bytes, unsigned shift)
-{
-    return ((1u << 8 * bytes) - 1) << shift;
-}
+constexpr uint32_t part_bits(unsigned bytes, unsigned shift) { return ((1u << 8 * bytes) - 1) << shift; }
 
 // Which part of the destination a narrow load writes.
 enum class Part
@@ -282,8 +258,8 @@ enum class Part
 };
 
 // A load's result for `count` registers from op->dst on, to be queued.
-inline PendingWrite pending_load(
-    const MicroOp* op, const uint32_t (*data)[LANES], unsigned count, uint64_t mask, Part part)
+inline PendingWrite pending_load(const MicroOp* op, const uint32_t (*data)[LANES], unsigned count, uint64_t mask,
+                                 Part part)
 {
     PendingWrite write;
     write.target = PendingWrite::Target::Vector;
@@ -301,13 +277,8 @@ inline PendingWrite pending_load(
 }
 
 // Land a load's result in `count` registers from op->dst on, or queue it (late loads).
-inline void deliver(Wave& w,
-                    const MicroOp* op,
-                    Counter counter,
-                    const uint32_t (*data)[LANES],
-                    unsigned count,
-                    uint64_t mask,
-                    Part part = Part::Whole)
+inline void deliver(Wave& w, const MicroOp* op, Counter counter, const uint32_t (*data)[LANES], unsigned count,
+                    uint64_t mask, Part part = Part::Whole)
 {
     if(!w.group->late && part == Part::Whole) [[likely]]
     {
@@ -319,8 +290,7 @@ inline void deliver(Wave& w,
 }
 
 // An access to memory that is not there; raise_memory stops at it.
-inline Fault outside(
-    const Wave& w, Access access, unsigned lane, uint64_t address, uint64_t bytes, FaultKind kind)
+inline Fault outside(const Wave& w, Access access, unsigned lane, uint64_t address, uint64_t bytes, FaultKind kind)
 {
     Fault fault;
     fault.kind     = kind;
@@ -330,41 +300,26 @@ inline Fault outside(
     fault.bytes    = bytes;
     const bool lds = kind == FaultKind::Lds;
     if(lds || kind == FaultKind::Scratch)
-        fault.detail =
-            "bytes " + std::to_string(address) + " to " + std::to_string(address + bytes - 1) +
-            " of the " + std::to_string(lds ? w.group->lds_bytes : w.scratch_bytes) +
-            (lds ? " bytes of LDS that the workgroup has" : " bytes of scratch that a lane has");
+        fault.detail = "bytes " + std::to_string(address) + " to " + std::to_string(address + bytes - 1) + " of the " +
+                       std::to_string(lds ? w.group->lds_bytes : w.scratch_bytes) +
+                       (lds ? " bytes of LDS that the workgroup has" : " bytes of scratch that a lane has");
     return fault;
 }
-[[noreturn]] inline void raise_memory(const Wave& w,
-                                      const MicroOp* op,
-                                      Access access,
-                                      unsigned lane,
-                                      uint64_t address,
-                                      uint64_t bytes,
-                                      FaultKind kind = FaultKind::Memory)
+[[noreturn]] inline void raise_memory(const Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t address,
+                                      uint64_t bytes, FaultKind kind = FaultKind::Memory)
 {
     raise(w, op, outside(w, access, lane, address, bytes, kind));
 }
 
 // LDS-DMA of the lanes of EXEC: lane l's dwords go to M0 + offset + l * 4 * dwords, of three dwords
 // to l * 16 (CDNA3 and CDNA4 ISA documents, "Memory buffer load to LDS").
-void load_to_lds(
-    Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords);
+void load_to_lds(Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords);
 // Where lane 0's dwords go, checked and counted for all lanes of EXEC, and how far apart lanes are.
 uint64_t lds_dma_place(Wave& w, const MicroOp* op, int64_t offset, unsigned dwords);
-constexpr unsigned lds_dma_stride(unsigned dwords)
-{
-    return dwords == 3 ? 16 : 4 * dwords;
-} // a fourth is left alone
-
-// Whether a buffer store of two waves writes the same, for the probe (probe.h). Throws LaunchFault
-// where it would.
-bool stores_alike(Wave& one, Wave& other, const MicroOp* op);
+constexpr unsigned lds_dma_stride(unsigned dwords) { return dwords == 3 ? 16 : 4 * dwords; } // a fourth is left alone
 
 // What an atomic ends with: with RETURN the old values go to the destination.
-inline void deliver_old(
-    Wave& w, const MicroOp* op, Counter counter, const Rows& old, unsigned dwords)
+inline void deliver_old(Wave& w, const MicroOp* op, Counter counter, const Rows& old, unsigned dwords)
 {
     if(op->flags & RETURN)
         deliver(w, op, counter, old.d, dwords, w.exec());
@@ -376,28 +331,15 @@ inline void deliver_old(
 
 // Stop at the first lane of `mask` whose address is not a multiple of what it moves at once: a
 // byte, a short or a dword, of an atomic all (option alignment).
-[[noreturn]] void raise_misaligned(const Wave& w,
-                                   const MicroOp* op,
-                                   Access access,
-                                   unsigned lane,
-                                   uint64_t address,
-                                   uint64_t bytes,
-                                   uint64_t step);
+[[noreturn]] void raise_misaligned(const Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t address,
+                                   uint64_t bytes, uint64_t step);
 template <typename Offset>
-void must_be_aligned(const Wave& w,
-                     const MicroOp* op,
-                     Access access,
-                     uint64_t base,
-                     const Offset* offsets,
-                     uint64_t mask,
-                     unsigned bytes)
+void must_be_aligned(const Wave& w, const MicroOp* op, Access access, uint64_t base, const Offset* offsets,
+                     uint64_t mask, unsigned bytes)
 {
     if(!w.group->aligned) [[likely]]
         return;
-    const uint64_t step = access == Access::Atomic ? bytes
-                          : bytes % 4 == 0         ? 4
-                          : bytes % 2 == 0         ? 2
-                                                   : 1;
+    const uint64_t step = access == Access::Atomic ? bytes : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
     for(unsigned l = 0; l < LANES; ++l)
         if(mask >> l & 1 && (base + offsets[l]) % step != 0)
             raise_misaligned(w, op, access, l, base + offsets[l], bytes, step);
@@ -406,11 +348,7 @@ void must_be_aligned(const Wave& w,
 // A twin (twin.h) gets other values of device memory that was never written.
 constexpr uint32_t DOUBT = 0x48484848;
 template <typename Offset>
-void doubt_unwritten(const Wave& w,
-                     uint64_t base,
-                     const Offset* offsets,
-                     uint64_t mask,
-                     unsigned bytes,
+void doubt_unwritten(const Wave& w, uint64_t base, const Offset* offsets, uint64_t mask, unsigned bytes,
                      uint32_t (*data)[LANES])
 {
     if(!w.group->doubts) [[likely]]
@@ -423,11 +361,7 @@ void doubt_unwritten(const Wave& w,
 }
 
 // Check the accesses of all lanes of `mask`, first their hull, then each.
-inline void check_lanes(Wave& w,
-                        const MicroOp* op,
-                        Access access,
-                        const uint64_t* addresses,
-                        uint64_t mask,
+inline void check_lanes(Wave& w, const MicroOp* op, Access access, const uint64_t* addresses, uint64_t mask,
                         unsigned bytes)
 {
     must_be_aligned(w, op, access, 0, addresses, mask, bytes);
@@ -456,5 +390,4 @@ inline void check_lanes(Wave& w,
         if(mask >> l & 1 && !w.group->ranges.check(addresses[l], bytes))
             raise_memory(w, op, access, l, addresses[l], bytes);
 }
-
 } // namespace emu

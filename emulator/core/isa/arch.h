@@ -4,7 +4,6 @@
 #include <cstdint>
 
 namespace emu {
-
 struct Arch
 {
     int64_t number;        // options().arch
@@ -15,8 +14,7 @@ struct Arch
     int major, minor;
     int compute_units;
     uint64_t memory;
-    uint32_t
-        lds_bytes; // of a workgroup and of a compute unit (CDNA3 and CDNA4 ISA documents, "LDS")
+    uint32_t lds_bytes; // of a workgroup and of a compute unit (CDNA3 and CDNA4 ISA documents, "LDS")
     int clock_khz;
 };
 
@@ -25,5 +23,4 @@ const Arch* find_arch(int64_t number);
 const Arch* find_elf_arch(uint32_t elf_machine);
 // The arch set by the options; an unknown number cannot get there.
 const Arch& current_arch();
-
 } // namespace emu

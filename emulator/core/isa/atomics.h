@@ -10,7 +10,6 @@
 #include <cstring>
 
 namespace emu {
-
 // Replace *address by F(*address, data) and return the old value.
 template <typename T, auto F>
 T modify(void* address, T data)
@@ -29,11 +28,7 @@ T modify(void* address, T data)
 // Change(address, operand) -> old value, for each lane of `mask`: operands from rows of 64 dwords,
 // old values to `old`, zero in other lanes.
 template <typename T, auto Change, typename Offset>
-void modify_lanes(uint8_t* base,
-                  const Offset* offsets,
-                  uint64_t mask,
-                  const uint32_t (*operands)[LANES],
-                  Rows& old)
+void modify_lanes(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t (*operands)[LANES], Rows& old)
 {
     constexpr unsigned DWORDS = sizeof(T) / 4;
     for(unsigned l = 0; l < LANES; ++l)
@@ -55,8 +50,7 @@ void modify_lanes(uint8_t* base,
 
 // Compare-and-swap of each lane of `mask`: the data are the new value, then the one compared with.
 template <typename T, typename Offset>
-void compare_swap_lanes(
-    uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t (*data)[LANES], Rows& old)
+void compare_swap_lanes(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t (*data)[LANES], Rows& old)
 {
     constexpr unsigned DWORDS = sizeof(T) / 4;
     for(unsigned l = 0; l < LANES; ++l)
@@ -121,5 +115,4 @@ inline uint32_t packed_add_bf16(uint32_t a, uint32_t b)
     X("add_f64", double, m + d)                       \
     X("min_f64", double, d < m ? d : m)               \
     X("max_f64", double, d > m ? d : m)
-
 } // namespace emu

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 namespace emu {
-
 // MicroOp::control of MTBUF: with nfmt << 4 and dfmt, which are used in place of the resource's.
 inline constexpr uint16_t TYPED = 0x80;
 
@@ -38,7 +37,5 @@ struct alignas(64) Lanes
 };
 
 // The lanes of an access of `bytes` a lane, checked; the range check looks at the byte at `skip`.
-void aim_buffer(
-    Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes);
-
+void aim_buffer(Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes);
 } // namespace emu

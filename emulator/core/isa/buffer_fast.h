@@ -11,7 +11,6 @@
 #include <cstring>
 
 namespace emu {
-
 // Lane l's bytes are at base + offset[l].
 struct WholeLoad
 {
@@ -35,8 +34,7 @@ inline void prefetch_run(const Wave& w, const MicroOp* op, const uint8_t* base)
         return;
     const MicroOp* const last = &w.code->ops.back();
     for(const MicroOp* next = op + 1; next <= std::min(op + MOST, last); ++next)
-        if(next->handler == op->handler && next->src[1].code == op->src[1].code &&
-           next->flags == op->flags)
+        if(next->handler == op->handler && next->src[1].code == op->src[1].code && next->flags == op->flags)
             prefetch({base, w.v[next->src[0].code]});
         else if(static_cast<Kind>(next->kind) != Kind::Other) // s_nop
             return;
@@ -61,8 +59,7 @@ public:
     {
         for(unsigned i = 0; i < count_; ++i)
             for(unsigned l = 0; l < LANES; ++l)
-                std::memcpy(loads_[i].to + l * lds_dma_stride(Dwords),
-                            place(loads_[i].base, loads_[i].offset[l]),
+                std::memcpy(loads_[i].to + l * lds_dma_stride(Dwords), place(loads_[i].base, loads_[i].offset[l]),
                             4 * Dwords);
     }
 
@@ -95,5 +92,4 @@ inline bool run_apart(Wave& w, const MicroOp*& op)
     }
     return w.unseen;
 }
-
 } // namespace emu

@@ -11,7 +11,6 @@
 #include <optional>
 
 namespace emu {
-
 enum class NumberFormat : uint32_t
 {
     Unorm,
@@ -58,10 +57,7 @@ inline constexpr DataFormat DATA_FORMATS[16] = {
     {{0, 0, 0, 0}},     // reserved
 };
 
-inline bool is_integer(NumberFormat number)
-{
-    return number == NumberFormat::Uint || number == NumberFormat::Sint;
-}
+inline bool is_integer(NumberFormat number) { return number == NumberFormat::Uint || number == NumberFormat::Sint; }
 
 // Whether a component of so many bits has a format: floats have 32, 16, 11 or 10 bits.
 inline bool has_format(const DataFormat& data, NumberFormat number)
@@ -70,8 +66,7 @@ inline bool has_format(const DataFormat& data, NumberFormat number)
         return false;
     for(const uint32_t bits : data.bits)
     {
-        if(number == NumberFormat::Float &&
-           (bits == 8 || bits == 2 || (bits == 10 && data.bits[3])))
+        if(number == NumberFormat::Float && (bits == 8 || bits == 2 || (bits == 10 && data.bits[3])))
             return false;
         if(number != NumberFormat::Float && !is_integer(number) && bits == 32)
             return false;
@@ -86,20 +81,15 @@ inline int64_t sign_extended(uint32_t value, uint32_t bits)
 }
 
 // Floats of 10 and 11 bits have no sign, five bits of exponent and the rest of mantissa: f16 cut.
-inline uint32_t small_float_to_f32(uint32_t value, uint32_t bits)
-{
-    return f16_to_f32_bits(value << (15 - bits));
-}
+inline uint32_t small_float_to_f32(uint32_t value, uint32_t bits) { return f16_to_f32_bits(value << (15 - bits)); }
 
 // One component as a register of 32 bits has it.
 inline uint32_t from_component(uint32_t value, uint32_t bits, NumberFormat number)
 {
-    const auto bit_pattern = [](double x) {
-        return std::bit_cast<uint32_t>(static_cast<float>(x));
-    };
-    const auto full  = static_cast<double>((uint64_t{1} << bits) - 1),
-               half  = static_cast<double>((uint64_t{1} << (bits - 1)) - 1);
-    const auto whole = static_cast<double>(sign_extended(value, bits));
+    const auto bit_pattern = [](double x) { return std::bit_cast<uint32_t>(static_cast<float>(x)); };
+    const auto full        = static_cast<double>((uint64_t{1} << bits) - 1),
+               half        = static_cast<double>((uint64_t{1} << (bits - 1)) - 1);
+    const auto whole       = static_cast<double>(sign_extended(value, bits));
     switch(number)
     {
         case NumberFormat::Unorm: return bit_pattern(value / full);
@@ -108,9 +98,7 @@ inline uint32_t from_component(uint32_t value, uint32_t bits, NumberFormat numbe
         case NumberFormat::Sscaled: return bit_pattern(whole);
         case NumberFormat::Sint: return static_cast<uint32_t>(sign_extended(value, bits));
         case NumberFormat::Float:
-            return bits == 32   ? value
-                   : bits == 16 ? f16_to_f32_bits(value)
-                                : small_float_to_f32(value, bits);
+            return bits == 32 ? value : bits == 16 ? f16_to_f32_bits(value) : small_float_to_f32(value, bits);
         default: return value;
     }
 }
@@ -129,15 +117,12 @@ inline std::optional<uint32_t> to_component(uint32_t value, uint32_t bits, Numbe
             const bool sign      = number == NumberFormat::Snorm;
             const double largest = sign ? mask >> 1 : mask, least = sign ? -1.0 : 0.0;
             const double bounded = std::isnan(x) ? 0.0 : std::fmin(1.0, std::fmax(least, x));
-            return static_cast<uint32_t>(
-                       static_cast<int64_t>(__builtin_roundeven(bounded * largest))) &
-                   mask;
+            return static_cast<uint32_t>(static_cast<int64_t>(__builtin_roundeven(bounded * largest))) & mask;
         }
         case NumberFormat::Uint: return value <= mask ? std::optional(value) : std::nullopt;
         case NumberFormat::Sint:
-            return sign_extended(value & mask, bits) == static_cast<int32_t>(value)
-                       ? std::optional(value & mask)
-                       : std::nullopt;
+            return sign_extended(value & mask, bits) == static_cast<int32_t>(value) ? std::optional(value & mask)
+                                                                                    : std::nullopt;
         case NumberFormat::Float:
             if(bits == 32)
                 return value;
@@ -147,5 +132,4 @@ inline std::optional<uint32_t> to_component(uint32_t value, uint32_t bits, Numbe
         default: return std::nullopt;
     }
 }
-
 } // namespace emu

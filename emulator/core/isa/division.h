@@ -7,15 +7,8 @@
 #include <cstring>
 
 namespace emu {
-
-inline int exponent_of(float x)
-{
-    return static_cast<int>(std::bit_cast<uint32_t>(x) >> 23 & 0xff);
-}
-inline int exponent_of(double x)
-{
-    return static_cast<int>(std::bit_cast<uint64_t>(x) >> 52 & 0x7ff);
-}
+inline int exponent_of(float x) { return static_cast<int>(std::bit_cast<uint32_t>(x) >> 23 & 0xff); }
+inline int exponent_of(double x) { return static_cast<int>(std::bit_cast<uint64_t>(x) >> 52 & 0x7ff); }
 
 // S0, the denominator or the numerator, scaled by 2^Power where v_div_fmas would lose precision:
 // exponents that are Far apart, a numerator with an exponent up to Small, results below the normal
@@ -38,5 +31,4 @@ T div_scale(T s0, T denominator, T numerator, bool tiny_inverse, bool tiny_quoti
         return std::ldexp(s0, -Power);
     return scaled(tiny_quotient ? is(numerator) : top <= Small);
 }
-
 } // namespace emu

@@ -8,7 +8,6 @@
 #include <cstring>
 
 namespace emu {
-
 // Vectors as GCC and clang have them for every instruction set: with -frounding-math no compiler
 // makes vector code of a loop that converts between float and double.
 constexpr unsigned EXP_LANES = 8;
@@ -77,8 +76,7 @@ EMU_INLINE void exp2_of(Doubles (&x)[Count])
 // In whole vectors; of the general form GCC makes halves and blends.
 EMU_INLINE Doubles exp2_argument(Floats x)
 {
-    const __m256 inside =
-        _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps(-200.0f)), _mm256_set1_ps(200.0f));
+    const __m256 inside = _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps(-200.0f)), _mm256_set1_ps(200.0f));
     return _mm512_cvtps_pd(inside);
 }
 EMU_INLINE Floats exp2_result(Floats x, Doubles power)
@@ -122,5 +120,4 @@ inline void exp2_row(const uint32_t* from, uint32_t* to)
         }
     }
 }
-
 } // namespace emu

@@ -7,7 +7,6 @@
 #include "isa/wave.h"
 
 namespace emu {
-
 #ifdef EMU_PLAIN
 inline constexpr bool FAST = false;
 #else
@@ -28,9 +27,7 @@ inline constexpr bool FAST = true;
 // at once.
 inline bool unwatched(const Wave& w)
 {
-    return FAST && w.exec() == ALL_LANES && w.twin == nullptr && !w.group->late &&
-           !w.group->aligned && !w.group->doubts && w.group->shadow == nullptr &&
-           w.group->recorder == nullptr && w.group->races == nullptr;
+    return FAST && w.exec() == ALL_LANES && w.twin == nullptr && !w.group->late && !w.group->aligned &&
+           !w.group->doubts && w.group->shadow == nullptr && w.group->recorder == nullptr && w.group->races == nullptr;
 }
-
 } // namespace emu

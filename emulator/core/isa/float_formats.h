@@ -9,7 +9,6 @@
 #include <cstdint>
 
 namespace emu {
-
 // MODE's rounding field.
 enum class Round : uint32_t
 {
@@ -36,10 +35,9 @@ inline uint32_t f16_to_f32_bits(uint32_t half)
     const uint32_t normal  = (magnitude << 13) + (112u << 23);
     const uint32_t special = (magnitude << 13) | 0x7f800000;
     // A subnormal is magnitude * 2^-24: convert the integer, then lower the exponent by 24.
-    const uint32_t converted =
-        std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)));
+    const uint32_t converted = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)));
     const uint32_t subnormal = magnitude == 0 ? 0 : converted - (24u << 23);
-    const uint32_t value = magnitude >= 0x7c00 ? special : magnitude >= 0x0400 ? normal : subnormal;
+    const uint32_t value     = magnitude >= 0x7c00 ? special : magnitude >= 0x0400 ? normal : subnormal;
     return sign | value;
 }
 
@@ -73,8 +71,7 @@ inline uint32_t f32_to_f16(uint32_t bits, Round round)
         const uint32_t exponent = magnitude >> 23;
         const uint32_t steps    = 126 - exponent; // 14 and up
         if(steps > 31)
-            return sign |
-                   static_cast<uint32_t>(magnitude != 0 && rounds_up(round, negative, false, 1, 2));
+            return sign | static_cast<uint32_t>(magnitude != 0 && rounds_up(round, negative, false, 1, 2));
         value = (magnitude & 0x7fffff) | (exponent == 0 ? 0u : 0x800000u);
         shift = steps;
     }
@@ -84,9 +81,9 @@ inline uint32_t f32_to_f16(uint32_t bits, Round round)
         ++result;
     if(result >= 0x7c00)
     {
-        const bool to_infinity = round == Round::Nearest || (round == Round::Up && !negative) ||
-                                 (round == Round::Down && negative);
-        result                 = to_infinity ? 0x7c00 : 0x7bff;
+        const bool to_infinity =
+            round == Round::Nearest || (round == Round::Up && !negative) || (round == Round::Down && negative);
+        result = to_infinity ? 0x7c00 : 0x7bff;
     }
     return sign | result;
 }
@@ -134,8 +131,7 @@ template <unsigned ExponentBits, unsigned MantissaBits, bool Fnuz>
 struct Float8
 {
     static constexpr int BIAS          = (1 << (ExponentBits - 1)) - (Fnuz ? 0 : 1);
-    static constexpr uint32_t MANTISSA = (1u << MantissaBits) - 1,
-                              EXPONENT = (1u << ExponentBits) - 1;
+    static constexpr uint32_t MANTISSA = (1u << MantissaBits) - 1, EXPONENT = (1u << ExponentBits) - 1;
     // Largest finite magnitude. OCP e4m3 loses only its all-ones code to NaN; OCP e5m2 is like
     // IEEE.
     static constexpr uint32_t MAX = Fnuz ? 0x7f : (ExponentBits == 4 ? 0x7e : 0x7b);
@@ -149,7 +145,7 @@ struct Float8
         const Word mantissa = magnitude & MANTISSA;
         const Word normal   = (magnitude << (23 - MantissaBits)) + ((127u - BIAS) << 23);
         // The leading one of a subnormal becomes the implicit bit.
-        const Word up = MantissaBits - (mantissa >= 2 ? one : zero) - (mantissa >= 4 ? one : zero);
+        const Word up        = MantissaBits - (mantissa >= 2 ? one : zero) - (mantissa >= 4 ? one : zero);
         const Word tail      = (mantissa << up & MANTISSA) << (23 - MantissaBits);
         const Word subnormal = mantissa == 0 ? zero : ((128u - BIAS) - up) << 23 | tail;
         const Word finite    = sign | (magnitude > MANTISSA ? normal : subnormal);
@@ -213,5 +209,4 @@ using Fp8Fnuz = Float8<4, 3, true>;
 using Bf8Fnuz = Float8<5, 2, true>;
 using Fp8Ocp  = Float8<4, 3, false>;
 using Bf8Ocp  = Float8<5, 2, false>;
-
 } // namespace emu

@@ -9,15 +9,13 @@
 #include <bit>
 
 namespace emu {
-
 struct alignas(64) Offsets
 {
     uint32_t d[LANES];
 };
 
 // A lane's use of bytes of LDS, for the checks.
-inline void watch_lds(
-    Wave& w, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use)
+inline void watch_lds(Wave& w, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use)
 {
     if(w.group->shadow != nullptr) [[unlikely]]
         check_lds(w, op, lane, address, bytes, use);
@@ -28,20 +26,10 @@ inline void watch_lds(
 // The lanes of `mask` whose bytes lie in the workgroup's LDS. Throws LaunchFault where one does
 // not, except for reads without the option lds_bounds, of which the first of a kernel is reported:
 // they read zero (CDNA3 ISA document, "LDS access").
-uint64_t lanes_in_lds(Wave& w,
-                      const MicroOp* op,
-                      const uint32_t* addresses,
-                      unsigned bytes,
-                      uint64_t mask,
-                      LdsUse use);
+uint64_t lanes_in_lds(Wave& w, const MicroOp* op, const uint32_t* addresses, unsigned bytes, uint64_t mask, LdsUse use);
 
 // Byte addresses of all lanes. Returns the lanes of `mask` that lie in the workgroup's LDS.
-inline uint64_t lds_addresses(Wave& w,
-                              const MicroOp* op,
-                              uint32_t offset,
-                              unsigned bytes,
-                              uint64_t mask,
-                              LdsUse use,
+inline uint64_t lds_addresses(Wave& w, const MicroOp* op, uint32_t offset, unsigned bytes, uint64_t mask, LdsUse use,
                               Offsets& out)
 {
     must_be_defined(w, op, op->src[0].code, mask, "the LDS address");
@@ -60,8 +48,7 @@ inline uint64_t lds_addresses(Wave& w,
     uint64_t within     = mask;
     if(mask != 0 && (most > size || size - most < bytes)) [[unlikely]]
         within = lanes_in_lds(w, op, out.d, bytes, mask, use);
-    must_be_aligned(
-        w, op, use == LdsUse::Read ? Access::Load : Access::Store, 0, out.d, within, bytes);
+    must_be_aligned(w, op, use == LdsUse::Read ? Access::Load : Access::Store, 0, out.d, within, bytes);
     if(w.group->shadow != nullptr || w.group->late_reads) [[unlikely]]
         for(unsigned l = 0; l < LANES; ++l)
             if(within >> l & 1)
@@ -69,8 +56,7 @@ inline uint64_t lds_addresses(Wave& w,
     if(w.group->banks != nullptr)
         w.group->traffic.lds_bank_conflicts += w.group->banks->of(op, out.d, mask, bytes, use);
     const uint64_t traffic = static_cast<uint64_t>(std::popcount(mask)) * bytes;
-    (use == LdsUse::Read ? w.group->traffic.lds_load_bytes : w.group->traffic.lds_store_bytes) +=
-        traffic;
+    (use == LdsUse::Read ? w.group->traffic.lds_load_bytes : w.group->traffic.lds_store_bytes) += traffic;
     return within;
 }
 
@@ -86,13 +72,8 @@ inline void take(const Wave& w, LdsSource& source, const Offsets& at, unsigned b
 }
 
 // Land what a read of LDS brought, or queue it with the bytes that it reads (late loads).
-inline void deliver_read(Wave& w,
-                         const MicroOp* op,
-                         const uint32_t (*data)[LANES],
-                         unsigned count,
-                         uint64_t mask,
-                         LdsSource source,
-                         Part part = Part::Whole)
+inline void deliver_read(Wave& w, const MicroOp* op, const uint32_t (*data)[LANES], unsigned count, uint64_t mask,
+                         LdsSource source, Part part = Part::Whole)
 {
     if(!w.group->late) [[likely]]
         return deliver(w, op, Counter::Lds, data, count, mask, part);
@@ -147,5 +128,4 @@ const MicroOp* lds_atomic(Wave& w, const MicroOp* op)
     deliver_old(w, op, Counter::Lds, old, sizeof(T) / 4);
     return advance(op);
 }
-
 } // namespace emu

@@ -7,7 +7,6 @@
 #include <utility>
 
 namespace emu {
-
 // The loops below are over one lane each; the compiler turns them into vector code.
 
 // f(rows of the N sources).
@@ -49,10 +48,7 @@ inline const MicroOp* commit_f32(Wave& w, const MicroOp* op, uint32_t* out, cons
     commit_target(w, op, out, buffer);
     return advance(op);
 }
-inline const MicroOp* commit_f32(Wave& w, const MicroOp* op, Row& out)
-{
-    return commit_f32(w, op, out.d, out);
-}
+inline const MicroOp* commit_f32(Wave& w, const MicroOp* op, Row& out) { return commit_f32(w, op, out.d, out); }
 
 // D = F(sources) on 32-bit integers.
 template <unsigned N, auto F>
@@ -96,9 +92,8 @@ const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
     uint32_t* const out = target_row(w, op, buffer);
     const auto mode     = G(w);
     // F takes bits, so the host's own flushing does not reach them.
-    const bool flush_inputs = !mode::INPUTS_F32.of(w.mode),
-               flush_result = !mode::RESULTS_F32.of(w.mode);
-    const auto input        = [=](const uint32_t* from) {
+    const bool flush_inputs = !mode::INPUTS_F32.of(w.mode), flush_result = !mode::RESULTS_F32.of(w.mode);
+    const auto input = [=](const uint32_t* from) {
         const Word word = lanes_at<Word>(from);
         return flush_inputs ? flushed(word) : word;
     };
@@ -121,5 +116,4 @@ inline void commit_wide(Wave& w, const MicroOp* op, const uint32_t* low, const u
     store_row(w.v[op->dst], low, mask);
     store_row(w.v[op->dst + 1], high, mask);
 }
-
 } // namespace emu

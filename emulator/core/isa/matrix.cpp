@@ -1,7 +1,6 @@
 #include "isa/matrix.h"
 
 namespace emu {
-
 LaneMap own_lanes()
 {
     LaneMap map;
@@ -37,9 +36,7 @@ LaneMap permuted_lanes(uint32_t control)
 }
 
 namespace {
-
 constexpr uint32_t NEAREST_EVEN = 0x1f80;
-
 } // namespace
 
 MatrixRounding::MatrixRounding(const Wave& w) : before_(w.mxcsr)
@@ -53,5 +50,4 @@ MatrixRounding::~MatrixRounding()
     if(before_ != NEAREST_EVEN)
         load_host_mode(before_);
 }
-
 } // namespace emu

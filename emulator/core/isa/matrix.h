@@ -13,7 +13,6 @@
 #include <limits>
 
 namespace emu {
-
 // n is of rows and columns alike; `items` values of A or B a lane; `run` of these in a row are
 // neighbours in k: 16 bytes where a lane holds 32 bytes, else all.
 struct MatrixShape
@@ -21,10 +20,7 @@ struct MatrixShape
     unsigned n, k, blocks, items, run;
 
     constexpr unsigned groups() const { return LANES / (n * blocks); }
-    constexpr unsigned k_of(unsigned group, unsigned e) const
-    {
-        return run * (group + e / run * groups()) + e % run;
-    }
+    constexpr unsigned k_of(unsigned group, unsigned e) const { return run * (group + e / run * groups()) + e % run; }
 };
 
 constexpr MatrixShape shape_of(unsigned n, unsigned k, unsigned blocks, unsigned run = 0)
@@ -53,9 +49,7 @@ LaneMap permuted_lanes(uint32_t control);  // of B: BLGP
 // MicroOp::control of the instructions that have these fields
 // (emulator/ckpm_emulator/lowering/lower.py).
 namespace matrix_control {
-
 inline constexpr Field CBSZ{0, 3}, ABID{3, 4}, BLGP{7, 3};
-
 } // namespace matrix_control
 
 template <MatrixShape S, typename Format>
@@ -102,8 +96,7 @@ void each_row(Wave& w, const MicroOp* op, uint16_t addend, Add&& add)
             const RowPlace place = place_of(S, block, row);
             uint32_t* const sums = result[place.item] + place.lane;
             for(unsigned j = 0; j < S.n; ++j)
-                sums[j] = addend < SCALAR ? w.v[addend + place.item][place.lane + j]
-                                          : scalar_value(w, op, addend);
+                sums[j] = addend < SCALAR ? w.v[addend + place.item][place.lane + j] : scalar_value(w, op, addend);
             add(block, row, sums);
         }
     std::memcpy(w.v[op->dst], result, S.n * S.n * S.blocks * sizeof(uint32_t));
@@ -160,11 +153,9 @@ void add_products(const Wave& w, unsigned depth, const int32_t* a, const int32_t
             sum[j] += a[k * N] * b[k * N + j];
     for(unsigned j = 0; j < N; ++j)
     {
-        constexpr int64_t LEAST = std::numeric_limits<int32_t>::min(),
-                          MOST  = std::numeric_limits<int32_t>::max();
-        const int64_t exact     = int64_t{static_cast<int32_t>(sums[j])} + sum[j];
-        sums[j] = static_cast<uint32_t>(mode::FP16_OVFL.of(w.mode) ? std::clamp(exact, LEAST, MOST)
-                                                                   : exact);
+        constexpr int64_t LEAST = std::numeric_limits<int32_t>::min(), MOST = std::numeric_limits<int32_t>::max();
+        const int64_t exact = int64_t{static_cast<int32_t>(sums[j])} + sum[j];
+        sums[j] = static_cast<uint32_t>(mode::FP16_OVFL.of(w.mode) ? std::clamp(exact, LEAST, MOST) : exact);
     }
 }
 
@@ -203,5 +194,4 @@ const MicroOp* multiply(Wave& w, const MicroOp* op)
 // v_mfma_f32_*_f8f6f4 with any formats (ops/matrix_small.cpp).
 template <unsigned N>
 const MicroOp* mfma_small(Wave& w, const MicroOp* op);
-
 } // namespace emu

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 namespace emu {
-
 // Significands are integers, scaled by a power of two.
 
 // significand * 2^(exponent - MANTISSA) of the format; subnormal ones have the exponent of the
@@ -25,8 +24,7 @@ Operand split(float value)
     if(value == 0.0f || !std::isfinite(value))
         return {0, ZERO_EXPONENT};
     const int exponent = std::max(std::ilogb(value), Least);
-    return {static_cast<int64_t>(std::ldexp(static_cast<double>(value), Mantissa - exponent)),
-            exponent};
+    return {static_cast<int64_t>(std::ldexp(static_cast<double>(value), Mantissa - exponent)), exponent};
 }
 
 // value * 2^-by: towards zero, and towards minus infinity.
@@ -56,8 +54,7 @@ Sum add_products(const Operand* products)
         greatest = std::max(greatest, products[i].exponent);
     int64_t units = 0;
     for(unsigned i = 0; i < Count; i += Step)
-        units +=
-            cut(products[i].significand, Mantissas - SUM_BITS + greatest - products[i].exponent);
+        units += cut(products[i].significand, Mantissas - SUM_BITS + greatest - products[i].exponent);
     return {units, greatest};
 }
 
@@ -72,9 +69,7 @@ float add_group(const Operand* products, float addend)
     {
         const Sum odd      = add_products<Count - 1, 2, Mantissas>(products + 1);
         const int greatest = std::max(sum.exponent, odd.exponent);
-        sum                = {
-            lower(sum.units, greatest - sum.exponent) + lower(odd.units, greatest - odd.exponent),
-            greatest};
+        sum = {lower(sum.units, greatest - sum.exponent) + lower(odd.units, greatest - odd.exponent), greatest};
     }
     const Operand last   = split<23, -126>(addend);
     const int greatest   = std::max(sum.exponent, last.exponent);
@@ -127,11 +122,8 @@ float exact_sum(const float* a, const float* b, unsigned step, float addend)
             products[i]     = {x.significand * y.significand, x.exponent + y.exponent};
         }
         const float special = special_sum(left, right, GROUP, addend);
-        addend = special != 0.0f
-                     ? special
-                     : add_group<GROUP, FormatA::MANTISSA + FormatB::MANTISSA>(products, addend);
+        addend = special != 0.0f ? special : add_group<GROUP, FormatA::MANTISSA + FormatB::MANTISSA>(products, addend);
     }
     return addend;
 }
-
 } // namespace emu

@@ -10,7 +10,6 @@
 #include <cstring>
 
 namespace emu {
-
 // Formats: values a dword, and widening of value `e` of a run of dwords to f32. For the exact sums
 // also (of the formats of gfx942): bits of the mantissa, exponent of the least normal number, and
 // how many products are added at a time.
@@ -71,8 +70,7 @@ struct F16
         {
             const __m512i both = _mm512_loadu_si512(from + i);
             _mm512_store_ps(to + i,
-                            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(
-                                part == 0 ? both : _mm512_srli_epi32(both, 16))));
+                            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(part == 0 ? both : _mm512_srli_epi32(both, 16))));
         }
 #else
         for(unsigned i = 0; i < count; ++i)
@@ -93,8 +91,7 @@ struct Byte
         for(unsigned i = 0; i < count; i += SEVERAL)
         {
             const Words bytes = lanes_at<Words>(from + i) >> 8 * part & 0xff;
-            const Words bits =
-                w.group->arch == 950 ? New::to_f32_bits(bytes) : Old::to_f32_bits(bytes);
+            const Words bits  = w.group->arch == 950 ? New::to_f32_bits(bytes) : Old::to_f32_bits(bytes);
             std::memcpy(to + i, &bits, sizeof bits);
         }
     }
@@ -153,5 +150,4 @@ void lane_values(const Wave& w, uint16_t code, unsigned e, typename Format::Valu
     else
         Format::lanes(w, code, e, to);
 }
-
 } // namespace emu

@@ -6,9 +6,7 @@
 #include <cpuid.h>
 
 namespace emu {
-
 namespace {
-
 // CPUID leaf 7, subleaf 1: EAX bit 5 is AVX512_BF16.
 bool has_instruction()
 {
@@ -41,21 +39,17 @@ EMU_PAIRS_TARGET bool adds_as_said()
         const float first = std::fma(high(one.row), high(one.column), one.sum);
         const float said  = std::fma(low(one.row), low(one.column), first);
         float got[16];
-        _mm512_storeu_ps(
-            got,
-            add_pair(
-                _mm512_set1_ps(one.sum), one.row, _mm512_set1_epi32(static_cast<int>(one.column))));
+        _mm512_storeu_ps(got,
+                         add_pair(_mm512_set1_ps(one.sum), one.row, _mm512_set1_epi32(static_cast<int>(one.column))));
         for(const float lane : got)
             if(as_bits(lane) != as_bits(said))
                 return false;
     }
     return true;
 }
-
 } // namespace
 
 const bool HOST_ADDS_PAIRS = has_instruction() && adds_as_said();
-
 } // namespace emu
 
 #endif

@@ -12,7 +12,6 @@
 #include "isa/operands.h"
 
 namespace emu {
-
 #if defined(__AVX512F__) && !defined(EMU_PLAIN)
 #define EMU_PAIRS 1
 // Not part of the instruction set that this is compiled for: HOST_ADDS_PAIRS is true if the
@@ -36,28 +35,26 @@ public:
     EMU_INLINE void add_factors(__m512i both)
     {
         const __m512i twice = _mm512_add_epi16(both, both); // without its sign
-        least_ = _mm512_min_epu16(least_, _mm512_sub_epi16(twice, _mm512_set1_epi16(1)));
-        most_  = _mm512_max_epu16(most_, twice);
+        least_              = _mm512_min_epu16(least_, _mm512_sub_epi16(twice, _mm512_set1_epi16(1)));
+        most_               = _mm512_max_epu16(most_, twice);
     }
     // Zeros are out of bounds here: sums are rarely that.
     EMU_INLINE void add_addends(__m512i bits)
     {
         const __m512i least = _mm512_set1_epi32(LEAST_ADDEND << 24);
-        above_ = _mm512_max_epu32(above_, _mm512_sub_epi32(_mm512_add_epi32(bits, bits), least));
+        above_              = _mm512_max_epu32(above_, _mm512_sub_epi32(_mm512_add_epi32(bits, bits), least));
     }
     EMU_INLINE bool kept() const
     {
         const __m512i least = _mm512_set1_epi16(static_cast<int16_t>((LEAST_FACTOR << 8) - 1)),
                       most  = _mm512_set1_epi16(static_cast<int16_t>((MOST_FACTOR + 1) << 8)),
                       range = _mm512_set1_epi32((MOST_ADDEND + 1 - LEAST_ADDEND) << 24);
-        return _mm512_cmplt_epu16_mask(least_, least) == 0 &&
-               _mm512_cmpge_epu16_mask(most_, most) == 0 &&
+        return _mm512_cmplt_epu16_mask(least_, least) == 0 && _mm512_cmpge_epu16_mask(most_, most) == 0 &&
                _mm512_cmpge_epu32_mask(above_, range) == 0;
     }
 
 private:
-    __m512i least_ = _mm512_set1_epi32(-1), most_ = _mm512_setzero_si512(),
-            above_ = _mm512_setzero_si512();
+    __m512i least_ = _mm512_set1_epi32(-1), most_ = _mm512_setzero_si512(), above_ = _mm512_setzero_si512();
 };
 
 // Sum of a lane and two products: of the row's halves, the same for all lanes, and the column's.
@@ -124,5 +121,4 @@ EMU_PAIRS_TARGET bool multiply_pairs(Wave& w, const MicroOp* op)
 }
 
 #endif
-
 } // namespace emu

@@ -10,7 +10,6 @@
 #include <cstdint>
 
 namespace emu {
-
 struct Wave;
 struct MicroOp;
 
@@ -98,7 +97,7 @@ struct MicroOp
     uint8_t kind;      // enum Kind: class for the counters
     uint32_t pc;       // byte offset in .text
     uint32_t text;     // index of the instruction's text
-    uint32_t other;    // of the program: what a probe runs beside this one (probe.h); 0: nothing
+    uint32_t reserved; // 0
     uint16_t extra[2]; // codes of two more sources: the scales of a scaled MFMA
 };
 
@@ -127,5 +126,4 @@ enum class Kind : uint8_t
     Other,
     Count
 };
-
 } // namespace emu

@@ -1,9 +1,7 @@
 #include "isa/operands.h"
 
 namespace emu {
-
 namespace {
-
 // The lane that DPP reads for `lane`, or -1 outside of its row or wave (ISA document, "DPP_CTRL").
 int dpp_lane(unsigned control, int lane)
 {
@@ -54,15 +52,13 @@ uint32_t select_part(uint32_t value, unsigned select, bool sign)
         default: return value;
     }
 }
-
 } // namespace
 
 const uint32_t* modified_row(const Wave& w, const MicroOp* op, unsigned i, Row& buffer)
 {
     const Source source = op->src[i];
     const uint32_t sign = source.mods & HALF ? 0x8000u : 0x80000000u;
-    const uint32_t keep = source.mods & ABSOLUTE ? ~sign : ~0u,
-                   flip = source.mods & NEGATE ? sign : 0;
+    const uint32_t keep = source.mods & ABSOLUTE ? ~sign : ~0u, flip = source.mods & NEGATE ? sign : 0;
     if(FAST && source.select == DWORD && !(source.mods & PERMUTED)) [[likely]]
     {
         const uint32_t* row = plain_row(w, op, source.code, buffer);
@@ -114,8 +110,7 @@ uint64_t permuted_lanes(const Wave& w, const MicroOp* op)
     {
         const int from   = dpp_lane(op->control, static_cast<int>(l));
         const bool valid = (op->flags & BOUND_CONTROL) || (from >= 0 && exec >> from & 1);
-        const bool row   = op->destination_select >> l / 16 & 1,
-                   bank  = op->destination_unused >> l / 4 % 4 & 1;
+        const bool row = op->destination_select >> l / 16 & 1, bank = op->destination_unused >> l / 4 % 4 & 1;
         mask |= uint64_t{valid && row && bank} << l;
     }
     return mask & exec;
@@ -129,8 +124,7 @@ void commit_part(Wave& w, const MicroOp* op, const uint32_t* data)
     {
         const bool high = op->flags & HIGH_HALF;
         for(unsigned l = 0; l < LANES; ++l)
-            merged.d[l] = high ? (old[l] & 0xffff) | data[l] << 16
-                               : (old[l] & 0xffff0000) | (data[l] & 0xffff);
+            merged.d[l] = high ? (old[l] & 0xffff) | data[l] << 16 : (old[l] & 0xffff0000) | (data[l] & 0xffff);
         data = merged.d;
     }
     else if((op->flags & SDWA) && op->destination_select != DWORD)
@@ -202,5 +196,4 @@ void modify_f64(const Wave& w, const MicroOp* op, uint32_t* low, uint32_t* high)
         high[l]             = static_cast<uint32_t>(bits >> 32);
     }
 }
-
 } // namespace emu

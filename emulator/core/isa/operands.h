@@ -28,7 +28,6 @@
 #endif
 
 namespace emu {
-
 struct alignas(64) Row
 {
     uint32_t d[LANES];
@@ -154,8 +153,7 @@ inline void store_row(uint32_t* row, const uint32_t* data, uint64_t mask)
         return;
     }
     for(unsigned i = 0; i < 4; ++i)
-        _mm512_mask_store_epi32(row + 16 * i,
-                                static_cast<__mmask16>(mask >> 16 * i),
+        _mm512_mask_store_epi32(row + 16 * i, static_cast<__mmask16>(mask >> 16 * i),
                                 _mm512_loadu_si512(data + 16 * i));
 #else
     if(mask == ALL_LANES)
@@ -208,8 +206,7 @@ inline void commit(Wave& w, const MicroOp* op, const uint32_t* data)
 // and committed.
 inline uint32_t* target_row(Wave& w, const MicroOp* op, Row& buffer)
 {
-    const bool whole =
-        FAST && (op->flags & (SDWA | HIGH_HALF | LOW_HALF | DPP)) == 0 && w.exec() == ALL_LANES;
+    const bool whole = FAST && (op->flags & (SDWA | HIGH_HALF | LOW_HALF | DPP)) == 0 && w.exec() == ALL_LANES;
     return whole ? w.v[op->dst] : buffer.d;
 }
 inline void commit_target(Wave& w, const MicroOp* op, const uint32_t* made, const Row& buffer)
@@ -271,5 +268,4 @@ inline void issue_scalars(Wave& w, uint16_t code, const void* data, unsigned dwo
 // Handlers return this to go on with the next micro-op.
 inline const MicroOp* advance(const MicroOp* op) { return op + 1; }
 inline const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
-
 } // namespace emu

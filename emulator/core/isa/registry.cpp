@@ -4,9 +4,7 @@
 #include <vector>
 
 namespace emu {
-
 namespace {
-
 const std::vector<Entry>& all_entries()
 {
     static const std::vector<Entry> all = [] {
@@ -20,7 +18,6 @@ const std::vector<Entry>& all_entries()
     }();
     return all;
 }
-
 } // namespace
 
 Handler find_handler(uint64_t hash)
@@ -35,11 +32,7 @@ Handler find_handler(uint64_t hash)
     return found == by_hash.end() ? nullptr : found->second;
 }
 
-const Entry* entry_at(size_t index)
-{
-    return index < all_entries().size() ? &all_entries()[index] : nullptr;
-}
+const Entry* entry_at(size_t index) { return index < all_entries().size() ? &all_entries()[index] : nullptr; }
 
 size_t entry_count() { return all_entries().size(); }
-
 } // namespace emu

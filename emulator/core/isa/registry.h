@@ -12,7 +12,6 @@
 #include <string_view>
 
 namespace emu {
-
 struct Entry
 {
     const char* name;
@@ -42,5 +41,4 @@ EMU_TABLES(X)
 Handler find_handler(uint64_t hash);
 const Entry* entry_at(size_t index);
 size_t entry_count();
-
 } // namespace emu

@@ -9,7 +9,6 @@
 #include <cstdint>
 
 namespace emu {
-
 // Exponent of a scale as the instructions take it from an f32; 255 makes every result a NaN.
 inline constexpr uint32_t SCALE_NAN  = 255;
 inline constexpr int SCALE_BIAS      = 127;
@@ -46,33 +45,26 @@ struct ScaledFormat
     static constexpr unsigned BITS = 1 + ExponentBits + MantissaBits, MANTISSA = MantissaBits;
     static constexpr int BIAS      = (1 << (ExponentBits - 1)) - 1,
                          LEAST     = 1 - BIAS; // exponent of the least normal
-    static constexpr uint32_t SIGN = 1u << (BITS - 1), ALL = SIGN - 1,
-                              INFINITE = ALL & ~((1u << MantissaBits) - 1),
-                              LARGEST  = Top == Special::Ieee     ? INFINITE - 1
-                                         : Top == Special::OneNan ? ALL - 1
-                                                                  : ALL;
+    static constexpr uint32_t SIGN = 1u << (BITS - 1), ALL = SIGN - 1, INFINITE = ALL & ~((1u << MantissaBits) - 1),
+                              LARGEST = Top == Special::Ieee     ? INFINITE - 1
+                                        : Top == Special::OneNan ? ALL - 1
+                                                                 : ALL;
 
     // What a NaN becomes, and a value too large. Formats without either have the largest number.
-    static constexpr uint32_t NAN_CODE =
-        Top == Special::Ieee ? INFINITE | 1u << (MantissaBits - 1) : ALL;
+    static constexpr uint32_t NAN_CODE  = Top == Special::Ieee ? INFINITE | 1u << (MantissaBits - 1) : ALL;
     static constexpr uint32_t OVERFLOWN = Top == Special::Ieee ? INFINITE : ALL;
 
     static bool is_nan(uint32_t magnitude)
     {
         return Top != Special::None && magnitude > LARGEST && !is_infinite(magnitude);
     }
-    static bool is_infinite(uint32_t magnitude)
-    {
-        return Top == Special::Ieee && magnitude == INFINITE;
-    }
+    static bool is_infinite(uint32_t magnitude) { return Top == Special::Ieee && magnitude == INFINITE; }
 
     static Magnitude split(uint32_t magnitude)
     {
-        const uint32_t field = magnitude >> MantissaBits,
-                       low   = magnitude & ((1u << MantissaBits) - 1);
-        const int exponent   = field == 0 ? LEAST : static_cast<int>(field) - BIAS;
-        return normalised(field == 0 ? low : low | 1u << MantissaBits,
-                          exponent - static_cast<int>(MantissaBits));
+        const uint32_t field = magnitude >> MantissaBits, low = magnitude & ((1u << MantissaBits) - 1);
+        const int exponent = field == 0 ? LEAST : static_cast<int>(field) - BIAS;
+        return normalised(field == 0 ? low : low | 1u << MantissaBits, exponent - static_cast<int>(MantissaBits));
     }
 
     // The code of a magnitude, rounded to nearest even; above LARGEST if it is too large. With
@@ -90,8 +82,7 @@ struct ScaledFormat
         if(noise != nullptr)
         {
             const uint32_t added = *noise >> (32 - width + MantissaBits) << (F32_FIELDS - width);
-            code                 = ((below < 32 ? value.significand >> below : 0) + added) >>
-                                   (F32_FIELDS - MantissaBits);
+            code = ((below < 32 ? value.significand >> below : 0) + added) >> (F32_FIELDS - MantissaBits);
         }
         else if(shift == 0)
         {
@@ -122,8 +113,7 @@ using ScaledFp4  = ScaledFormat<2, 1, Special::None>;
 // `code` of From as To, times 2^power. `saturate`: what is too large, and an infinity, becomes
 // LARGEST. Power: the scale's exponent less its bias for widening, negative for narrowing.
 template <typename From, typename To>
-uint32_t convert_scaled(
-    uint32_t code, bool nan_scale, int power, bool saturate, const uint32_t* noise = nullptr)
+uint32_t convert_scaled(uint32_t code, bool nan_scale, int power, bool saturate, const uint32_t* noise = nullptr)
 {
     const uint32_t sign = code & From::SIGN ? To::SIGN : 0, magnitude = code & From::ALL;
     if(nan_scale || From::is_nan(magnitude))
@@ -136,5 +126,4 @@ uint32_t convert_scaled(
     const uint32_t joined = To::join(value, noise, From::MANTISSA);
     return sign | (joined > To::LARGEST ? top : joined);
 }
-
 } // namespace emu

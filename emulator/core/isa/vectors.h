@@ -7,7 +7,6 @@
 #include <cmath>
 
 namespace emu {
-
 #if defined(__AVX512F__)
 using Vector             = __m512;
 constexpr unsigned WIDTH = 16;
@@ -53,5 +52,4 @@ inline void fma_row(const uint32_t* a, const uint32_t* b, const uint32_t* c, uin
     for(unsigned l = 0; l < LANES; l += WIDTH)
         store(reinterpret_cast<float*>(to) + l, fma(load(x + l), load(y + l), load(z + l)));
 }
-
 } // namespace emu

@@ -5,9 +5,7 @@
 #include <bit>
 
 namespace emu {
-
 namespace {
-
 // MXCSR, the host's MODE: every exception masked, and rounding to nearest, down, up or zero.
 constexpr uint32_t MXCSR_MASKED = 0x1f80, MXCSR_INPUTS_ARE_ZERO = 0x40, MXCSR_FLUSH = 0x8000;
 constexpr Field MXCSR_ROUND{13, 2};
@@ -18,16 +16,13 @@ uint32_t host_bits(uint32_t round, bool keeps_inputs, bool keeps_results)
     return MXCSR_MASKED | MXCSR_ROUND.put(ROUNDING[round]) | (keeps_results ? 0 : MXCSR_FLUSH) |
            (keeps_inputs ? 0 : MXCSR_INPUTS_ARE_ZERO);
 }
-
 } // namespace
 
 void set_mode(Wave& wave, uint32_t word)
 {
-    wave.mode = word;
-    wave.mxcsr =
-        host_bits(mode::ROUND_F32.of(word), mode::INPUTS_F32.of(word), mode::RESULTS_F32.of(word));
-    wave.mxcsr_wide = host_bits(
-        mode::ROUND_WIDE.of(word), mode::INPUTS_WIDE.of(word), mode::RESULTS_WIDE.of(word));
+    wave.mode       = word;
+    wave.mxcsr      = host_bits(mode::ROUND_F32.of(word), mode::INPUTS_F32.of(word), mode::RESULTS_F32.of(word));
+    wave.mxcsr_wide = host_bits(mode::ROUND_WIDE.of(word), mode::INPUTS_WIDE.of(word), mode::RESULTS_WIDE.of(word));
 }
 
 uint32_t host_mode()
@@ -90,10 +85,7 @@ Fault located(const Wave& wave, const MicroOp* op, Fault fault)
     return fault;
 }
 
-void raise(const Wave& wave, const MicroOp* op, Fault fault)
-{
-    throw LaunchFault(located(wave, op, std::move(fault)));
-}
+void raise(const Wave& wave, const MicroOp* op, Fault fault) { throw LaunchFault(located(wave, op, std::move(fault))); }
 
 void raise_unknown(const Wave& wave, const MicroOp* op, const char* what)
 {
@@ -107,5 +99,4 @@ void raise_named(const Wave& wave, const MicroOp* op, FaultKind kind, const char
     fault.detail = what;
     raise(wave, op, std::move(fault));
 }
-
 } // namespace emu

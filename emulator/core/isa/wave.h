@@ -15,7 +15,6 @@
 #include <vector>
 
 namespace emu {
-
 inline constexpr unsigned LANES     = 64;
 inline constexpr uint64_t ALL_LANES = ~uint64_t{0};
 
@@ -57,7 +56,6 @@ using Counts = std::map<const Code*, std::vector<uint64_t>>;
 
 struct LdsShadow;    // races and unwritten bytes, checks.h
 class BankConflicts; // banks.h
-class Probe;         // probe.h
 class GlobalRaces;   // global_races.h
 struct GroupOrder;   // of it
 class Recorder;      // recorder.h
@@ -71,7 +69,6 @@ struct Workgroup
     uint32_t id[3]       = {};
     LdsShadow* shadow    = nullptr; // null unless a check is on
     BankConflicts* banks = nullptr; // null: not counted
-    Probe* probe         = nullptr; // null unless it is on
     GlobalRaces* races   = nullptr; // null unless the check is on, and in twins
     GroupOrder* order    = nullptr; // of this workgroup, with `races`
     Recorder* recorder   = nullptr; // null unless this workgroup is recorded
@@ -99,7 +96,7 @@ struct Workgroup
 struct alignas(64) Wave
 {
     uint32_t v[512][LANES]; // v0-v255, a0-a255
-    uint32_t s[256]; // by source encoding, inline constants included: a scalar source is one load
+    uint32_t s[256];        // by source encoding, inline constants included: a scalar source is one load
     const MicroOp* next = nullptr;
     Workgroup* group    = nullptr;
     Stop stop           = Stop::Running;
@@ -119,7 +116,6 @@ struct alignas(64) Wave
     uint64_t instructions  = 0;
     uint64_t time          = 0;       // what s_memtime answered last
     Wave* twin             = nullptr; // twin.h; null unless the check is on
-    Wave* other            = nullptr; // probe.h; null unless it is on
     uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
     bool unseen            = false;   // no check reads it between two instructions
     Pending pending;
@@ -134,7 +130,7 @@ struct alignas(64) Wave
     uint64_t exec() const { return pair(EXEC); }
 };
 
-// Let a wave run this code; of a wave beside another nothing is counted.
+// Let a wave run this code; of a twin nothing is counted.
 void enter(Wave& wave, const Code& code);
 
 // A fault at this micro-op: where is filled in; `fault` has the rest.
@@ -142,21 +138,14 @@ Fault located(const Wave& wave, const MicroOp* op, Fault fault);
 // Stop the launch there.
 [[noreturn]] void raise(const Wave& wave, const MicroOp* op, Fault fault);
 [[noreturn]] void raise_unknown(const Wave& wave, const MicroOp* op, const char* what);
-[[noreturn]] void raise_named(const Wave& wave,
-                              const MicroOp* op,
-                              FaultKind kind,
-                              const char* what);
+[[noreturn]] void raise_named(const Wave& wave, const MicroOp* op, FaultKind kind, const char* what);
 
 // Set the MODE register and what follows from it for the host's floating-point unit.
 void set_mode(Wave& wave, uint32_t word);
 // Make the host's floating-point unit follow a wave's MODE while it runs.
-inline void load_host_mode(uint32_t mxcsr)
-{
-    __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory");
-}
+inline void load_host_mode(uint32_t mxcsr) { __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory"); }
 uint32_t host_mode();
 
 // Inline constants of the scalar file (ISA document, source operand encodings 128-248).
 void set_inline_constants(Wave& wave);
-
 } // namespace emu

@@ -8,7 +8,6 @@
 
 namespace emu {
 namespace {
-
 constexpr uint64_t KIB = 1024, MIB = 1024 * KIB, GIB = 1024 * MIB;
 
 // Where Linux on x86-64 puts nothing of its own: programs lie at 0x55.. (or 0x400000), libraries
@@ -39,8 +38,7 @@ int poison_file(uint64_t bytes, bool marks)
             block[i] = fresh_mark(4 * i);
     while(file >= 0 && size < bytes)
     {
-        if(pwrite(file, block.data(), 64 * KIB, static_cast<off_t>(size)) !=
-           static_cast<ssize_t>(64 * KIB))
+        if(pwrite(file, block.data(), 64 * KIB, static_cast<off_t>(size)) != static_cast<ssize_t>(64 * KIB))
             return -1;
         size += 64 * KIB;
     }
@@ -50,8 +48,7 @@ int poison_file(uint64_t bytes, bool marks)
 bool poison_pages(uint64_t begin, uint64_t end, bool marks)
 {
     // At most about a thousand mappings an allocation: a process may have 65530.
-    const uint64_t block =
-        std::max(2 * MIB, ((end - begin) / 1024 + 2 * MIB) / (2 * MIB) * (2 * MIB));
+    const uint64_t block = std::max(2 * MIB, ((end - begin) / 1024 + 2 * MIB) / (2 * MIB) * (2 * MIB));
     const uint64_t piece = std::min(block, end - begin);
     const int file       = poison_file((piece + 64 * KIB - 1) / (64 * KIB) * (64 * KIB), marks);
     if(file < 0)
@@ -59,12 +56,8 @@ bool poison_pages(uint64_t begin, uint64_t end, bool marks)
     for(uint64_t at = begin; at < end; at += piece)
     {
         const uint64_t bytes = std::min(piece, end - at);
-        if(mmap(reinterpret_cast<void*>(at),
-                bytes,
-                PROTECTION,
-                MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
-                file,
-                0) == MAP_FAILED)
+        if(mmap(reinterpret_cast<void*>(at), bytes, PROTECTION, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, file, 0) ==
+           MAP_FAILED)
             return false;
     }
     return true;
@@ -87,12 +80,8 @@ bool map_at(uint64_t base, const PlacementRequest& request)
 {
     const uint64_t begin = page_floor(base), end = page_ceil(base + request.bytes);
     void* const wanted = reinterpret_cast<void*>(begin);
-    void* const got    = mmap(wanted,
-                              end - begin,
-                              PROTECTION,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
-                              -1,
-                              0);
+    void* const got =
+        mmap(wanted, end - begin, PROTECTION, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if(got == MAP_FAILED)
         return false;
     // A kernel before 4.17 takes the address as a hint.
@@ -122,19 +111,15 @@ uint64_t ascend(const Search& search, const PlacementRequest& request, const Occ
     uint64_t base = align_up(search.from, search.alignment, search.remainder);
     while(base < search.to && request.bytes <= search.to - base)
     {
-        const uint64_t begin = base - std::min(base, search.guard),
-                       end   = base + request.bytes + search.guard;
+        const uint64_t begin = base - std::min(base, search.guard), end = base + request.bytes + search.guard;
         if(const uint64_t behind = occupied(begin, end))
         {
-            base = align_up(
-                std::max(base + 1, behind + search.guard), search.alignment, search.remainder);
+            base = align_up(std::max(base + 1, behind + search.guard), search.alignment, search.remainder);
             continue;
         }
         if(map_at(base, request))
             return base;
-        base = align_up(base + std::max<uint64_t>(search.alignment, 64 * MIB),
-                        search.alignment,
-                        search.remainder);
+        base = align_up(base + std::max<uint64_t>(search.alignment, 64 * MIB), search.alignment, search.remainder);
     }
     return 0;
 }
@@ -166,8 +151,7 @@ uint64_t place_default(const PlacementRequest& request, uint64_t stagger, const 
 uint64_t place_high(const PlacementRequest& request, uint64_t stagger, const Occupied& occupied)
 {
     const uint64_t step = 4 * GIB;
-    for(uint64_t line = (HIGH_END - page_ceil(request.bytes)) / step * step; line > CROSSING_BEGIN;
-        line -= step)
+    for(uint64_t line = (HIGH_END - page_ceil(request.bytes)) / step * step; line > CROSSING_BEGIN; line -= step)
     {
         const uint64_t base  = line + 2 * GIB + stagger;
         const uint64_t guard = std::min(request.guard, 1 * GIB); // neighbours are 4 GiB apart
@@ -182,12 +166,10 @@ uint64_t place_crossing(const PlacementRequest& request, const Occupied& occupie
     const uint64_t step = 4 * GIB;
     const uint64_t unit = request.bytes > 2 * PAGE_BYTES ? PAGE_BYTES : 16;
     const uint64_t half = std::max(unit, request.bytes / 2 / unit * unit);
-    const uint64_t line =
-        align_up(std::max(request.base ? request.base : CROSSING_BEGIN, half + 64 * KIB), step, 0);
+    const uint64_t line = align_up(std::max(request.base ? request.base : CROSSING_BEGIN, half + 64 * KIB), step, 0);
     const Search search{line - half, SPACE_END, step, (step - half % step) % step, 64 * KIB};
     return ascend(search, request, occupied);
 }
-
 } // namespace
 
 uint64_t map_memory(const PlacementRequest& request, const Occupied& occupied)
@@ -203,15 +185,12 @@ uint64_t map_memory(const PlacementRequest& request, const Occupied& occupied)
         case Placement::Low:
         {
             const uint64_t alignment = request.bytes < 2 * MIB ? 64 * KIB : 2 * MIB;
-            return ascend({LOW_BEGIN, LOW_END, alignment, 0, std::min(request.guard, 64 * KIB)},
-                          request,
-                          occupied);
+            return ascend({LOW_BEGIN, LOW_END, alignment, 0, std::min(request.guard, 64 * KIB)}, request, occupied);
         }
         case Placement::High: return place_high(request, stagger, occupied);
         case Placement::Crossing: return place_crossing(request, occupied);
         case Placement::Fixed:
-            if(request.base == 0 || request.base > SPACE_END ||
-               request.bytes > SPACE_END - request.base ||
+            if(request.base == 0 || request.base > SPACE_END || request.bytes > SPACE_END - request.base ||
                occupied(page_floor(request.base), page_ceil(request.base + request.bytes)) != 0)
                 return 0;
             return map_at(request.base, request) ? request.base : 0;
@@ -230,16 +209,11 @@ void unmap_memory(uint64_t base, uint64_t bytes)
 bool drop_pages(uint64_t begin, uint64_t end)
 {
     // Mapping anew and not MADV_DONTNEED: that would bring poison back.
-    void* const got = mmap(reinterpret_cast<void*>(begin),
-                           end - begin,
-                           PROTECTION,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-                           -1,
-                           0);
+    void* const got = mmap(reinterpret_cast<void*>(begin), end - begin, PROTECTION,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if(got == MAP_FAILED)
         return false;
     choose_pages(got, end - begin);
     return true;
 }
-
 } // namespace emu

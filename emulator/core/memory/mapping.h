@@ -8,7 +8,6 @@
 #include <functional>
 
 namespace emu {
-
 constexpr uint64_t page_floor(uint64_t address) { return address & ~(PAGE_BYTES - 1); }
 constexpr uint64_t page_ceil(uint64_t address) { return page_floor(address + PAGE_BYTES - 1); }
 
@@ -37,5 +36,4 @@ void unmap_memory(uint64_t base, uint64_t bytes);
 // Make whole pages of an own mapping read as zero again, and give their memory back. False if that
 // is not possible.
 bool drop_pages(uint64_t begin, uint64_t end);
-
 } // namespace emu

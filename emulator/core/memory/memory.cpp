@@ -11,11 +11,9 @@
 #include <shared_mutex>
 
 namespace emu {
-
 std::atomic<uint64_t> memory_epoch{1}; // caches start with 0
 
 namespace {
-
 struct Entry
 {
     Allocation allocation;
@@ -56,8 +54,7 @@ void changed() { memory_epoch.fetch_add(1, std::memory_order_relaxed); }
 
 bool counts(AllocationKind kind)
 {
-    return kind == AllocationKind::Device || kind == AllocationKind::Managed ||
-           kind == AllocationKind::Heap;
+    return kind == AllocationKind::Device || kind == AllocationKind::Managed || kind == AllocationKind::Heap;
 }
 
 uint64_t end_of(const Allocation& allocation) { return allocation.base + allocation.bytes; }
@@ -145,16 +142,13 @@ int64_t distance_to(const Allocation& allocation, uint64_t address)
 {
     if(address < allocation.base)
         return -static_cast<int64_t>(allocation.base - address);
-    return address < end_of(allocation) ? 0
-                                        : static_cast<int64_t>(address - end_of(allocation) + 1);
+    return address < end_of(allocation) ? 0 : static_cast<int64_t>(address - end_of(allocation) + 1);
 }
-
 } // namespace
 
 const char* allocation_kind_name(AllocationKind kind)
 {
-    static const char* const names[] = {
-        "device", "host", "managed", "registered", "code", "internal", "heap"};
+    static const char* const names[] = {"device", "host", "managed", "registered", "code", "internal", "heap"};
     return names[static_cast<size_t>(kind)];
 }
 
@@ -198,8 +192,7 @@ void* allocate(size_t bytes, AllocationKind kind, const char* label)
     PlacementRequest request;
     // What a launch needs for itself lies where it always does, whatever a test chose for its
     // pools; so do slabs of the kernels' heap, which begin at multiples of their 2 MiB.
-    const bool ours   = kind == AllocationKind::Internal || kind == AllocationKind::Code ||
-                        kind == AllocationKind::Heap;
+    const bool ours = kind == AllocationKind::Internal || kind == AllocationKind::Code || kind == AllocationKind::Heap;
     request.placement = ours ? Placement::Default : all.placement;
     request.base      = all.placement_base;
     request.guard     = all.guard;
@@ -210,8 +203,8 @@ void* allocate(size_t bytes, AllocationKind kind, const char* label)
     request.marks     = all.marks;
     if(counts(kind) && bytes > all.capacity - std::min(all.capacity, all.in_use))
         return nullptr;
-    const uint64_t base = map_memory(
-        request, [&all](uint64_t begin, uint64_t end) { return occupied(all, begin, end); });
+    const uint64_t base =
+        map_memory(request, [&all](uint64_t begin, uint64_t end) { return occupied(all, begin, end); });
     if(!ours && all.placement == Placement::Fixed)
         all.placement = Placement::Default;
     if(base == 0)
@@ -286,8 +279,7 @@ void fill(void* address, int value, size_t bytes)
         const Entry* entry = entry_below(all, begin);
         owned              = entry && entry->owned && end <= end_of(entry->allocation);
     }
-    if((value & 0xff) == 0 && owned && first < last && last - first >= WORTH &&
-       drop_pages(first, last))
+    if((value & 0xff) == 0 && owned && first < last && last - first >= WORTH && drop_pages(first, last))
     {
         std::memset(address, 0, first - begin);
         std::memset(reinterpret_cast<void*>(last), 0, end - last);
@@ -419,5 +411,4 @@ bool SrdChecker::verify(const uint32_t srd[4], Entry& entry, uint64_t now, uint6
     entry = {now, srd[0], srd[1], srd[2]};
     return true;
 }
-
 } // namespace emu

@@ -12,7 +12,6 @@
 #include <vector>
 
 namespace emu {
-
 constexpr uint64_t PAGE_BYTES = 4096;
 
 enum class AllocationKind : uint32_t
@@ -166,8 +165,7 @@ public:
     {
         const uint64_t now = memory_epoch.load(std::memory_order_relaxed);
         Entry& entry       = entries_[(srd[0] >> 12 ^ srd[0] >> 5 ^ srd[2] >> 6 ^ srd[2]) % COUNT];
-        if(entry.epoch == now && entry.word0 == srd[0] && entry.word1 == srd[1] &&
-           entry.word2 == srd[2])
+        if(entry.epoch == now && entry.word0 == srd[0] && entry.word1 == srd[1] && entry.word2 == srd[2])
             return true; // only good ones are kept: a bad one ends the launch
         return verify(srd, entry, now, unmapped);
     }
@@ -185,5 +183,4 @@ private:
 };
 // The same without a cache: every 4 KiB page that the range touches holds bytes of an allocation.
 bool pages_mapped(uint64_t base, uint64_t bytes, uint64_t* unmapped);
-
 } // namespace emu

@@ -24,10 +24,9 @@ void* emu_allocate(size_t bytes, uint32_t kind, const char* label)
     }
     void* const got = emu::allocate(bytes, static_cast<emu::AllocationKind>(kind), label);
     if(!got)
-        emu::set_last_error("no room for " + std::to_string(bytes) +
-                            " bytes at the placement asked for (" +
-                            std::to_string(emu::bytes_in_use()) + " of " +
-                            std::to_string(emu::capacity()) + " in use)");
+        emu::set_last_error("no room for " + std::to_string(bytes) + " bytes at the placement asked for (" +
+                            std::to_string(emu::bytes_in_use()) + " of " + std::to_string(emu::capacity()) +
+                            " in use)");
     return got;
 }
 
@@ -47,8 +46,7 @@ int emu_srd_mapped(const uint32_t* srd, uint64_t* unmapped)
     return checker.check(srd, unmapped);
 }
 
-int emu_nearest(
-    uint64_t address, uint64_t* base, uint64_t* bytes, int64_t* distance, uint32_t* freed)
+int emu_nearest(uint64_t address, uint64_t* base, uint64_t* bytes, int64_t* distance, uint32_t* freed)
 {
     emu::Allocation found;
     if(!emu::nearest(address, &found, distance))

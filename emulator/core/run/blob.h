@@ -6,7 +6,6 @@
 #include <cstdint>
 
 namespace emu {
-
 inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '5'};
 
 struct BlobTable
@@ -23,8 +22,7 @@ struct BlobHeader
     uint64_t image_bytes;  // extent of the loaded segments from virtual address 0
     uint64_t text_address; // virtual
     uint64_t text_bytes;
-    BlobTable ops, texts, kernels, arguments, hidden, segments, relocations, variables, formats,
-        lines, strings, data;
+    BlobTable ops, texts, kernels, arguments, hidden, segments, relocations, variables, formats, lines, strings, data;
 };
 
 // a range of the strings
@@ -38,8 +36,7 @@ struct BlobKernel
     BlobText name;
     uint64_t descriptor_address, address; // virtual; `address` of its first instruction
     uint32_t entry, end;                  // 0 if the blob has no code
-    uint32_t lds_bytes, scratch_bytes, kernarg_bytes, rsrc1, rsrc2, rsrc3, properties, preload,
-        max_workgroup;
+    uint32_t lds_bytes, scratch_bytes, kernarg_bytes, rsrc1, rsrc2, rsrc3, properties, preload, max_workgroup;
     uint32_t first_argument, argument_count, first_hidden, hidden_count;
     // If the kernel can't run: the micro-op, and the number of the text with the reason, plus 1.
     uint32_t refused_at, refusal, spare;
@@ -84,5 +81,4 @@ struct BlobFormat
     BlobText text;
     uint64_t hash;
 };
-
 } // namespace emu

@@ -12,9 +12,7 @@
 #include <vector>
 
 namespace emu {
-
 namespace {
-
 constexpr std::array<const char*, static_cast<size_t>(Kind::Count)> KIND_NAMES = {
     "salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other"};
 
@@ -70,8 +68,7 @@ std::string executed_json()
             const size_t first = word;
             while(word < words.size() && words[word])
                 ++word;
-            out << next_range << '[' << executed.text + 4 * first << ", "
-                << executed.text + 4 * word << ']';
+            out << next_range << '[' << executed.text + 4 * first << ", " << executed.text + 4 * word << ']';
             next_range = ", ";
         }
         out << ']';
@@ -87,13 +84,10 @@ std::string json()
     const char* separator = "";
     for(const auto& [name, counted] : by_kernel)
     {
-        out << separator << json_string(name) << ": {\"launches\": " << counted.launches
-            << ", \"instructions\": {";
+        out << separator << json_string(name) << ": {\"launches\": " << counted.launches << ", \"instructions\": {";
         for(size_t i = 0; i < KIND_NAMES.size(); ++i)
-            out << (i == 0 ? "" : ", ") << '"' << KIND_NAMES[i]
-                << "\": " << counted.instructions[i];
-        out << "}, \"mfma_flops\": " << counted.mfma_flops
-            << ", \"mfma_cycles\": " << counted.mfma_cycles;
+            out << (i == 0 ? "" : ", ") << '"' << KIND_NAMES[i] << "\": " << counted.instructions[i];
+        out << "}, \"mfma_flops\": " << counted.mfma_flops << ", \"mfma_cycles\": " << counted.mfma_cycles;
 #define X(name) out << ", \"" #name "\": " << counted.traffic.name;
         EMU_TRAFFIC(X)
 #undef X
@@ -103,7 +97,6 @@ std::string json()
     out << "}}";
     return out.str();
 }
-
 } // namespace
 
 void add_traffic(Traffic& sum, const Traffic& part)
@@ -124,8 +117,7 @@ void count_launch(const Kernel& kernel, const Counts& executions, const Traffic&
     for(const auto& [code, times] : executions)
     {
         const bool own = code->program == &program; // not of another code object
-        executed.words.resize(std::max(executed.words.size(),
-                                       own ? code->first_word + code->index_of_word.size() : 0));
+        executed.words.resize(std::max(executed.words.size(), own ? code->first_word + code->index_of_word.size() : 0));
         for(size_t i = 0; i < times.size(); ++i)
         {
             if(times[i] == 0)
@@ -145,7 +137,6 @@ void count_launch(const Kernel& kernel, const Counts& executions, const Traffic&
     }
     add_traffic(counted.traffic, traffic);
 }
-
 } // namespace emu
 
 size_t emu_counters_json(char* text, size_t bytes)

@@ -9,11 +9,9 @@
 #include <string>
 
 namespace emu {
-
 // sum += part
 void add_traffic(Traffic& sum, const Traffic& part);
 
 // Add what one launch did: executions of each micro-op, and the traffic of all its workgroups.
 void count_launch(const Kernel& kernel, const Counts& executions, const Traffic& traffic);
-
 } // namespace emu

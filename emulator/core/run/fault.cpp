@@ -10,11 +10,9 @@
 #include <unistd.h>
 
 namespace emu {
-
 std::atomic<uint32_t> fault_pending{0};
 
 namespace {
-
 struct Last
 {
     std::mutex mutex;
@@ -53,11 +51,9 @@ std::string where(const Fault& fault)
         place = plural(static_cast<uint64_t>(-fault.distance), "byte") + " before the start of";
     else
         place = fault.distance == 1 ? "right after the end of"
-                                    : plural(static_cast<uint64_t>(fault.distance - 1), "byte") +
-                                          " past the end of";
-    return place + " allocation " + std::to_string(a.id) +
-           (a.label.empty() ? "" : " '" + a.label + "'") + " (" + allocation_kind_name(a.kind) +
-           ", " + plural(a.bytes, "byte") + " at " + hex_text(a.base) +
+                                    : plural(static_cast<uint64_t>(fault.distance - 1), "byte") + " past the end of";
+    return place + " allocation " + std::to_string(a.id) + (a.label.empty() ? "" : " '" + a.label + "'") + " (" +
+           allocation_kind_name(a.kind) + ", " + plural(a.bytes, "byte") + " at " + hex_text(a.base) +
            (a.freed ? ", freed before)" : ")");
 }
 
@@ -66,12 +62,11 @@ std::string readable(const std::string& name)
 {
     constexpr size_t LONGEST = 400;
     int status               = 0;
-    const std::unique_ptr<char, decltype(&std::free)> text(
-        abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), std::free);
+    const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
+                                                           std::free);
     const std::string written = status == 0 ? text.get() : name;
     return name.starts_with("_Z") && written.size() <= LONGEST ? written : name;
 }
-
 } // namespace
 
 std::string hex_text(uint64_t value)
@@ -174,29 +169,22 @@ std::string json_string(const std::string& text)
 std::string fault_json(const Fault& f)
 {
     const auto number = [](uint64_t value) { return std::to_string(value); };
-    std::string out   = "{\"kind\": " + json_string(fault_kind_name(f.kind)) +
-                        ", \"access\": " + json_string(access_name(f.access)) +
-                        ", \"kernel\": " + json_string(f.kernel) +
-                        ", \"text\": " + json_string(f.text) +
-                        ", \"source\": " + json_string(f.source) + ", \"pc\": " + number(f.pc) +
-                        ", \"instruction\": " + number(f.instruction) + ", \"workgroup\": [" +
-                        number(f.workgroup[0]) + ", " + number(f.workgroup[1]) + ", " +
-                        number(f.workgroup[2]) + "], \"wave\": " + number(f.wave) +
-                        ", \"lane\": " + (f.lane == NO_LANE ? "null" : number(f.lane)) +
-                        ", \"address\": " + number(f.address) + ", \"bytes\": " + number(f.bytes) +
-                        ", \"detail\": " + json_string(f.detail) +
-                        ", \"message\": " + json_string(fault_message(f)) +
-                        ", \"error\": " + std::to_string(fault_error(f.kind));
+    std::string out =
+        "{\"kind\": " + json_string(fault_kind_name(f.kind)) + ", \"access\": " + json_string(access_name(f.access)) +
+        ", \"kernel\": " + json_string(f.kernel) + ", \"text\": " + json_string(f.text) +
+        ", \"source\": " + json_string(f.source) + ", \"pc\": " + number(f.pc) +
+        ", \"instruction\": " + number(f.instruction) + ", \"workgroup\": [" + number(f.workgroup[0]) + ", " +
+        number(f.workgroup[1]) + ", " + number(f.workgroup[2]) + "], \"wave\": " + number(f.wave) +
+        ", \"lane\": " + (f.lane == NO_LANE ? "null" : number(f.lane)) + ", \"address\": " + number(f.address) +
+        ", \"bytes\": " + number(f.bytes) + ", \"detail\": " + json_string(f.detail) +
+        ", \"message\": " + json_string(fault_message(f)) + ", \"error\": " + std::to_string(fault_error(f.kind));
     if(f.has_nearest)
     {
         const Allocation& a = f.allocation;
         out += ", \"nearest\": {\"id\": " + number(a.id) + ", \"base\": " + number(a.base) +
-               ", \"bytes\": " + number(a.bytes) +
-               ", \"kind\": " + json_string(allocation_kind_name(a.kind)) +
-               ", \"label\": " + json_string(a.label) +
-               ", \"freed\": " + (a.freed ? "true" : "false") +
-               ", \"distance\": " + std::to_string(f.distance) +
-               ", \"overrun\": " + number(f.overrun) + "}";
+               ", \"bytes\": " + number(a.bytes) + ", \"kind\": " + json_string(allocation_kind_name(a.kind)) +
+               ", \"label\": " + json_string(a.label) + ", \"freed\": " + (a.freed ? "true" : "false") +
+               ", \"distance\": " + std::to_string(f.distance) + ", \"overrun\": " + number(f.overrun) + "}";
     }
     else
     {
@@ -209,8 +197,8 @@ std::string fault_message(const Fault& f)
 {
     std::string out;
     if(f.kind == FaultKind::Memory)
-        out = std::string(access_name(f.access)) + " of " + plural(f.bytes, "byte") + " at " +
-              hex_text(f.address) + " outside the allocations";
+        out = std::string(access_name(f.access)) + " of " + plural(f.bytes, "byte") + " at " + hex_text(f.address) +
+              " outside the allocations";
     else if(f.kind == FaultKind::SrdRange)
         out = "the range of a buffer resource touches an unmapped page at " + hex_text(f.address) +
               " (CDNA4 faults even if the addressed bytes are mapped)";
@@ -218,14 +206,13 @@ std::string fault_message(const Fault& f)
         out = std::string(fault_kind_name(f.kind)) + " fault";
     if(!f.detail.empty())
         out += ": " + f.detail;
-    out += "\n  kernel " + readable(f.kernel) + "\n  pc " + hex_text(f.pc) +
-           (f.text.empty() ? "" : "  " + f.text) +
+    out += "\n  kernel " + readable(f.kernel) + "\n  pc " + hex_text(f.pc) + (f.text.empty() ? "" : "  " + f.text) +
            (f.source.empty() ? "" : "\n  source " + f.source);
     if(f.kind == FaultKind::Registers) // found before any wave ran
         return out;
-    out += "\n  workgroup (" + std::to_string(f.workgroup[0]) + ", " +
-           std::to_string(f.workgroup[1]) + ", " + std::to_string(f.workgroup[2]) + ") wave " +
-           std::to_string(f.wave) + (f.lane == NO_LANE ? "" : " lane " + std::to_string(f.lane));
+    out += "\n  workgroup (" + std::to_string(f.workgroup[0]) + ", " + std::to_string(f.workgroup[1]) + ", " +
+           std::to_string(f.workgroup[2]) + ") wave " + std::to_string(f.wave) +
+           (f.lane == NO_LANE ? "" : " lane " + std::to_string(f.lane));
     if(f.has_nearest)
         out += "\n  nearest: " + where(f);
     return out;
@@ -240,7 +227,6 @@ size_t answer_text(const std::string& whole, char* text, size_t bytes)
         std::snprintf(text, bytes, "%s", whole.c_str());
     return whole.size() + 1;
 }
-
 } // namespace emu
 
 const char* emu_last_error(void) { return emu::last_error().c_str(); }

@@ -15,7 +15,6 @@
 #include <utility>
 
 namespace emu {
-
 enum class FaultKind : uint32_t
 {
     None,
@@ -32,10 +31,10 @@ enum class FaultKind : uint32_t
     Deadlock,      // waves wait for a barrier that the others will never reach
     Barrier,       // with lanes off, or another one than other waves wait at (option barriers)
     Timeout,       // more instructions than allowed
-    Hazard,   // an instruction too early after another, for want of wait states (option hazards)
-    Trap,     // the kernel ended itself: s_trap, of a failed assert or abort
-    Host,     // an unknown request to the host
-    Internal, // a mistake of the emulator
+    Hazard,        // an instruction too early after another, for want of wait states (option hazards)
+    Trap,          // the kernel ended itself: s_trap, of a failed assert or abort
+    Host,          // an unknown request to the host
+    Internal,      // a mistake of the emulator
 };
 std::string hex_text(uint64_t value);
 const char* fault_kind_name(FaultKind);
@@ -101,5 +100,4 @@ std::string fault_message(const Fault&); // one readable paragraph
 
 // For JSON made by hand: a quoted string.
 std::string json_string(const std::string& text);
-
 } // namespace emu

@@ -12,9 +12,7 @@
 #include <stdexcept>
 
 namespace emu {
-
 namespace {
-
 // AQL kernel dispatch packet (HSA runtime specification, section 2.9.6).
 struct DispatchPacket
 {
@@ -63,8 +61,7 @@ uint64_t hidden_value(const Shape& s, const HiddenArgument& hidden, uint32_t dyn
         case HiddenKind::GroupSizeX: return s.block.x;
         case HiddenKind::GroupSizeY: return s.block.y;
         case HiddenKind::GroupSizeZ: return s.block.z;
-        case HiddenKind::GridDims:
-            return s.grid.z > 1 || s.block.z > 1 ? 3 : s.grid.y > 1 || s.block.y > 1 ? 2 : 1;
+        case HiddenKind::GridDims: return s.grid.z > 1 || s.block.z > 1 ? 3 : s.grid.y > 1 || s.block.y > 1 ? 2 : 1;
         case HiddenKind::DynamicLdsSize: return dynamic_lds;
         case HiddenKind::PrivateBase: return PRIVATE_APERTURE;
         case HiddenKind::SharedBase: return SHARED_APERTURE;
@@ -108,10 +105,7 @@ void check_registers(const Kernel& kernel)
 }
 
 // The compiler can't tell how deep calls by address and recursion go.
-bool has_dynamic_stack(const Kernel& kernel)
-{
-    return properties::DYNAMIC_STACK.of(kernel.properties) != 0;
-}
+bool has_dynamic_stack(const Kernel& kernel) { return properties::DYNAMIC_STACK.of(kernel.properties) != 0; }
 
 // Of a lane.
 uint32_t scratch_bytes(const Kernel& kernel, uint32_t dynamic_stack)
@@ -124,9 +118,7 @@ void write_hidden(const Memory& kernarg, const Shape& shape, uint32_t dynamic_ld
     for(const HiddenArgument& hidden : shape.kernel.hidden)
     {
         const uint64_t value = hidden_value(shape, hidden, dynamic_lds);
-        std::memcpy(static_cast<uint8_t*>(kernarg.address) + hidden.offset,
-                    &value,
-                    std::min(hidden.bytes, 8u));
+        std::memcpy(static_cast<uint8_t*>(kernarg.address) + hidden.offset, &value, std::min(hidden.bytes, 8u));
     }
 }
 
@@ -148,18 +140,10 @@ DispatchPacket packet_of(const Shape& shape)
     packet.kernarg_address = shape.kernarg;
     return packet;
 }
-
 } // namespace
 
-void launch(const Kernel& kernel,
-            Dim3 grid,
-            Dim3 block,
-            uint32_t dynamic_lds,
-            const void* explicit_arguments,
-            size_t bytes,
-            uint32_t dynamic_stack,
-            uint64_t resident,
-            Together together)
+void launch(const Kernel& kernel, Dim3 grid, Dim3 block, uint32_t dynamic_lds, const void* explicit_arguments,
+            size_t bytes, uint32_t dynamic_stack, uint64_t resident, Together together)
 {
     check_launch(kernel, grid, block, bytes);
     check_registers(kernel);
@@ -210,5 +194,4 @@ void launch(const Kernel& kernel,
     }
     host.finish();
 }
-
 } // namespace emu

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 namespace emu {
-
 // Whether all workgroups of a launch are there from the start (a cooperative launch). In any other
 // they run one after the other on a host thread; those that wait for others run in turns in the
 // end.
@@ -31,14 +30,6 @@ struct Dim3
 // added to counters.h's. Throws LaunchFault (fault.h) when a wave faults, meets an unknown
 // instruction or a check fails; std::invalid_argument when the launch is impossible: block larger
 // than the kernel's bound, more LDS than the arch has, too few argument bytes.
-void launch(const Kernel& kernel,
-            Dim3 grid_in_workgroups,
-            Dim3 block,
-            uint32_t dynamic_lds,
-            const void* explicit_arguments,
-            size_t bytes,
-            uint32_t dynamic_stack,
-            uint64_t resident,
-            Together together);
-
+void launch(const Kernel& kernel, Dim3 grid_in_workgroups, Dim3 block, uint32_t dynamic_lds,
+            const void* explicit_arguments, size_t bytes, uint32_t dynamic_stack, uint64_t resident, Together together);
 } // namespace emu

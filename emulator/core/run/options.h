@@ -6,7 +6,6 @@
 #include <string>
 
 namespace emu {
-
 struct Options
 {
     int64_t arch        = 950; // 90a is 910
@@ -23,8 +22,8 @@ struct Options
     // With it: of device memory, too (memory.h, set_marks).
     int64_t uninitialised_memory = 0;
     int64_t leaks                = 0; // report what a program has not freed when it ends
-    int64_t alignment = 0; // report accesses that are not aligned to their size, at most 4
-    int64_t barriers  = 0; // report barriers in divergent control flow, and different ones
+    int64_t alignment            = 0; // report accesses that are not aligned to their size, at most 4
+    int64_t barriers             = 0; // report barriers in divergent control flow, and different ones
     // With late_loads: reads of LDS under way are spoilt by what writes over them (pending.h).
     int64_t late_lds_reads = 0;
     // A wave that waits for memory lets the others go on before the results land.
@@ -33,7 +32,6 @@ struct Options
     int64_t global_races = 0;
     // A read outside of the workgroup's LDS is a fault; 0: it is reported once, and reads zero.
     int64_t lds_bounds       = 1;
-    int64_t probe            = 0; // count what MicroOp::other would have changed (probe.h)
     int64_t wave_order       = 0; // 0 forward, 1 backward, 2 and up: seed of a shuffle
     int64_t max_instructions = 0; // of one wave; 0: no limit. A wave that exceeds it is a fault
     // Trace of one wave: written instructions go to trace_file unless that is empty.
@@ -52,5 +50,4 @@ struct Options
 };
 
 Options& options();
-
 } // namespace emu

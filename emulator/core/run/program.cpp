@@ -11,9 +11,7 @@
 #include <stdexcept>
 
 namespace emu {
-
 namespace {
-
 class Blob
 {
 public:
@@ -31,8 +29,7 @@ public:
     template <typename T>
     std::span<const T> table(const BlobTable& where) const
     {
-        if(where.offset % alignof(T) != 0 || where.offset > size_ ||
-           where.count > (size_ - where.offset) / sizeof(T))
+        if(where.offset % alignof(T) != 0 || where.offset > size_ || where.count > (size_ - where.offset) / sizeof(T))
             throw std::runtime_error("program blob: a table lies outside of it");
         return {reinterpret_cast<const T*>(bytes_ + where.offset), where.count};
     }
@@ -86,8 +83,6 @@ const Code* load_code(const Blob& blob, Program& program)
         op.handler = find_handler(hash);
         if(op.handler == nullptr)
             throw std::runtime_error("program blob: a micro-op that the core does not have");
-        if(op.other >= code->ops.size())
-            throw std::runtime_error("program blob: a probe of a micro-op that is not there");
     }
     index_words(*code, blob.header.text_bytes / 4);
     for(const BlobText& text : blob.table<BlobText>(blob.header.texts))
@@ -106,8 +101,7 @@ void load_image(const Blob& blob, Program& program)
     const size_t bytes = blob.header.image_bytes;
     program.image      = allocate(bytes, AllocationKind::Code, "code object");
     if(program.image == nullptr)
-        throw std::runtime_error("no room for a code object of " + std::to_string(bytes) +
-                                 " bytes");
+        throw std::runtime_error("no room for a code object of " + std::to_string(bytes) + " bytes");
     auto* image          = static_cast<uint8_t*>(program.image);
     program.base         = reinterpret_cast<uint64_t>(image);
     program.bytes        = bytes;
@@ -140,8 +134,7 @@ void set_code(Kernel& kernel, const BlobKernel& record, const Code* code)
     if(record.entry >= record.end || record.end > code->ops.size())
         throw std::runtime_error("program blob: kernel " + kernel.name + " has no instructions");
     if(record.refusal > code->texts.size() || record.refused_at >= code->ops.size())
-        throw std::runtime_error("program blob: kernel " + kernel.name +
-                                 " is refused for a reason that is missing");
+        throw std::runtime_error("program blob: kernel " + kernel.name + " is refused for a reason that is missing");
     kernel.code       = code;
     kernel.entry      = record.entry;
     kernel.end        = record.end;
@@ -175,8 +168,7 @@ void load_kernels(const Blob& blob, Program& program, const Code* code)
            record.first_hidden + uint64_t{record.hidden_count} > hidden.size())
             throw std::runtime_error("program blob: arguments of kernel " + kernel.name +
                                      " lie outside of their table");
-        for(const BlobArgument& one :
-            arguments.subspan(record.first_argument, record.argument_count))
+        for(const BlobArgument& one : arguments.subspan(record.first_argument, record.argument_count))
             kernel.arguments.push_back({one.offset, one.bytes});
         for(const BlobHidden& one : hidden.subspan(record.first_hidden, record.hidden_count))
         {
@@ -187,7 +179,6 @@ void load_kernels(const Blob& blob, Program& program, const Code* code)
         program.kernels.push_back(std::move(kernel));
     }
 }
-
 } // namespace
 
 const Kernel* Program::find(const std::string& name) const
@@ -204,20 +195,13 @@ const MicroOp* Code::at(uint64_t address) const
     return &ops[index_of_word[word]];
 }
 
-uint64_t Code::virtual_address(const MicroOp& op) const
-{
-    return program->text_address - program->base + op.pc;
-}
+uint64_t Code::virtual_address(const MicroOp& op) const { return program->text_address - program->base + op.pc; }
 
-const char* Code::text(const MicroOp& op) const
-{
-    return op.text < texts.size() ? texts[op.text].c_str() : "?";
-}
+const char* Code::text(const MicroOp& op) const { return op.text < texts.size() ? texts[op.text].c_str() : "?"; }
 
 std::string Code::source(const MicroOp& op) const
 {
-    const auto after =
-        std::ranges::upper_bound(lines, op.pc, {}, &std::pair<uint32_t, uint32_t>::first);
+    const auto after = std::ranges::upper_bound(lines, op.pc, {}, &std::pair<uint32_t, uint32_t>::first);
     if(after == lines.begin() || std::prev(after)->second == 0)
         return "";
     return texts[std::prev(after)->second - 1];
@@ -239,8 +223,7 @@ std::unique_ptr<Program> load_program(const void* bytes, size_t size)
     for(const BlobFormat& format : blob.table<BlobFormat>(blob.header.formats))
         program->formats[format.hash] = blob.text(format.text);
     for(const BlobVariable& variable : blob.table<BlobVariable>(blob.header.variables))
-        program->variables[blob.text(variable.name)] = {program->base + variable.address,
-                                                        variable.bytes};
+        program->variables[blob.text(variable.name)] = {program->base + variable.address, variable.bytes};
     return program;
 }
 
@@ -253,5 +236,4 @@ void add_code(Program& program, const void* bytes, size_t size)
             if(kernel.code == nullptr && kernel.name == blob.text(record.name))
                 set_code(kernel, record, code);
 }
-
 } // namespace emu

@@ -13,7 +13,6 @@
 #include <vector>
 
 namespace emu {
-
 // Kinds of hidden kernel arguments (LLVM AMDGPU usage, "Kernel argument metadata", .value_kind).
 // Same order in emulator/ckpm_emulator/image.py. Explicit arguments are not listed: their bytes
 // come from the caller.
@@ -114,10 +113,10 @@ struct Program
     std::map<std::string, Symbol> variables; // device globals
     Formats formats;                         // of what kernels print into a buffer
     void* image           = nullptr;         // loaded segments, from memory.h's allocate()
-    uint64_t base         = 0; // address of the image: adds to the ELF's virtual addresses
-    uint64_t bytes        = 0; // of the image
-    uint64_t text_address = 0; // of .text, base added
-    uint32_t arch         = 0; // 942, 950, 910 for 90a
+    uint64_t base         = 0;               // address of the image: adds to the ELF's virtual addresses
+    uint64_t bytes        = 0;               // of the image
+    uint64_t text_address = 0;               // of .text, base added
+    uint32_t arch         = 0;               // 942, 950, 910 for 90a
 
     const Kernel* find(const std::string& name) const;
     ~Program();
@@ -140,5 +139,4 @@ struct Place
 Place place_of(uint64_t address);
 // What is at an address where no instruction starts, for people.
 std::string describe_address(uint64_t address);
-
 } // namespace emu

@@ -1,7 +1,6 @@
 #include "run/run.h"
 
 #include "checks/global_races.h"
-#include "checks/probe.h"
 #include "checks/twin.h"
 #include "hip/api.h"
 #include "hip/device_api.h"
@@ -14,9 +13,7 @@
 #include <vector>
 
 namespace emu {
-
 namespace {
-
 // Under emu_execute: scratch bytes of a lane, micro-ops, dwords of .text that a jump by address can
 // reach.
 constexpr uint32_t EXECUTE_SCRATCH = 1024;
@@ -34,16 +31,16 @@ void run_plain(Wave& wave)
     }
 }
 
-// A wave and the one beside it read memory one after the other: no other host thread may write
-// between the two.
-const MicroOp* step_two(Wave& wave, const MicroOp* op)
+// A wave and its twin read memory one after the other: no other host thread may write between the
+// two.
+const MicroOp* step_undisturbed(Wave& wave, const MicroOp* op)
 {
     static std::mutex memory;
     const auto kind = static_cast<Kind>(op->kind);
     std::unique_lock lock(memory, std::defer_lock);
     if(kind == Kind::Vmem || kind == Kind::Smem)
         lock.lock();
-    return wave.twin != nullptr ? step_both(wave, op) : wave.group->probe->step(wave, op);
+    return step_both(wave, op);
 }
 
 void run_watched(Wave& wave, Trace* trace)
@@ -64,8 +61,7 @@ void run_watched(Wave& wave, Trace* trace)
         const MicroOp* const done = op;
         if(trace != nullptr)
             trace->before(wave, done);
-        op = wave.twin != nullptr || wave.other != nullptr ? step_two(wave, op)
-                                                           : op->handler(wave, op);
+        op = wave.twin != nullptr ? step_undisturbed(wave, op) : op->handler(wave, op);
         if(trace != nullptr)
             trace->after(wave, done);
         if(wave.group->recorder != nullptr)
@@ -129,8 +125,7 @@ int run_alone(Wave& wave)
 // To its next stop, or to where it jumps out of its code.
 void run_here(Wave& wave, Trace* trace)
 {
-    if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
-       wave.group->recorder != nullptr || wave.group->races != nullptr ||
+    if(trace != nullptr || wave.twin != nullptr || wave.group->recorder != nullptr || wave.group->races != nullptr ||
        options().max_instructions != 0)
         run_watched(wave, trace);
     else
@@ -139,22 +134,20 @@ void run_here(Wave& wave, Trace* trace)
         run_plain(wave);
     }
 }
-
 } // namespace
 
 void run_wave(Wave& wave, uint64_t workgroup)
 {
     load_host_mode(wave.mxcsr);
     wave.jumps_left = wave.group->turn;
-    for(Wave* beside : {wave.twin, wave.other})
-        if(beside != nullptr)
-            beside->jumps_left = wave.jumps_left;
+    if(wave.twin != nullptr)
+        wave.twin->jumps_left = wave.jumps_left;
     Trace* const trace = trace_of(wave, workgroup);
     wave.unseen        = false;
     run_here(wave, trace);
     while(wave.stop == Stop::Elsewhere)
     {
-        for(Wave* one : {&wave, wave.twin, wave.other})
+        for(Wave* one : {&wave, wave.twin})
             if(one != nullptr)
             {
                 one->stop = Stop::Running;
@@ -163,7 +156,6 @@ void run_wave(Wave& wave, uint64_t workgroup)
         run_here(wave, trace);
     }
 }
-
 } // namespace emu
 
 int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)

@@ -6,7 +6,6 @@
 #include <cstring>
 
 namespace emu {
-
 // Words of 8 bytes; of a rest only what there is. (The multiplier of FNV-1a.)
 inline uint64_t add_bytes(uint64_t sum, const void* begin, size_t bytes)
 {
@@ -60,5 +59,4 @@ private:
     bool marked_    = false;
     uint64_t cheap_ = 0, whole_ = 0;
 };
-
 } // namespace emu

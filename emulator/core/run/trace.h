@@ -8,7 +8,6 @@
 #include <string>
 
 namespace emu {
-
 class Trace
 {
 public:
@@ -29,5 +28,4 @@ private:
 
 // The trace that the options ask for if this is the wave they name, else null.
 Trace* trace_of(const Wave& wave, uint64_t workgroup);
-
 } // namespace emu

@@ -7,7 +7,6 @@
 
 namespace emu {
 namespace {
-
 constexpr uint64_t ROUNDS_BEFORE_A_LOOK = 512; // at all of memory
 
 uint64_t memory_state(uint64_t sum)
@@ -32,12 +31,10 @@ std::string deadlock(size_t held, uint64_t not_started)
         "no wave of the launch gets any further: each one waits for another, and "
         "nothing that they read changes any more";
     if(not_started != 0)
-        text += "; the device holds " + std::to_string(held) +
-                " of these workgroups at once, and " + std::to_string(not_started) +
-                " have not started";
+        text += "; the device holds " + std::to_string(held) + " of these workgroups at once, and " +
+                std::to_string(not_started) + " have not started";
     return text;
 }
-
 } // namespace
 
 void take_turns(const Shape& shape, std::vector<Runner*> open, uint64_t next)
@@ -61,5 +58,4 @@ void take_turns(const Shape& shape, std::vector<Runner*> open, uint64_t next)
             open.front()->report_deadlock(deadlock(open.size(), shape.groups() - next));
     }
 }
-
 } // namespace emu

@@ -15,7 +15,6 @@
 
 namespace emu {
 namespace {
-
 class Workers
 {
 public:
@@ -24,9 +23,8 @@ public:
     // One after the other on each host thread, to the end or until they wait for others.
     void run()
     {
-        const auto wanted = shape_.races != nullptr
-                                ? 1
-                                : static_cast<uint64_t>(std::max<int64_t>(1, options().threads));
+        const auto wanted =
+            shape_.races != nullptr ? 1 : static_cast<uint64_t>(std::max<int64_t>(1, options().threads));
         std::vector<std::thread> helpers;
         for(uint64_t i = 1; i < std::min({wanted, shape_.groups(), resident_}); ++i)
             helpers.emplace_back([this] { work(); });
@@ -177,7 +175,6 @@ private:
     std::exception_ptr failure_;
     Traffic traffic_;
 };
-
 } // namespace
 
 void run_workgroups(const Shape& shape, uint64_t resident, Together together)
@@ -190,5 +187,4 @@ void run_workgroups(const Shape& shape, uint64_t resident, Together together)
         workers.run();
     workers.finish();
 }
-
 } // namespace emu

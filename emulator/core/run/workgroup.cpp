@@ -12,9 +12,7 @@
 #include <numeric>
 
 namespace emu {
-
 namespace {
-
 // Backward jumps of a wave before it gives way: TURN in a workgroup alone, enough for ordinary
 // loops; SHORT_TURN if workgroups wait for each other.
 constexpr uint32_t TURN = 16384, SHORT_TURN = 256;
@@ -37,8 +35,7 @@ void fill_registers(Wave& w, const Kernel& kernel, Contents unwritten)
 {
     const unsigned total  = (rsrc1::VGPR_COUNT.of(kernel.rsrc1) + 1) * 8;
     const unsigned vector = std::min(total, (rsrc3::ACCUM_OFFSET.of(kernel.rsrc3) + 1) * 4);
-    fill(&w.v[0][0],
-         std::min(total, 256u) * LANES,
+    fill(&w.v[0][0], std::min(total, 256u) * LANES,
          unwritten); // all of them without accumulation registers
     fill(&w.v[256][0], std::min(total - vector, 256u) * LANES, unwritten);
     fill(w.s, 128, unwritten);
@@ -52,10 +49,8 @@ void fill_registers(Wave& w, const Kernel& kernel, Contents unwritten)
 
 uint32_t initial_mode(uint32_t word)
 {
-    return mode::FLOATS.put(rsrc1::FLOAT_MODE.of(word)) |
-           mode::DX10_CLAMP.put(rsrc1::ENABLE_DX10_CLAMP.of(word)) |
-           mode::IEEE.put(rsrc1::ENABLE_IEEE_MODE.of(word)) |
-           mode::FP16_OVFL.put(rsrc1::FP16_OVFL.of(word));
+    return mode::FLOATS.put(rsrc1::FLOAT_MODE.of(word)) | mode::DX10_CLAMP.put(rsrc1::ENABLE_DX10_CLAMP.of(word)) |
+           mode::IEEE.put(rsrc1::ENABLE_IEEE_MODE.of(word)) | mode::FP16_OVFL.put(rsrc1::FP16_OVFL.of(word));
 }
 
 // User SGPRs in the order of the descriptor's properties, preloaded arguments, workgroup ids.
@@ -136,7 +131,6 @@ void start_wave(Wave& w, const Shape& s, uint32_t number, Contents unwritten)
     w.pending.clear();
     enter(w, *s.kernel.code);
 }
-
 } // namespace
 
 Waves::Waves(const Shape& shape)
@@ -173,17 +167,13 @@ void Waves::start(Contents unwritten)
     for(uint32_t i = 0; i < shape_.waves; ++i)
     {
         start_wave(waves_[i], shape_, i, unwritten);
-        waves_[i].scratch = reinterpret_cast<uint8_t*>(scratch_.data()) +
-                            static_cast<size_t>(i) * LANES * shape_.scratch_bytes;
+        waves_[i].scratch =
+            reinterpret_cast<uint8_t*>(scratch_.data()) + static_cast<size_t>(i) * LANES * shape_.scratch_bytes;
     }
 }
 
 Runner::Runner(const Shape& shape, Counts& counts)
-    : shape_(shape),
-      waves_(shape),
-      group_(waves_.group),
-      banks_(shape.kernel.program->arch),
-      order_(shape.waves)
+    : shape_(shape), waves_(shape), group_(waves_.group), banks_(shape.kernel.program->arch), order_(shape.waves)
 {
     const Options& o = options();
     group_.banks     = &banks_;
@@ -196,29 +186,21 @@ Runner::Runner(const Shape& shape, Counts& counts)
         shadow_.unwritten = o.uninitialised != 0;
         group_.shadow     = &shadow_;
     }
-    if(o.uninitialised || o.probe)
+    if(o.uninitialised)
     {
         twins_.emplace(shape).group.turn = TURN;
         twins_->group.counts             = &counts;
+        twins_->group.doubts             = o.uninitialised_memory != 0;
     }
-    if(o.probe)
-        group_.probe = &probe_.emplace(shape.waves);
     counts[shape.kernel.code].resize(shape.kernel.code->ops.size());
     for(uint32_t i = 0; i < shape.waves; ++i)
     {
         waves_[i].counts = counts[shape.kernel.code].data();
         if(!twins_)
             continue;
-        if(probe_)
-        {
-            waves_[i].other = &(*twins_)[i];
-            continue;
-        }
         waves_[i].twin         = &(*twins_)[i];
         (*twins_)[i].in_flight = twin_poison(i);
     }
-    if(o.uninitialised)
-        twins_->group.doubts = o.uninitialised_memory != 0;
 }
 
 bool Runner::run(uint64_t index)
@@ -246,20 +228,18 @@ void Runner::make_turns_short()
 
 void Runner::start(uint64_t index)
 {
-    index_              = index;
-    group_.id[0]        = static_cast<uint32_t>(index % shape_.grid.x);
-    group_.id[1]        = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
-    group_.id[2]        = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));
-    const bool poisoned = options().poison != 0 || (twins_ && !probe_);
+    index_                   = index;
+    group_.id[0]             = static_cast<uint32_t>(index % shape_.grid.x);
+    group_.id[1]             = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
+    group_.id[2]             = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));
+    const bool poisoned      = options().poison != 0 || twins_.has_value();
     const Contents unwritten = poisoned ? Contents::Poison : Contents::Zero;
     waves_.start(unwritten);
     if(twins_)
     {
         std::copy_n(group_.id, 3, twins_->group.id);
-        twins_->start(probe_ ? unwritten : Contents::Twin);
+        twins_->start(Contents::Twin);
     }
-    if(probe_)
-        probe_->start();
     if(group_.shadow != nullptr)
     {
         shadow_.bytes.assign(shape_.lds_bytes, {});
@@ -273,11 +253,8 @@ void Runner::start(uint64_t index)
     stores_before_   = group_.traffic.global_store_bytes;
     if(is_recorded(shape_.kernel, index))
         group_.recorder =
-            &recorder_.emplace(shape_.kernel,
-                               index,
-                               uint64_t{shape_.grid.x} * shape_.grid.y * shape_.grid.z,
-                               shape_.waves,
-                               group_.traffic);
+            &recorder_.emplace(shape_.kernel, index, uint64_t{shape_.grid.x} * shape_.grid.y * shape_.grid.z,
+                               shape_.waves, group_.traffic);
 }
 
 void Runner::finish()
@@ -288,8 +265,7 @@ void Runner::finish()
     group_.recorder = nullptr;
     ++group_.traffic.workgroups;
     group_.traffic.waves += shape_.waves;
-    if(group_.traffic.barriers == barriers_before_ &&
-       group_.traffic.global_store_bytes == stores_before_)
+    if(group_.traffic.barriers == barriers_before_ && group_.traffic.global_store_bytes == stores_before_)
         ++group_.traffic.early_out_workgroups;
 }
 
@@ -373,9 +349,9 @@ void Runner::compare_barriers() const
         {
             const uint64_t other = first->code->virtual_address(first->next[-1]);
             Fault fault;
-            fault.kind   = FaultKind::Barrier;
-            fault.detail = "wave " + std::to_string(first->number) +
-                           " waits at another barrier, that at pc " + hex_text(other);
+            fault.kind = FaultKind::Barrier;
+            fault.detail =
+                "wave " + std::to_string(first->number) + " waits at another barrier, that at pc " + hex_text(other);
             raise(wave, wave.next - 1, std::move(fault));
         }
     }
@@ -426,5 +402,4 @@ void Runner::report_deadlock(const std::string& detail) const
     fault.detail = detail;
     raise(waves_[first], waves_[first].next, std::move(fault));
 }
-
 } // namespace emu

@@ -3,7 +3,6 @@
 
 #include "checks/banks.h"
 #include "checks/checks.h"
-#include "checks/probe.h"
 #include "isa/wave.h"
 #include "run/launch.h"
 #include "timing/recorder.h"
@@ -15,7 +14,6 @@
 #include <vector>
 
 namespace emu {
-
 // What all workgroups of a launch have in common.
 struct Shape
 {
@@ -97,8 +95,7 @@ private:
 
     const Shape& shape_;
     Waves waves_;
-    std::optional<Waves> twins_; // or what a probe compares with
-    std::optional<Probe> probe_;
+    std::optional<Waves> twins_;
     std::optional<Recorder> recorder_; // of the workgroup that runs
     Workgroup& group_;
     BankConflicts banks_;
@@ -109,5 +106,4 @@ private:
     std::mt19937_64 random_;
     uint64_t barriers_before_ = 0, stores_before_ = 0;
 };
-
 } // namespace emu

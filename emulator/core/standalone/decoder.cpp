@@ -24,7 +24,6 @@ extern char** environ;
 
 namespace emu {
 namespace {
-
 constexpr size_t DIGEST = 64; // hex digits
 
 class File
@@ -79,9 +78,7 @@ bool is_private(const std::string& path)
     struct stat link, there;
     if(lstat(path.c_str(), &link) != 0 || stat(path.c_str(), &there) != 0)
         return false;
-    const auto ours = [](const struct stat& one) {
-        return one.st_uid == geteuid() || one.st_uid == 0;
-    };
+    const auto ours = [](const struct stat& one) { return one.st_uid == geteuid() || one.st_uid == 0; };
     return ours(link) && ours(there) && (there.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
@@ -170,8 +167,7 @@ std::vector<char*> helper_environment()
 {
     std::vector<char*> out;
     for(char** one = environ; *one; ++one)
-        if(std::strncmp(*one, "LD_PRELOAD=", 11) != 0 &&
-           std::strncmp(*one, "LD_LIBRARY_PATH=", 16) != 0 &&
+        if(std::strncmp(*one, "LD_PRELOAD=", 11) != 0 && std::strncmp(*one, "LD_LIBRARY_PATH=", 16) != 0 &&
            std::strncmp(*one, "CKPM_EMULATOR=", 14) != 0)
             out.push_back(*one);
     out.push_back(nullptr);
@@ -197,12 +193,10 @@ void run_helper(const Wanted& wanted, const File& input, const File& output, con
     posix_spawn_file_actions_adddup2(&actions, output.number(), STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, errors.number(), STDERR_FILENO);
     pid_t child;
-    const int refused =
-        posix_spawn(&child, words[0], &actions, nullptr, words.data(), variables.data());
+    const int refused = posix_spawn(&child, words[0], &actions, nullptr, words.data(), variables.data());
     posix_spawn_file_actions_destroy(&actions);
     if(refused)
-        throw std::runtime_error(std::string(words[0]) +
-                                 " can't be started: " + std::strerror(refused));
+        throw std::runtime_error(std::string(words[0]) + " can't be started: " + std::strerror(refused));
     // If the program ignores SIGCHLD the status is lost: waiting ends with the child all the
     // same, and what it wrote is checked.
     int status;
@@ -213,8 +207,7 @@ void run_helper(const Wanted& wanted, const File& input, const File& output, con
 
 int add_decoded(const Wanted& wanted)
 {
-    const File input(memory_file("code object")), output(memory_file("program")),
-        errors(memory_file("errors"));
+    const File input(memory_file("code object")), output(memory_file("program")), errors(memory_file("errors"));
     write_all(input.number(), wanted.code, wanted.bytes);
     run_helper(wanted, input, output, errors);
     const Mapped program(output.number());
@@ -224,11 +217,9 @@ int add_decoded(const Wanted& wanted)
     std::string reason(said.text());
     while(!reason.empty() && reason.back() == '\n')
         reason.pop_back();
-    emu_refuse_program(wanted.handle,
-                       reason.empty() ? "the decoder ended without a word" : reason.c_str());
+    emu_refuse_program(wanted.handle, reason.empty() ? "the decoder ended without a word" : reason.c_str());
     return 1;
 }
-
 } // namespace
 
 int decode_code_object(uint64_t handle, const void* code, size_t bytes, uint64_t address)
@@ -247,5 +238,4 @@ int decode_code_object(uint64_t handle, const void* code, size_t bytes, uint64_t
         return 1;
     }
 }
-
 } // namespace emu

@@ -6,8 +6,6 @@
 #include <cstdint>
 
 namespace emu {
-
 // An EmuCodeObjectCallback (hip/device_api.h).
 int decode_code_object(uint64_t handle, const void* code, size_t bytes, uint64_t address);
-
 } // namespace emu

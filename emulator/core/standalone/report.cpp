@@ -18,17 +18,11 @@ HIP_API const char* hipGetErrorName(hipError_t error);
 
 namespace emu {
 namespace {
-
 // Failures of launches and of the code that is launched. Others are the program's to explain.
-constexpr hipError_t EXPLAINED[] = {hipErrorInvalidConfiguration,
-                                    hipErrorInvalidDeviceFunction,
-                                    hipErrorInvalidImage,
-                                    hipErrorNoBinaryForGpu,
-                                    hipErrorIllegalAddress,
-                                    hipErrorLaunchOutOfResources,
-                                    hipErrorLaunchTimeOut,
-                                    hipErrorLaunchFailure,
-                                    hipErrorUnknown};
+constexpr hipError_t EXPLAINED[] = {
+    hipErrorInvalidConfiguration, hipErrorInvalidDeviceFunction, hipErrorInvalidImage,
+    hipErrorNoBinaryForGpu,       hipErrorIllegalAddress,        hipErrorLaunchOutOfResources,
+    hipErrorLaunchTimeOut,        hipErrorLaunchFailure,         hipErrorUnknown};
 
 struct Reports
 {
@@ -49,8 +43,8 @@ std::string absent_functions()
     std::lock_guard lock(reports().mutex);
     std::string out;
     for(const auto& [function, calls] : reports().absent)
-        out += (out.empty() ? "" : ", ") + function + " (" + std::to_string(calls) +
-               (calls == 1 ? " call)" : " calls)");
+        out +=
+            (out.empty() ? "" : ", ") + function + " (" + std::to_string(calls) + (calls == 1 ? " call)" : " calls)");
     return out;
 }
 
@@ -85,11 +79,9 @@ void report_leaks()
         bytes += one.bytes;
     }
     if(count != 0)
-        report_line("never freed: " + std::to_string(count) +
-                    (count == 1 ? " allocation" : " allocations") + " of " + std::to_string(bytes) +
-                    " bytes together, the first one allocation " + std::to_string(first.id) + " (" +
-                    allocation_kind_name(first.kind) + ", " + std::to_string(first.bytes) +
-                    " bytes)");
+        report_line("never freed: " + std::to_string(count) + (count == 1 ? " allocation" : " allocations") + " of " +
+                    std::to_string(bytes) + " bytes together, the first one allocation " + std::to_string(first.id) +
+                    " (" + allocation_kind_name(first.kind) + ", " + std::to_string(first.bytes) + " bytes)");
 }
 
 bool write_counters()
@@ -108,7 +100,6 @@ bool write_counters()
     report_line(path + ": the counters can't be written: " + std::strerror(errno));
     return false;
 }
-
 } // namespace
 
 void report_line(const std::string& text)
@@ -119,8 +110,7 @@ void report_line(const std::string& text)
 
 void report_failure(const char* function, hipError_t error, const std::string& text)
 {
-    if(!settings().standalone ||
-       std::find(std::begin(EXPLAINED), std::end(EXPLAINED), error) == std::end(EXPLAINED))
+    if(!settings().standalone || std::find(std::begin(EXPLAINED), std::end(EXPLAINED), error) == std::end(EXPLAINED))
         return;
     const std::string whole = std::string(function) + ": " + hipGetErrorName(error) + ": " + text;
     {
@@ -150,5 +140,4 @@ void report_at_exit()
 }
 
 bool all_written() { return reports().whole; }
-
 } // namespace emu

@@ -6,7 +6,6 @@
 #include <string>
 
 namespace emu {
-
 // One paragraph on standard error: "emulator: ...".
 void report_line(const std::string& text);
 // A HIP call failed. What the program can't know by the number alone is said once: why code can't
@@ -18,5 +17,4 @@ hipError_t report_absent(const char* function);
 void report_at_exit();
 // After report_at_exit: false if the counters could not be written.
 bool all_written();
-
 } // namespace emu

@@ -14,7 +14,6 @@
 
 namespace emu {
 namespace {
-
 Settings& writable()
 {
     static Settings& only = *new Settings; // asked for while the process ends, too
@@ -86,8 +85,7 @@ __attribute__((constructor)) void read_environment()
         const size_t equals = line.find('=');
         try
         {
-            set_option(line.substr(0, equals),
-                       equals == std::string::npos ? "" : line.substr(equals + 1));
+            set_option(line.substr(0, equals), equals == std::string::npos ? "" : line.substr(equals + 1));
         }
         catch(const std::exception&)
         {
@@ -100,9 +98,7 @@ __attribute__((constructor)) void read_environment()
     on_exit(end_process, nullptr);
     std::atexit(report_at_exit);
 }
-
 } // namespace
 
 const Settings& settings() { return writable(); }
-
 } // namespace emu

@@ -13,7 +13,6 @@
 #include <vector>
 
 namespace emu {
-
 struct Settings
 {
     bool standalone = false; // the variable is there
@@ -25,5 +24,4 @@ struct Settings
 };
 
 const Settings& settings();
-
 } // namespace emu

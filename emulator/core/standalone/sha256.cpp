@@ -6,7 +6,6 @@
 
 namespace emu {
 namespace {
-
 constexpr size_t BLOCK = 64;
 
 // Fractions of the cube roots of the first 64 primes (FIPS 180-4, 4.2.2).
@@ -24,7 +23,6 @@ uint32_t big_endian(const uint8_t* at)
 {
     return uint32_t{at[0]} << 24 | uint32_t{at[1]} << 16 | uint32_t{at[2]} << 8 | at[3];
 }
-
 } // namespace
 
 void Sha256::block(const uint8_t* bytes)
@@ -43,12 +41,10 @@ void Sha256::block(const uint8_t* bytes)
     {
         const uint32_t choose   = (s[4] & s[5]) ^ (~s[4] & s[6]);
         const uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        const uint32_t first    = s[7] +
-                                  (std::rotr(s[4], 6) ^ std::rotr(s[4], 11) ^ std::rotr(s[4], 25)) +
-                                  choose + ROUNDS[i] + w[i];
-        const uint32_t second =
-            (std::rotr(s[0], 2) ^ std::rotr(s[0], 13) ^ std::rotr(s[0], 22)) + majority;
-        s = {first + second, s[0], s[1], s[2], s[3] + first, s[4], s[5], s[6]};
+        const uint32_t first =
+            s[7] + (std::rotr(s[4], 6) ^ std::rotr(s[4], 11) ^ std::rotr(s[4], 25)) + choose + ROUNDS[i] + w[i];
+        const uint32_t second = (std::rotr(s[0], 2) ^ std::rotr(s[0], 13) ^ std::rotr(s[0], 22)) + majority;
+        s                     = {first + second, s[0], s[1], s[2], s[3] + first, s[4], s[5], s[6]};
     }
     for(size_t i = 0; i < state_.size(); ++i)
         state_[i] += s[i];
@@ -95,5 +91,4 @@ std::string Sha256::hex()
             out += "0123456789abcdef"[word >> shift & 15];
     return out;
 }
-
 } // namespace emu

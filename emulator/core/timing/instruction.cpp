@@ -6,9 +6,7 @@
 #include <string_view>
 
 namespace emu {
-
 namespace {
-
 constexpr uint32_t NOP_CYCLES   = 4,
                    SLEEP_CYCLES = 64; // of a unit of s_nop and s_sleep (ISA documents)
 
@@ -115,11 +113,9 @@ Instruction instruction_of(const MicroOp& op, std::string_view text, const Numbe
     }
     return i;
 }
-
 } // namespace
 
-std::vector<Instruction> instructions_of(const std::vector<MicroOp>& ops,
-                                         const std::vector<std::string>& text,
+std::vector<Instruction> instructions_of(const std::vector<MicroOp>& ops, const std::vector<std::string>& text,
                                          const Numbers& numbers)
 {
     std::vector<Instruction> made;
@@ -128,5 +124,4 @@ std::vector<Instruction> instructions_of(const std::vector<MicroOp>& ops,
         made.push_back(instruction_of(ops[i], text[i], numbers));
     return made;
 }
-
 } // namespace emu

@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace emu {
-
 // Where an instruction is executed, and what decides when.
 enum class Unit : uint8_t
 {
@@ -53,8 +52,6 @@ struct Instruction
     RegisterRange addend{0, 0}; // MFMA
 };
 
-std::vector<Instruction> instructions_of(const std::vector<MicroOp>& ops,
-                                         const std::vector<std::string>& text,
+std::vector<Instruction> instructions_of(const std::vector<MicroOp>& ops, const std::vector<std::string>& text,
                                          const Numbers& numbers);
-
 } // namespace emu

@@ -5,7 +5,6 @@
 #include <utility>
 
 namespace emu {
-
 Loop hot_loop(const std::vector<Step>& steps, const std::vector<Instruction>& instructions)
 {
     std::map<std::pair<uint32_t, uint32_t>, uint64_t> taken; // branch and target
@@ -13,8 +12,7 @@ Loop hot_loop(const std::vector<Step>& steps, const std::vector<Instruction>& in
         if(steps[i + 1].op <= steps[i].op)
             ++taken[{steps[i].op, steps[i + 1].op}];
     const auto has_matrix = [&](uint32_t head, uint32_t branch) {
-        return std::any_of(instructions.begin() + head,
-                           instructions.begin() + branch,
+        return std::any_of(instructions.begin() + head, instructions.begin() + branch,
                            [](const Instruction& i) { return i.unit == Unit::Matrix; });
     };
     Loop best;
@@ -30,5 +28,4 @@ Loop hot_loop(const std::vector<Step>& steps, const std::vector<Instruction>& in
     }
     return best;
 }
-
 } // namespace emu

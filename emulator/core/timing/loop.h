@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace emu {
-
 struct Loop
 {
     bool found    = false;
@@ -23,5 +22,4 @@ inline bool is_taken(const std::vector<Step>& steps, size_t at)
 }
 
 Loop hot_loop(const std::vector<Step>& steps, const std::vector<Instruction>& instructions);
-
 } // namespace emu

@@ -5,9 +5,7 @@
 #include <stdexcept>
 
 namespace emu {
-
 namespace {
-
 struct Named
 {
     const char* name;
@@ -47,7 +45,6 @@ constexpr Named NAMED[] = {
     {"timeline_bin", &Numbers::timeline_bin, 1},
     {"timeline_bins", &Numbers::timeline_bins, 0},
 };
-
 } // namespace
 
 Numbers numbers_of(const char* const* names, const uint64_t* values, size_t count)
@@ -56,13 +53,11 @@ Numbers numbers_of(const char* const* names, const uint64_t* values, size_t coun
     for(size_t i = 0; i < count; ++i)
     {
         const std::string name = names[i];
-        const auto named =
-            std::ranges::find_if(NAMED, [&](const Named& one) { return one.name == name; });
+        const auto named       = std::ranges::find_if(NAMED, [&](const Named& one) { return one.name == name; });
         if(named == std::end(NAMED))
             throw std::invalid_argument("the timing model has no number '" + name + "'");
         if(values[i] < named->least || values[i] > MOST)
-            throw std::invalid_argument("the timing model's " + name + " can't be " +
-                                        std::to_string(values[i]));
+            throw std::invalid_argument("the timing model's " + name + " can't be " + std::to_string(values[i]));
         numbers.*(named->member) = static_cast<uint32_t>(values[i]);
     }
     for(const Named& named : NAMED)
@@ -73,5 +68,4 @@ Numbers numbers_of(const char* const* names, const uint64_t* values, size_t coun
     }
     return numbers;
 }
-
 } // namespace emu

@@ -7,15 +7,13 @@
 #include <string>
 
 namespace emu {
-
 struct Numbers
 {
     uint32_t issue_cycles; // from one instruction of a wave to its next
     // How long an instruction keeps a SIMD's vector port.
     uint32_t vector_cycles, transcendental_cycles, permlane_swap_cycles, packed_cycles;
-    uint32_t
-        vector_result_cycles;    // from a vector instruction's issue until another reads its result
-    uint32_t matrix_read_cycles; // an MFMA keeps the vector port while it reads its factors
+    uint32_t vector_result_cycles;  // from a vector instruction's issue until another reads its result
+    uint32_t matrix_read_cycles;    // an MFMA keeps the vector port while it reads its factors
     uint32_t matrix_result_cycles;  // from the end of its passes until its result can be read
     uint32_t packed_after_matrix;   // from the end of a wave's MFMA until its packed instruction
     uint32_t packed_apart;          // 0: packed instructions run beside MFMAs of other waves
@@ -33,8 +31,8 @@ struct Numbers
     uint32_t memory_in_flight;      // bytes of loads that a compute unit has under way
     uint32_t scalar_memory_latency; // of a scalar load
     // The request.
-    uint32_t workgroups;   // copies of the recorded one, resident together
-    uint32_t start_offset; // cycles from the start of one copy to the start of the next
+    uint32_t workgroups;                                 // copies of the recorded one, resident together
+    uint32_t start_offset;                               // cycles from the start of one copy to the start of the next
     uint32_t timeline_from, timeline_bin, timeline_bins; // cycles of the first bin and of each
 };
 
@@ -44,5 +42,4 @@ inline constexpr unsigned SIMDS = 4;
 // The numbers by their names. Throws std::invalid_argument: one is missing, unknown or 0 where that
 // makes no sense.
 Numbers numbers_of(const char* const* names, const uint64_t* values, size_t count);
-
 } // namespace emu

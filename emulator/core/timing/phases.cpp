@@ -1,9 +1,7 @@
 #include "timing/phases.h"
 
 namespace emu {
-
 namespace {
-
 bool limits(const Instruction& i) { return i.unit == Unit::Barrier || i.priority >= 0; }
 
 Phase phase_of(bool matrix, bool transcendental)
@@ -12,13 +10,11 @@ Phase phase_of(bool matrix, bool transcendental)
         return transcendental ? Phase::Mixed : Phase::Matrix;
     return transcendental ? Phase::Softmax : Phase::Other;
 }
-
 } // namespace
 
-std::vector<Part> phases_of(const std::vector<Step>& steps,
-                            const std::vector<Instruction>& instructions)
+std::vector<Part> phases_of(const std::vector<Step>& steps, const std::vector<Instruction>& instructions)
 {
-    const auto at = [&](size_t step) -> const Instruction& { return instructions[steps[step].op]; };
+    const auto at   = [&](size_t step) -> const Instruction& { return instructions[steps[step].op]; };
     size_t prologue = 0, first = 0, behind = steps.size();
     for(; first < steps.size() && at(first).unit != Unit::Matrix; ++first)
         if(limits(at(first)))
@@ -41,5 +37,4 @@ std::vector<Part> phases_of(const std::vector<Step>& steps,
     parts.push_back({Phase::Epilogue, steps.size()});
     return parts;
 }
-
 } // namespace emu

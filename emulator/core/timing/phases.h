@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace emu {
-
 enum class Phase : uint8_t
 {
     Prologue, // until the last limit before the first MFMA; if there is none, until the first MFMA
@@ -32,7 +31,5 @@ struct Part
 
 // In order, without gaps, up to the last step; what limits a part is its last step. A wave without
 // an MFMA is one prologue.
-std::vector<Part> phases_of(const std::vector<Step>& steps,
-                            const std::vector<Instruction>& instructions);
-
+std::vector<Part> phases_of(const std::vector<Step>& steps, const std::vector<Instruction>& instructions);
 } // namespace emu

@@ -8,9 +8,7 @@
 #include <mutex>
 
 namespace emu {
-
 namespace {
-
 // Bytes of a line of the vector L1 cache of MI300 and MI350 (CDNA 3 white paper, "Cache and memory
 // hierarchy").
 constexpr uint64_t LINE   = 128;
@@ -21,8 +19,7 @@ std::shared_ptr<const Recording> kept;
 
 uint64_t moved(const Traffic& t)
 {
-    return t.global_load_bytes + t.global_store_bytes + t.scratch_bytes + t.lds_load_bytes +
-           t.lds_store_bytes;
+    return t.global_load_bytes + t.global_store_bytes + t.scratch_bytes + t.lds_load_bytes + t.lds_store_bytes;
 }
 
 uint64_t length(const Recording& recording)
@@ -32,14 +29,9 @@ uint64_t length(const Recording& recording)
         instructions += steps.size();
     return instructions;
 }
-
 } // namespace
 
-Recorder::Recorder(const Kernel& kernel,
-                   uint64_t workgroup,
-                   uint64_t launched,
-                   uint32_t waves,
-                   const Traffic& before)
+Recorder::Recorder(const Kernel& kernel, uint64_t workgroup, uint64_t launched, uint32_t waves, const Traffic& before)
     : recording_(std::make_unique<Recording>()), seen_(before)
 {
     const Code& code = *kernel.code;
@@ -61,8 +53,7 @@ void Recorder::add(const Wave& wave, const MicroOp* op)
     if(wave.code != wave.group->kernel->code || index >= recording_->ops.size())
         raise_unknown(wave, op, "a recording of a kernel that calls functions");
     const Traffic& now = wave.group->traffic;
-    const Step step{static_cast<uint32_t>(index),
-                    static_cast<uint32_t>(moved(now) - moved(seen_)),
+    const Step step{static_cast<uint32_t>(index), static_cast<uint32_t>(moved(now) - moved(seen_)),
                     static_cast<uint16_t>(now.lds_bank_conflicts - seen_.lds_bank_conflicts),
                     static_cast<uint16_t>(lines_)};
     recording_->waves[wave.number].push_back(step);
@@ -84,8 +75,7 @@ void Recorder::touch(uint64_t base, const uint64_t* offsets, uint64_t mask, unsi
             lines[count++] = last / LINE;
     }
     std::sort(lines.begin(), lines.begin() + count);
-    lines_ +=
-        static_cast<uint32_t>(std::unique(lines.begin(), lines.begin() + count) - lines.begin());
+    lines_ += static_cast<uint32_t>(std::unique(lines.begin(), lines.begin() + count) - lines.begin());
 }
 
 void Recorder::keep()
@@ -103,8 +93,7 @@ void Recorder::keep()
 bool is_recorded(const Kernel& kernel, uint64_t workgroup)
 {
     const Options& o = options();
-    return (static_cast<int64_t>(workgroup) == o.record_workgroup ||
-            o.record_workgroup == LONGEST) &&
+    return (static_cast<int64_t>(workgroup) == o.record_workgroup || o.record_workgroup == LONGEST) &&
            kernel.name.find(o.record_kernel) != std::string::npos;
 }
 
@@ -119,5 +108,4 @@ void forget_recording()
     const std::lock_guard lock(guard);
     kept.reset();
 }
-
 } // namespace emu

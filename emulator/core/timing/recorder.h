@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace emu {
-
 // One executed instruction.
 struct Step
 {
@@ -39,11 +38,7 @@ class Recorder
 public:
     // `launched`: workgroups of the launch; `before`: what the workgroup's thread counted until
     // now.
-    Recorder(const Kernel& kernel,
-             uint64_t workgroup,
-             uint64_t launched,
-             uint32_t waves,
-             const Traffic& before);
+    Recorder(const Kernel& kernel, uint64_t workgroup, uint64_t launched, uint32_t waves, const Traffic& before);
     // After `op` was executed. Throws LaunchFault: it is of another function.
     void add(const Wave& wave, const MicroOp* op);
     // An access of the instruction that runs now: `bytes` at base + offsets[lane] for the lanes of
@@ -64,5 +59,4 @@ bool is_recorded(const Kernel& kernel, uint64_t workgroup);
 // The one that was kept, or null. A later one does not change it.
 std::shared_ptr<const Recording> kept_recording();
 void forget_recording();
-
 } // namespace emu

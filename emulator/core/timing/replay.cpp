@@ -7,9 +7,7 @@
 #include <algorithm>
 
 namespace emu {
-
 namespace {
-
 constexpr uint32_t NO_WAVE = UINT32_MAX;
 
 struct Port
@@ -63,10 +61,7 @@ private:
     void open(uint32_t group, uint64_t cycle);
     void note_loop(ReplayedWave& wave, uint64_t cycle, uint32_t op);
     static void close_part(ReplayedWave& wave);
-    const Instruction& next_of(const ReplayedWave& w) const
-    {
-        return instructions_[(*w.steps)[w.at].op];
-    }
+    const Instruction& next_of(const ReplayedWave& w) const { return instructions_[(*w.steps)[w.at].op]; }
 
     const Numbers& numbers_;
     const std::vector<Instruction> instructions_;
@@ -130,8 +125,7 @@ Turn Replay::turn_of(uint32_t number) const
             {
                 if(numbers_.packed_apart != 0)
                     turn.wait(simd.matrix_free, Cause::Packed);
-                turn.wait(wave.matrix_end == 0 ? 0 : wave.matrix_end + numbers_.packed_after_matrix,
-                          Cause::Packed);
+                turn.wait(wave.matrix_end == 0 ? 0 : wave.matrix_end + numbers_.packed_after_matrix, Cause::Packed);
             }
             break;
         case Unit::Matrix:
@@ -145,8 +139,7 @@ Turn Replay::turn_of(uint32_t number) const
             break;
         case Unit::Memory:
             take(simd.memory);
-            turn.wait(std::max(now_, memory_.room(turn.cycle, (*wave.steps)[wave.at])),
-                      Cause::MemoryQueue);
+            turn.wait(std::max(now_, memory_.room(turn.cycle, (*wave.steps)[wave.at])), Cause::MemoryQueue);
             break;
         case Unit::Scalar:
         case Unit::ScalarMemory: take(simd.scalar); break;
@@ -179,9 +172,8 @@ uint64_t Replay::occupy(uint32_t number, uint64_t cycle, const Instruction& i)
 {
     ReplayedWave& wave = waves_[number];
     const bool vector = i.unit == Unit::Vector, matrix = i.unit == Unit::Matrix;
-    const uint64_t slot = i.unit == Unit::Branch && is_taken(*wave.steps, wave.at)
-                              ? numbers_.branch_cycles
-                              : i.slot_cycles;
+    const uint64_t slot =
+        i.unit == Unit::Branch && is_taken(*wave.steps, wave.at) ? numbers_.branch_cycles : i.slot_cycles;
     if(Port* port = port_of(number, i))
         *port = {cycle + (vector || matrix ? i.port_cycles : numbers_.issue_cycles), number};
     if(vector)
@@ -351,8 +343,7 @@ uint32_t Replay::first() const
         }
         const ReplayedWave& other = waves_[first];
         if(turns_[n].cycle == turns_[first].cycle &&
-           (wave.priority > other.priority ||
-            (wave.priority == other.priority && wave.next < other.next)))
+           (wave.priority > other.priority || (wave.priority == other.priority && wave.next < other.next)))
             first = n;
     }
     return first;
@@ -384,12 +375,7 @@ Replayed Replay::run()
         result.cycles = std::max({result.cycles, simd.matrix_free, simd.vector.free});
     return result;
 }
-
 } // namespace
 
-Replayed replay(const Recording& recording, const Numbers& numbers)
-{
-    return Replay(recording, numbers).run();
-}
-
+Replayed replay(const Recording& recording, const Numbers& numbers) { return Replay(recording, numbers).run(); }
 } // namespace emu

@@ -30,7 +30,6 @@
 #include <vector>
 
 namespace emu {
-
 // Why a wave did not issue when it might have.
 enum class Cause : uint8_t
 {
@@ -95,5 +94,4 @@ struct Replayed
 };
 
 Replayed replay(const Recording& recording, const Numbers& numbers);
-
 } // namespace emu

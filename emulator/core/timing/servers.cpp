@@ -3,21 +3,17 @@
 #include <algorithm>
 
 namespace emu {
-
 namespace {
-
 constexpr uint32_t LINE     = 128;    // bytes a line of the vector L1 (recorder.cpp)
 constexpr uint32_t CROSSBAR = 4 * 64; // bytes that ds_bpermute and its kin move: a dword a lane
 
 uint64_t cycles(uint64_t bytes, uint64_t width) { return (bytes + width - 1) / width; }
-
 } // namespace
 
 void LdsServer::write_arrived(uint64_t until)
 {
     for(; !arrivals_.empty() && arrivals_.top().first <= until; arrivals_.pop())
-        free_ = std::max(free_, arrivals_.top().first) +
-                cycles(arrivals_.top().second, numbers_.lds_write_bytes);
+        free_ = std::max(free_, arrivals_.top().first) + cycles(arrivals_.top().second, numbers_.lds_write_bytes);
 }
 
 uint64_t LdsServer::room(unsigned simd, uint64_t cycle) const
@@ -28,10 +24,7 @@ uint64_t LdsServer::room(unsigned simd, uint64_t cycle) const
     return std::max(cycle, served[served.size() - numbers_.lds_queue]);
 }
 
-uint64_t LdsServer::issue(unsigned simd,
-                          uint64_t cycle,
-                          const Instruction& instruction,
-                          const Step& step)
+uint64_t LdsServer::issue(unsigned simd, uint64_t cycle, const Instruction& instruction, const Step& step)
 {
     Pair& pair           = pairs_[simd / 2];
     const uint32_t bytes = step.bytes == 0 ? CROSSBAR : step.bytes;
@@ -70,9 +63,9 @@ uint64_t MemoryServer::issue(uint64_t cycle, const Instruction& instruction, con
     for(; !loads_.empty() && loads_.front().end <= cycle; loads_.pop_front())
         in_flight_ -= loads_.front().bytes;
     const uint64_t start = std::max(free_, cycle);
-    free_                = start + std::max(cycles(step.bytes, numbers_.memory_bytes),
-                                            uint64_t{step.lines} * numbers_.memory_line_cycles);
-    const uint64_t end   = free_ + numbers_.memory_latency;
+    free_ =
+        start + std::max(cycles(step.bytes, numbers_.memory_bytes), uint64_t{step.lines} * numbers_.memory_line_cycles);
+    const uint64_t end = free_ + numbers_.memory_latency;
     if(instruction.load && held(step) != 0)
     {
         loads_.push_back({end, held(step)});
@@ -80,5 +73,4 @@ uint64_t MemoryServer::issue(uint64_t cycle, const Instruction& instruction, con
     }
     return end;
 }
-
 } // namespace emu

@@ -12,7 +12,6 @@
 #include <vector>
 
 namespace emu {
-
 class LdsServer
 {
 public:
@@ -62,5 +61,4 @@ private:
     uint64_t in_flight_ = 0;
     std::deque<Load> loads_;
 };
-
 } // namespace emu

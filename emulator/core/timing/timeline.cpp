@@ -3,9 +3,7 @@
 #include <algorithm>
 
 namespace emu {
-
 namespace {
-
 constexpr char LETTERS[] = "MVLSWB-";
 
 template <typename Bin>
@@ -18,14 +16,10 @@ char letter(const Bin& bin, uint64_t width)
     const auto most = std::ranges::max_element(bin);
     return *most == 0 ? '.' : LETTERS[most - bin.begin()];
 }
-
 } // namespace
 
 Timeline::Timeline(const Numbers& numbers, size_t waves)
-    : from_(numbers.timeline_from),
-      width_(numbers.timeline_bin),
-      count_(numbers.timeline_bins),
-      bins_(waves * count_)
+    : from_(numbers.timeline_from), width_(numbers.timeline_bin), count_(numbers.timeline_bins), bins_(waves * count_)
 {}
 
 void Timeline::add(size_t wave, Doing doing, uint64_t from, uint64_t to)
@@ -36,8 +30,7 @@ void Timeline::add(size_t wave, Doing doing, uint64_t from, uint64_t to)
     {
         const uint64_t bin  = (from - from_) / width_;
         const uint64_t next = std::min(to, from_ + (bin + 1) * width_);
-        bins_[wave * count_ + bin][static_cast<size_t>(doing)] +=
-            static_cast<uint32_t>(next - from);
+        bins_[wave * count_ + bin][static_cast<size_t>(doing)] += static_cast<uint32_t>(next - from);
         from = next;
     }
 }
@@ -49,5 +42,4 @@ std::string Timeline::letters(size_t wave) const
         text += letter(bins_[wave * count_ + i], width_);
     return text;
 }
-
 } // namespace emu

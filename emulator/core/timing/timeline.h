@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace emu {
-
 enum class Doing : uint8_t
 {
     Matrix,
@@ -35,5 +34,4 @@ private:
     size_t count_;
     std::vector<Bin> bins_;
 };
-
 } // namespace emu

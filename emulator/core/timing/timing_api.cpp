@@ -10,22 +10,12 @@
 #include <stdexcept>
 
 namespace emu {
-
 namespace {
+constexpr std::array<const char*, CAUSES> CAUSE_NAMES = {
+    "matrix_busy", "matrix_result", "vector_busy", "packed",   "issue_conflict",
+    "lds_queue",   "memory_queue",  "wait_memory", "wait_lds", "barrier"};
 
-constexpr std::array<const char*, CAUSES> CAUSE_NAMES = {"matrix_busy",
-                                                         "matrix_result",
-                                                         "vector_busy",
-                                                         "packed",
-                                                         "issue_conflict",
-                                                         "lds_queue",
-                                                         "memory_queue",
-                                                         "wait_memory",
-                                                         "wait_lds",
-                                                         "barrier"};
-
-constexpr std::array<const char*, PHASES> PHASE_NAMES = {
-    "prologue", "matrix", "softmax", "mixed", "other", "epilogue"};
+constexpr std::array<const char*, PHASES> PHASE_NAMES = {"prologue", "matrix", "softmax", "mixed", "other", "epilogue"};
 
 std::mutex guard;
 std::string replayed_json;
@@ -36,9 +26,8 @@ std::string recording_json()
     if(recording == nullptr)
         return "";
     std::ostringstream out;
-    out << "{\"kernel\": " << json_string(recording->kernel)
-        << ", \"workgroup\": " << recording->workgroup << ", \"launched\": " << recording->launched
-        << ", \"instructions\": [";
+    out << "{\"kernel\": " << json_string(recording->kernel) << ", \"workgroup\": " << recording->workgroup
+        << ", \"launched\": " << recording->launched << ", \"instructions\": [";
     const char* separator = "";
     for(const auto& steps : recording->waves)
     {
@@ -72,16 +61,11 @@ void put_phases(std::ostream& out, const PhaseTimes& phases)
     }
 }
 
-void put_wave(std::ostream& out,
-              const Recording& recording,
-              const Replayed& replayed,
-              size_t number)
+void put_wave(std::ostream& out, const Recording& recording, const Replayed& replayed, size_t number)
 {
     const WaveTime& time = replayed.waves[number];
     const LoopTime& loop = replayed.loops[number];
-    const auto address   = [&](uint32_t op) {
-        return recording.address + recording.ops[op].pc - recording.ops[0].pc;
-    };
+    const auto address   = [&](uint32_t op) { return recording.address + recording.ops[op].pc - recording.ops[0].pc; };
     out << "{\"simd\": " << time.simd << ", \"end\": " << time.end << ", ";
     put_figures(out, time);
     out << ", \"hot\": ";
@@ -89,8 +73,8 @@ void put_wave(std::ostream& out,
         out << "[" << address(loop.head) << ", " << address(loop.branch) << "]";
     else
         out << "null";
-    out << ", \"loop\": {\"passes\": " << loop.passes << ", \"begin\": " << loop.begin
-        << ", \"end\": " << loop.end << ", ";
+    out << ", \"loop\": {\"passes\": " << loop.passes << ", \"begin\": " << loop.begin << ", \"end\": " << loop.end
+        << ", ";
     put_figures(out, loop.of);
     out << "}, \"phases\": {";
     put_phases(out, replayed.phases[number]);
@@ -100,9 +84,8 @@ void put_wave(std::ostream& out,
 std::string json(const Replayed& replayed, const Recording& recording)
 {
     std::ostringstream out;
-    out << "{\"kernel\": " << json_string(recording.kernel)
-        << ", \"workgroup\": " << recording.workgroup << ", \"cycles\": " << replayed.cycles
-        << ", \"waves\": [";
+    out << "{\"kernel\": " << json_string(recording.kernel) << ", \"workgroup\": " << recording.workgroup
+        << ", \"cycles\": " << replayed.cycles << ", \"waves\": [";
     for(size_t i = 0; i < replayed.waves.size(); ++i)
     {
         out << (i == 0 ? "" : ", ");
@@ -111,15 +94,10 @@ std::string json(const Replayed& replayed, const Recording& recording)
     out << "]}";
     return out.str();
 }
-
 } // namespace
-
 } // namespace emu
 
-size_t emu_recording_json(char* text, size_t bytes)
-{
-    return emu::answer_text(emu::recording_json(), text, bytes);
-}
+size_t emu_recording_json(char* text, size_t bytes) { return emu::answer_text(emu::recording_json(), text, bytes); }
 
 void emu_forget_recording(void) { emu::forget_recording(); }
 
@@ -133,8 +111,7 @@ int emu_replay(const char* const* names, const uint64_t* values, size_t count)
     }
     try
     {
-        std::string made =
-            emu::json(emu::replay(*recording, emu::numbers_of(names, values, count)), *recording);
+        std::string made = emu::json(emu::replay(*recording, emu::numbers_of(names, values, count)), *recording);
         const std::lock_guard lock(emu::guard);
         emu::replayed_json = std::move(made);
     }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace emu {
-
 uint64_t Outstanding::reach(uint64_t cycle, size_t allowed)
 {
     std::erase_if(ends_, [&](uint64_t end) { return end <= cycle; });
@@ -37,10 +36,9 @@ void Registers::write(const Instruction& instruction, uint64_t cycle, const Numb
 {
     const bool matrix          = instruction.unit == Unit::Matrix;
     const RegisterRange& range = instruction.result;
-    const uint64_t end = cycle + (matrix ? instruction.matrix_cycles : instruction.port_cycles);
-    const uint64_t read =
-        matrix ? end + numbers.matrix_result_cycles
-               : std::max(end, end + numbers.vector_result_cycles - numbers.vector_cycles);
+    const uint64_t end         = cycle + (matrix ? instruction.matrix_cycles : instruction.port_cycles);
+    const uint64_t read        = matrix ? end + numbers.matrix_result_cycles
+                                        : std::max(end, end + numbers.vector_result_cycles - numbers.vector_cycles);
     for(unsigned row = range.first; row < range.first + range.count; ++row)
     {
         result_[row]  = read;
@@ -72,5 +70,4 @@ void WaveTime::add(const WaveTime& other)
     for(size_t i = 0; i < CAUSES; ++i)
         stalls[i] += other.stalls[i];
 }
-
 } // namespace emu

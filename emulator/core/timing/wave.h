@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace emu {
-
 // Memory operations that s_waitcnt counts, by when they are done.
 class Outstanding
 {
@@ -62,5 +61,4 @@ struct ReplayedWave
     Loop hot;
     LoopTime loop;
 };
-
 } // namespace emu

@@ -1,4 +1,4 @@
-"""Planted defects: the changes of an instruction, the draw by a seed, the floor, and the reasons of survivors."""
+"""Planted defects: the changes of an instruction, the draw by a seed, the floor, and the list of survivors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.lower import lower
 from tests.mutants import excused
-from tests.mutants.__main__ import _excuse, _show, check_floor, main, show_void
+from tests.mutants.__main__ import EXCUSED, SURVIVED, _excuse, _show, check_floor, main, show_void
 from tests.mutants.drawing import KINDS, Kernel, Mutant, draw
 from tests.mutants.planting import candidates, make_change
-from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT, Fate, Observed, compare_results, explain, options
 from tests.mutants.programs import _replace
-from tests.mutants.trial import Trial, by_kernel
+from tests.mutants.trial import Trial, by_kernel, compare_results
 
 END = 0xBF810000  # s_endpgm
 WAIT = 0xBF8C0070  # s_waitcnt vmcnt(0) lgkmcnt(0)
@@ -150,9 +149,9 @@ def test_accumulation_offset_is_planted_where_code_uses_it(words: Sequence[int],
     assert ("fours before the accumulation registers 3 -> 2" in texts) is planted
 
 
-def trials(kind: str, *detected: bool, survived: str = "") -> list[Trial]:
+def trials(kind: str, *detected: bool, excused: bool = False) -> list[Trial]:
     mutant = Mutant(kernel="k", kind=kind, at=0, raw=0, text="")
-    return [Trial(mutant=mutant, killed_by="sanitize" if one else "", survived=survived) for one in detected]
+    return [Trial(mutant=mutant, killed_by="sanitize" if one else "", excused=excused) for one in detected]
 
 
 def test_check_floor_with_too_few_detected_raises() -> None:
@@ -175,9 +174,9 @@ def test_excuse_of_survivor_needs_same_kernel_code_and_change(tmp_path: Path) ->
     file.write_text(CHANGE)
     excuses = excused.read(file)
     mutant = Mutant(kernel="k", kind="barrier", at=0, raw=0, text="0x0  s_barrier  ->  s_nop 0")
-    survivor = Trial(mutant=mutant, killed_by="", survived=EXECUTED, how="no race")
+    survivor = Trial(mutant=mutant, killed_by="", how="no race")
     found = _excuse(survivor, excuses, "0" * 16)
-    assert (found.survived, found.how) == (excused.EXCUSED, "one wave")
+    assert (found.excused, found.how) == (True, "one wave")
     assert _excuse(survivor, excuses, "1" * 16) == survivor
     moved = "0x8  s_barrier  ->  s_nop 0"
     for other in (dataclasses.replace(mutant, kernel="l"), dataclasses.replace(mutant, text=moved)):
@@ -220,54 +219,16 @@ def test_code_digest_follows_code_and_descriptor() -> None:
     assert excused.code_digest(some) == excused.code_digest(kernel(WAIT, END))
 
 
-@pytest.mark.parametrize("survived", [NOT_EXECUTED, SAME_EFFECT, EXECUTED, excused.EXCUSED])
-def test_show_counts_survivors_by_column(survived: str, capsys: pytest.CaptureFixture[str]) -> None:
-    some = [*trials("wait", True), *trials("wait", False, survived=survived)]
+@pytest.mark.parametrize(("column", "listed"), [(SURVIVED, True), (EXCUSED, False)])
+def test_show_counts_survivors_by_column(column: str, listed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    some = [*trials("wait", True), *trials("wait", False, excused=column == EXCUSED)]
     _show(some, {"k": "0" * 16})
-    title, row = capsys.readouterr().out.splitlines()[1:3]
-    assert dict(zip(re.split(r"\s{2,}", title.strip()), row.split(), strict=True))[survived] == "1"
+    title, row, _, *survivors = capsys.readouterr().out.splitlines()
+    assert dict(zip(re.split(r"\s{2,}", title.strip()), row.split(), strict=True))[column] == "1"
+    assert bool(survivors) is listed
 
 
 BUILT = Result(outcome="passed", lines=("O: largest error 0.5",), tolerance_used=0.5, counters={"instructions": 9})
-
-
-def fate(what: str, count: int = 3, pc: int = 0x40) -> Fate:
-    return Fate(pc=pc, text="s_and_b32 s[1], s[2], s[3]", fate=what, count=count)
-
-
-@pytest.mark.parametrize(
-    ("observed", "column", "reason"),
-    [
-        (Observed(executions=0, different=0), NOT_EXECUTED, "no case executes it"),
-        (
-            Observed(executions=9, different=0, sources=((0, 128), None, None)),
-            SAME_EFFECT,
-            "the same result in all 9 executions of 2 cases, with v1 from 0 to 128",
-        ),
-        (
-            Observed(executions=9, different=3, fates=(fate("carried", 7), fate("masked"), fate("masked", 5, 0x80))),
-            EXECUTED,
-            "another result in 3 of 9 executions of 2 cases: 0x80 s_and_b32 s[1], s[2], s[3] (5 times), 0x40 s_and_b32 "
-            "s[1], s[2], s[3] (3 times) gives the same with it",
-        ),
-        (
-            Observed(executions=9, different=3, fates=(fate("landed"),)),
-            EXECUTED,
-            "another result in 3 of 9 executions of 2 cases: 0x40 s_and_b32 s[1], s[2], s[3] (3 times) waits for it "
-            "again",
-        ),
-        (
-            Observed(executions=9, different=3, fates=(fate("masked", 7), fate("jump"))),
-            EXECUTED,
-            "another result in 3 of 9 executions of 2 cases: another branch is taken at 0x40 s_and_b32 s[1], s[2], "
-            "s[3] (3 times); the same numbers and counts",
-        ),
-    ],
-)
-def test_explain_survivor_names_end_of_differences(observed: Observed, column: str, reason: str) -> None:
-    change = make_change("compare", 0, code(LESS)[0], LESS + 0x40000)
-    assert change is not None
-    assert explain(change, observed, [(BUILT, BUILT)] * 2) == (column, reason)
 
 
 def test_compare_results_names_first_difference() -> None:
@@ -280,17 +241,6 @@ def test_compare_results_names_first_difference() -> None:
         "the same numbers, other counts of instructions or bytes in 1"
     )
     assert compare_results([(BUILT, BUILT)]) == "the same numbers and counts"
-
-
-PROBED = (("wait", WAIT, WAIT | 0xC00F), ("compare", LESS, LESS + 0x40000))
-
-
-def test_options_of_probed_wait_have_late_loads() -> None:
-    wait, other = (make_change(kind, 0, code(word)[0], raw) for kind, word, raw in PROBED)
-    assert wait is not None
-    assert other is not None
-    assert options(wait) == {"probe": True, "late_loads": True}
-    assert options(other) == {"probe": True}
 
 
 @pytest.mark.parametrize("words", [("--seed", "-1"), ("--seed", "x"), ("--count", "0"), ("--jobs", "0")])

@@ -12,7 +12,6 @@
 
 namespace emu {
 namespace {
-
 constexpr int64_t MOST = INT32_MAX; // an attribute is an int
 // Four SIMDs of 512 rows of 64 (CDNA3 ISA document, "Vector registers").
 constexpr int64_t REGISTERS_OF_A_CU = 4 * 512 * 64;
@@ -125,7 +124,6 @@ std::optional<int64_t> attribute_of(int number)
         default: return std::nullopt;
     }
 }
-
 } // namespace
 } // namespace emu
 
@@ -136,8 +134,7 @@ HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device)
         emu::check_device(device);
         const std::optional<int64_t> found = emu::attribute_of(attribute);
         if(!found)
-            throw emu::HipFailure(hipErrorInvalidValue,
-                                  "attribute " + std::to_string(attribute) + " is unknown");
+            throw emu::HipFailure(hipErrorInvalidValue, "attribute " + std::to_string(attribute) + " is unknown");
         *value = static_cast<int>(*found);
     });
 }
@@ -181,15 +178,11 @@ HIP_API hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer)
 
 static hipError_t no_peer(const char* function)
 {
-    return hip_call(function, Needs::Device, [] {
-        throw emu::HipFailure(hipErrorInvalidDevice, "the process has one device only");
-    });
+    return hip_call(function, Needs::Device,
+                    [] { throw emu::HipFailure(hipErrorInvalidDevice, "the process has one device only"); });
 }
 
-HIP_API hipError_t hipDeviceEnablePeerAccess(int, unsigned int)
-{
-    return no_peer("hipDeviceEnablePeerAccess");
-}
+HIP_API hipError_t hipDeviceEnablePeerAccess(int, unsigned int) { return no_peer("hipDeviceEnablePeerAccess"); }
 
 HIP_API hipError_t hipDeviceDisablePeerAccess(int) { return no_peer("hipDeviceDisablePeerAccess"); }
 
@@ -236,9 +229,7 @@ HIP_API hipError_t hipDeviceSetLimit(int limit, size_t value)
 {
     return hip_call("hipDeviceSetLimit", Needs::Nothing, [&] {
         require(limit >= 0 && limit <= 2, hipErrorInvalidValue, "no such limit");
-        require(limit != STACK || value <= LARGEST_STACK,
-                hipErrorInvalidValue,
-                "a stack has at most 131,056 bytes");
+        require(limit != STACK || value <= LARGEST_STACK, hipErrorInvalidValue, "a stack has at most 131,056 bytes");
         limits[limit] = limit == STACK ? (value + STACK_UNIT - 1) / STACK_UNIT * STACK_UNIT : value;
     });
 }

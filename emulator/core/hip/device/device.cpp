@@ -8,45 +8,13 @@
 
 namespace emu {
 namespace {
-
 constexpr uint64_t GIB = 1ull << 30;
 
 const Arch ARCHS[] = {
-    {910,
-     "gfx90a",
-     "gfx90a:sramecc+:xnack-",
-     "AMD Instinct MI250X",
-     0x3f,
-     9,
-     0,
-     110,
-     64 * GIB,
-     65536,
-     1700000},
-    {942,
-     "gfx942",
-     "gfx942:sramecc+:xnack-",
-     "AMD Instinct MI300X",
-     0x4c,
-     9,
-     4,
-     304,
-     192 * GIB,
-     65536,
-     2100000},
-    {950,
-     "gfx950",
-     "gfx950:sramecc+:xnack-",
-     "AMD Instinct MI350X",
-     0x4f,
-     9,
-     5,
-     256,
-     288 * GIB,
-     163840,
-     2200000},
+    {910, "gfx90a", "gfx90a:sramecc+:xnack-", "AMD Instinct MI250X", 0x3f, 9, 0, 110, 64 * GIB, 65536, 1700000},
+    {942, "gfx942", "gfx942:sramecc+:xnack-", "AMD Instinct MI300X", 0x4c, 9, 4, 304, 192 * GIB, 65536, 2100000},
+    {950, "gfx950", "gfx950:sramecc+:xnack-", "AMD Instinct MI350X", 0x4f, 9, 5, 256, 288 * GIB, 163840, 2200000},
 };
-
 } // namespace
 
 const Arch* find_arch(int64_t number)
@@ -70,14 +38,11 @@ const Arch& current_arch()
     const Arch* arch = find_arch(options().arch);
     return arch ? *arch : ARCHS[2];
 }
-
 } // namespace emu
 
 HIP_API hipError_t hipInit(unsigned int flags)
 {
-    return hip_call("hipInit", Needs::Nothing, [&] {
-        require(flags == 0, hipErrorInvalidValue, "flags must be 0");
-    });
+    return hip_call("hipInit", Needs::Nothing, [&] { require(flags == 0, hipErrorInvalidValue, "flags must be 0"); });
 }
 
 static hipError_t version_call(const char* name, int* version)
@@ -88,14 +53,8 @@ static hipError_t version_call(const char* name, int* version)
     });
 }
 
-HIP_API hipError_t hipRuntimeGetVersion(int* version)
-{
-    return version_call("hipRuntimeGetVersion", version);
-}
-HIP_API hipError_t hipDriverGetVersion(int* version)
-{
-    return version_call("hipDriverGetVersion", version);
-}
+HIP_API hipError_t hipRuntimeGetVersion(int* version) { return version_call("hipRuntimeGetVersion", version); }
+HIP_API hipError_t hipDriverGetVersion(int* version) { return version_call("hipDriverGetVersion", version); }
 
 HIP_API hipError_t hipGetDeviceCount(int* count)
 {
@@ -164,8 +123,7 @@ HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties,
 HIP_API hipError_t hipGetDeviceProperties(void*, int)
 {
     return hip_call("hipGetDeviceProperties", Needs::Nothing, [] {
-        throw emu::HipFailure(hipErrorNotSupported,
-                              "the struct of HIP 5: compile with HIP 6 or newer");
+        throw emu::HipFailure(hipErrorNotSupported, "the struct of HIP 5: compile with HIP 6 or newer");
     });
 }
 

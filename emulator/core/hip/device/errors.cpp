@@ -4,7 +4,6 @@
 
 namespace emu {
 namespace {
-
 struct ErrorRow
 {
     hipError_t error;
@@ -26,7 +25,6 @@ const ErrorRow& row(hipError_t error)
 }
 
 thread_local hipError_t remembered = hipSuccess;
-
 } // namespace
 
 std::recursive_mutex& device_mutex()
@@ -48,7 +46,6 @@ hipError_t fault_status()
         return hipSuccess;
     return static_cast<hipError_t>(fault_error(fault.kind));
 }
-
 } // namespace emu
 
 HIP_API const char* hipGetErrorName(hipError_t error) { return emu::row(error).name; }

@@ -13,7 +13,6 @@ HIP_API const char* hipGetErrorString(hipError_t error);
 
 namespace emu {
 namespace {
-
 // A function of this library, of all that the process has loaded. Null if there is none.
 void* own_function(const std::string& name)
 {
@@ -49,20 +48,17 @@ int function_attribute(const Kernel& kernel, int attribute)
         default: throw HipFailure(hipErrorInvalidValue, "no such attribute of a function");
     }
 }
-
 } // namespace
 } // namespace emu
 
-HIP_API hipError_t
-hipGetProcAddress(const char* symbol, void** function, int version, uint64_t flags, int* status)
+HIP_API hipError_t hipGetProcAddress(const char* symbol, void** function, int version, uint64_t flags, int* status)
 {
     constexpr int NEW_STRUCTS = 600, FOUND = 0, NOT_FOUND = 1;
     constexpr uint64_t PER_THREAD = 2; // HIP_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
     return hip_call("hipGetProcAddress", Needs::Nothing, [&] {
         require(symbol && *symbol && function, hipErrorInvalidValue, "no name, or a null pointer");
         std::string name = symbol;
-        if(version >= NEW_STRUCTS &&
-           (name == "hipGetDeviceProperties" || name == "hipChooseDevice"))
+        if(version >= NEW_STRUCTS && (name == "hipGetDeviceProperties" || name == "hipChooseDevice"))
             name += "R0600";
         *function = flags == PER_THREAD ? emu::own_function(name + "_spt") : nullptr;
         if(!*function)
@@ -83,17 +79,15 @@ HIP_API hipError_t hipGetFuncBySymbol(hipFunction_t* function, const void* symbo
 
 HIP_API hipError_t hipFuncGetAttribute(int* value, int attribute, hipFunction_t function)
 {
-    return hip_value("hipFuncGetAttribute", Needs::Device, value, [&] {
-        return emu::function_attribute(emu::module_kernel(function), attribute);
-    });
+    return hip_value("hipFuncGetAttribute", Needs::Device, value,
+                     [&] { return emu::function_attribute(emu::module_kernel(function), attribute); });
 }
 
 HIP_API hipError_t hipDeviceGetByPCIBusId(int* device, const char* text)
 {
     return hip_call("hipDeviceGetByPCIBusId", Needs::Nothing, [&] {
         require(device && text, hipErrorInvalidValue, "null pointer");
-        require(std::strcmp(text, "0000:00:00.0") == 0,
-                hipErrorInvalidDevice,
+        require(std::strcmp(text, "0000:00:00.0") == 0, hipErrorInvalidDevice,
                 "the emulated device is at 0000:00:00.0");
         *device = 0;
     });
@@ -103,18 +97,13 @@ HIP_API hipError_t hipMemPtrGetInfo(void* pointer, size_t* bytes)
 {
     return hip_call("hipMemPtrGetInfo", Needs::Device, [&] {
         emu::Allocation found;
-        require(
-            pointer && bytes && emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found),
-            hipErrorInvalidValue,
-            "not in an allocation");
+        require(pointer && bytes && emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found),
+                hipErrorInvalidValue, "not in an allocation");
         *bytes = found.bytes;
     });
 }
 
-static hipError_t text_of(const char* function,
-                          hipError_t error,
-                          const char** text,
-                          const char* (*of)(hipError_t))
+static hipError_t text_of(const char* function, hipError_t error, const char** text, const char* (*of)(hipError_t))
 {
     return hip_call(function, Needs::Nothing, [&] {
         require(text, hipErrorInvalidValue, "null pointer");

@@ -19,7 +19,4 @@ struct hipChannelFormatDesc
     int kind;
 };
 
-HIP_API hipChannelFormatDesc hipCreateChannelDesc(int x, int y, int z, int w, int kind)
-{
-    return {x, y, z, w, kind};
-}
+HIP_API hipChannelFormatDesc hipCreateChannelDesc(int x, int y, int z, int w, int kind) { return {x, y, z, w, kind}; }

@@ -7,7 +7,6 @@
 
 namespace emu {
 namespace {
-
 constexpr unsigned EXTERNAL = 1; // hipEventRecordExternal, hipEventWaitExternal
 
 struct Captures
@@ -45,16 +44,14 @@ Capture* valid_capture(const ihipStream_t& stream)
 {
     if(!stream.capture)
         return nullptr;
-    require(stream.capture->status == CAPTURE_ACTIVE,
-            hipErrorStreamCaptureInvalidated,
+    require(stream.capture->status == CAPTURE_ACTIVE, hipErrorStreamCaptureInvalidated,
             "an earlier call made the capture invalid");
     return stream.capture.get();
 }
 
 void add_node(ihipStream_t& stream, Capture& capture, NodeParams params)
 {
-    hipGraphNode& made =
-        capture.graph->add(std::move(params), stream.last.data(), stream.last.size());
+    hipGraphNode& made = capture.graph->add(std::move(params), stream.last.data(), stream.last.size());
     capture.nodes.push_back(&made);
     stream.last = {&made};
 }
@@ -92,10 +89,8 @@ bool all_joined(const Capture& capture)
             if(!reached.count(before))
                 open.push_back(before);
     }
-    return std::ranges::all_of(capture.nodes,
-                               [&](hipGraphNode_t node) { return reached.count(node) != 0; });
+    return std::ranges::all_of(capture.nodes, [&](hipGraphNode_t node) { return reached.count(node) != 0; });
 }
-
 } // namespace
 
 bool captured(hipStream_t handle, const std::function<NodeParams()>& make)
@@ -119,21 +114,18 @@ void refuse_while_capturing()
             const bool mine = one.mode != CAPTURE_RELAXED && one.thread == self;
             return mine || (one.mode == CAPTURE_GLOBAL && thread_mode == CAPTURE_GLOBAL);
         },
-        hipErrorStreamCaptureUnsupported,
-        "an unsafe call while a stream is captured");
+        hipErrorStreamCaptureUnsupported, "an unsafe call while a stream is captured");
 }
 
 void refuse_synchronous()
 {
-    refuse_if([](const Capture&) { return true; },
-              hipErrorStreamCaptureImplicit,
+    refuse_if([](const Capture&) { return true; }, hipErrorStreamCaptureImplicit,
               "a call on the default stream that waits, while a stream is captured");
 }
 
 void refuse_any_capture()
 {
-    refuse_if([](const Capture&) { return true; },
-              hipErrorStreamCaptureUnsupported,
+    refuse_if([](const Capture&) { return true; }, hipErrorStreamCaptureUnsupported,
               "waiting for the device while a stream is captured");
 }
 
@@ -141,15 +133,13 @@ void refuse_on_stream(hipStream_t handle)
 {
     std::lock_guard lock(captures().mutex);
     const std::shared_ptr<Capture> mine = stream_of(handle).capture;
-    refuse_if([&](const Capture& one) { return &one == mine.get(); },
-              hipErrorStreamCaptureUnsupported,
+    refuse_if([&](const Capture& one) { return &one == mine.get(); }, hipErrorStreamCaptureUnsupported,
               "the stream is captured");
 }
 
 void refuse_on_event(const ihipEvent_t& event)
 {
-    refuse_if([&](const Capture& one) { return &one == event.capture.get(); },
-              hipErrorCapturedEvent,
+    refuse_if([&](const Capture& one) { return &one == event.capture.get(); }, hipErrorCapturedEvent,
               "the event is one of a captured stream");
 }
 
@@ -181,8 +171,7 @@ void wait_in_capture(hipStream_t handle, ihipEvent_t& event, unsigned flags)
     if(capture && !joins)
     {
         capture->status = CAPTURE_INVALIDATED;
-        throw HipFailure(hipErrorStreamCaptureIsolation,
-                         "the event was recorded outside the capture");
+        throw HipFailure(hipErrorStreamCaptureIsolation, "the event was recorded outside the capture");
     }
     if(!joins)
         return;
@@ -212,18 +201,11 @@ void abandon_capture(ihipStream_t& stream)
         finish(capture);
 }
 
-void begin_capture(hipStream_t handle,
-                   ihipGraph* into,
-                   const std::vector<hipGraphNode_t>& after,
-                   int mode)
+void begin_capture(hipStream_t handle, ihipGraph* into, const std::vector<hipGraphNode_t>& after, int mode)
 {
     std::lock_guard lock(captures().mutex);
-    require(!is_legacy(handle),
-            hipErrorStreamCaptureUnsupported,
-            "the default stream can't be captured");
-    require(mode >= CAPTURE_GLOBAL && mode <= CAPTURE_RELAXED,
-            hipErrorInvalidValue,
-            "no such mode of capture");
+    require(!is_legacy(handle), hipErrorStreamCaptureUnsupported, "the default stream can't be captured");
+    require(mode >= CAPTURE_GLOBAL && mode <= CAPTURE_RELAXED, hipErrorInvalidValue, "no such mode of capture");
     ihipStream_t& stream = stream_of(handle);
     require(!stream.capture, hipErrorIllegalState, "the stream is captured already");
     auto own  = into ? nullptr : std::make_unique<ihipGraph>();
@@ -245,12 +227,9 @@ hipGraph_t end_capture(hipStream_t handle)
     ihipStream_t& stream                   = stream_of(handle);
     const std::shared_ptr<Capture> capture = stream.capture;
     require(capture != nullptr, hipErrorIllegalState, "the stream is not captured");
-    require(capture->origin == &stream,
-            hipErrorStreamCaptureUnmatched,
-            "the capture began in another stream");
+    require(capture->origin == &stream, hipErrorStreamCaptureUnmatched, "the capture began in another stream");
     require(capture->mode == CAPTURE_RELAXED || capture->thread == std::this_thread::get_id(),
-            hipErrorStreamCaptureWrongThread,
-            "another thread began the capture");
+            hipErrorStreamCaptureWrongThread, "another thread began the capture");
     const bool valid  = capture->status == CAPTURE_ACTIVE;
     const bool joined = valid && all_joined(*capture);
     finish(capture);
@@ -265,18 +244,14 @@ std::shared_ptr<Capture> capture_of(hipStream_t handle)
     std::lock_guard lock(captures().mutex);
     if(is_legacy(handle))
         for(const auto& one : captures().active)
-            require(one->origin->flags & NON_BLOCKING,
-                    hipErrorStreamCaptureImplicit,
+            require(one->origin->flags & NON_BLOCKING, hipErrorStreamCaptureImplicit,
                     "asked of the default stream while a blocking one is captured");
     return stream_of(handle).capture;
 }
 
 int exchange_capture_mode(int mode)
 {
-    require(mode >= CAPTURE_GLOBAL && mode <= CAPTURE_RELAXED,
-            hipErrorInvalidValue,
-            "no such mode of capture");
+    require(mode >= CAPTURE_GLOBAL && mode <= CAPTURE_RELAXED, hipErrorInvalidValue, "no such mode of capture");
     return std::exchange(thread_mode, mode);
 }
-
 } // namespace emu

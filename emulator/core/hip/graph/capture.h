@@ -12,7 +12,6 @@
 #include <thread>
 
 namespace emu {
-
 enum CaptureMode : int
 {
     CAPTURE_GLOBAL       = 0, // no thread may make unsafe calls meanwhile
@@ -66,10 +65,7 @@ void wait_in_capture(hipStream_t stream, ihipEvent_t& event, unsigned flags);
 // The stream is destroyed: what it began ends.
 void abandon_capture(ihipStream_t& stream);
 
-void begin_capture(hipStream_t stream,
-                   ihipGraph* into,
-                   const std::vector<hipGraphNode_t>& after,
-                   int mode);
+void begin_capture(hipStream_t stream, ihipGraph* into, const std::vector<hipGraphNode_t>& after, int mode);
 // The graph; the caller's has it. Throws HipFailure (hipErrorIllegalState, ..Unmatched,
 // ..WrongThread,
 // ..Invalidated, ..Unjoined).
@@ -79,5 +75,4 @@ hipGraph_t end_capture(hipStream_t stream);
 std::shared_ptr<Capture> capture_of(hipStream_t stream);
 // This thread's mode for unsafe calls; returns the one before.
 int exchange_capture_mode(int mode);
-
 } // namespace emu

@@ -6,16 +6,11 @@
 
 HIP_API hipError_t hipStreamBeginCapture(hipStream_t stream, int mode)
 {
-    return hip_call("hipStreamBeginCapture", Needs::Device, [&] {
-        emu::begin_capture(stream, nullptr, {}, mode);
-    });
+    return hip_call("hipStreamBeginCapture", Needs::Device, [&] { emu::begin_capture(stream, nullptr, {}, mode); });
 }
 
-HIP_API hipError_t hipStreamBeginCaptureToGraph(hipStream_t stream,
-                                                hipGraph_t graph,
-                                                const hipGraphNode_t* dependencies,
-                                                const void* edge_data,
-                                                size_t count,
+HIP_API hipError_t hipStreamBeginCaptureToGraph(hipStream_t stream, hipGraph_t graph,
+                                                const hipGraphNode_t* dependencies, const void* edge_data, size_t count,
                                                 int mode)
 {
     return hip_call("hipStreamBeginCaptureToGraph", Needs::Device, [&] {
@@ -24,9 +19,7 @@ HIP_API hipError_t hipStreamBeginCaptureToGraph(hipStream_t stream,
         require(count == 0 || dependencies, hipErrorInvalidValue, "null dependencies");
         std::vector<hipGraphNode_t> after(dependencies, dependencies + count);
         for(const hipGraphNode_t node : after)
-            require(emu::node_of(node).graph == &into,
-                    hipErrorInvalidValue,
-                    "a dependency is of another graph");
+            require(emu::node_of(node).graph == &into, hipErrorInvalidValue, "a dependency is of another graph");
         emu::begin_capture(stream, &into, after, mode);
     });
 }
@@ -49,12 +42,8 @@ HIP_API hipError_t hipStreamIsCapturing(hipStream_t stream, int* status)
     });
 }
 
-HIP_API hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream,
-                                              int* status,
-                                              unsigned long long* id,
-                                              hipGraph_t* graph,
-                                              const hipGraphNode_t** dependencies,
-                                              size_t* count)
+HIP_API hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, int* status, unsigned long long* id,
+                                              hipGraph_t* graph, const hipGraphNode_t** dependencies, size_t* count)
 {
     return hip_call("hipStreamGetCaptureInfo_v2", Needs::Device, [&] {
         require(status, hipErrorInvalidValue, "null pointer");
@@ -79,24 +68,18 @@ HIP_API hipError_t hipStreamGetCaptureInfo(hipStream_t stream, int* status, unsi
     return hipStreamGetCaptureInfo_v2(stream, status, id, nullptr, nullptr, nullptr);
 }
 
-HIP_API hipError_t hipStreamUpdateCaptureDependencies(hipStream_t stream,
-                                                      hipGraphNode_t* dependencies,
-                                                      size_t count,
+HIP_API hipError_t hipStreamUpdateCaptureDependencies(hipStream_t stream, hipGraphNode_t* dependencies, size_t count,
                                                       unsigned flags)
 {
     constexpr unsigned ADD = 0, SET = 1;
     return hip_call("hipStreamUpdateCaptureDependencies", Needs::Device, [&] {
         const auto capture = emu::capture_of(stream);
-        require(capture && capture->status == emu::CAPTURE_ACTIVE,
-                hipErrorIllegalState,
-                "the stream is not captured");
-        require((count == 0 || dependencies) && (flags == ADD || flags == SET),
-                hipErrorInvalidValue,
+        require(capture && capture->status == emu::CAPTURE_ACTIVE, hipErrorIllegalState, "the stream is not captured");
+        require((count == 0 || dependencies) && (flags == ADD || flags == SET), hipErrorInvalidValue,
                 "no dependencies, or unknown flags");
         std::vector<hipGraphNode_t> given(dependencies, dependencies + count);
         for(const hipGraphNode_t node : given)
-            require(emu::node_of(node).graph == capture->graph,
-                    hipErrorInvalidValue,
+            require(emu::node_of(node).graph == capture->graph, hipErrorInvalidValue,
                     "a dependency is of another graph");
         std::vector<hipGraphNode_t>& last = emu::stream_of(stream).last;
         if(flags == SET)

@@ -7,7 +7,6 @@
 
 namespace emu {
 namespace {
-
 // hipGraphInstantiateFlagAutoFreeOnLaunch, ..Upload, ..DeviceLaunch, ..UseNodePriority. How it is
 // brought to the device and in which order of priorities it runs decides nothing here.
 constexpr uint64_t AUTO_FREE = 1, UPLOAD = 2, USE_PRIORITY = 8;
@@ -15,12 +14,11 @@ constexpr uint64_t AUTO_FREE = 1, UPLOAD = 2, USE_PRIORITY = 8;
 void instantiate(hipGraphExec_t* exec, hipGraph_t graph, uint64_t flags)
 {
     require(exec, hipErrorInvalidValue, "null pointer");
-    require((flags & ~(AUTO_FREE | UPLOAD | USE_PRIORITY)) == 0,
-            hipErrorInvalidValue,
+    require((flags & ~(AUTO_FREE | UPLOAD | USE_PRIORITY)) == 0, hipErrorInvalidValue,
             "unknown flags, or launches by kernels");
     std::unique_ptr<ihipGraph> copy   = graph_of(graph).copy();
     std::vector<hipGraphNode_t> order = copy->order();
-    *exec = execs().add(new hipGraphExec{std::move(copy), std::move(order), flags});
+    *exec                             = execs().add(new hipGraphExec{std::move(copy), std::move(order), flags});
 }
 
 bool is_live(const void* pointer)
@@ -109,26 +107,20 @@ Update update(hipGraphExec& exec, const ihipGraph& graph, hipGraphNode_t* at)
         exec.order[i]->params = std::move(fresh[i]->params);
     return Update::Success;
 }
-
 } // namespace
 } // namespace emu
 
-HIP_API hipError_t hipGraphInstantiate(
-    hipGraphExec_t* exec, hipGraph_t graph, hipGraphNode_t*, char* log, size_t log_bytes)
+HIP_API hipError_t hipGraphInstantiate(hipGraphExec_t* exec, hipGraph_t graph, hipGraphNode_t*, char* log,
+                                       size_t log_bytes)
 {
     if(log && log_bytes > 0)
         *log = '\0';
-    return hip_call(
-        "hipGraphInstantiate", Needs::Device, [&] { emu::instantiate(exec, graph, 0); });
+    return hip_call("hipGraphInstantiate", Needs::Device, [&] { emu::instantiate(exec, graph, 0); });
 }
 
-HIP_API hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* exec,
-                                                hipGraph_t graph,
-                                                unsigned long long flags)
+HIP_API hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* exec, hipGraph_t graph, unsigned long long flags)
 {
-    return hip_call("hipGraphInstantiateWithFlags", Needs::Device, [&] {
-        emu::instantiate(exec, graph, flags);
-    });
+    return hip_call("hipGraphInstantiateWithFlags", Needs::Device, [&] { emu::instantiate(exec, graph, flags); });
 }
 
 HIP_API hipError_t hipGraphExecDestroy(hipGraphExec_t exec)
@@ -142,8 +134,7 @@ HIP_API hipError_t hipGraphExecDestroy(hipGraphExec_t exec)
 
 HIP_API hipError_t hipGraphExecGetFlags(hipGraphExec_t exec, unsigned long long* flags)
 {
-    return hip_value(
-        "hipGraphExecGetFlags", Needs::Device, flags, [&] { return emu::exec_of(exec).flags; });
+    return hip_value("hipGraphExecGetFlags", Needs::Device, flags, [&] { return emu::exec_of(exec).flags; });
 }
 
 // Nothing has to be brought anywhere.
@@ -157,21 +148,16 @@ HIP_API hipError_t hipGraphUpload(hipGraphExec_t exec, hipStream_t stream)
 
 HIP_API hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t stream)
 {
-    return hip_call(
-        "hipGraphLaunch", Needs::Device, [&] { emu::launch_graph(emu::exec_of(exec), stream); });
+    return hip_call("hipGraphLaunch", Needs::Device, [&] { emu::launch_graph(emu::exec_of(exec), stream); });
 }
 
-HIP_API hipError_t hipGraphExecUpdate(hipGraphExec_t exec,
-                                      hipGraph_t graph,
-                                      hipGraphNode_t* node,
-                                      int* result)
+HIP_API hipError_t hipGraphExecUpdate(hipGraphExec_t exec, hipGraph_t graph, hipGraphNode_t* node, int* result)
 {
     return hip_call("hipGraphExecUpdate", Needs::Device, [&] {
         require(node && result, hipErrorInvalidValue, "null pointer");
         const emu::Update done = emu::update(emu::exec_of(exec), emu::graph_of(graph), node);
         *result                = static_cast<int>(done);
-        require(done == emu::Update::Success,
-                hipErrorGraphExecUpdateFailure,
+        require(done == emu::Update::Success, hipErrorGraphExecUpdateFailure,
                 "the graph differs from what was instantiated");
     });
 }

@@ -10,7 +10,6 @@
 
 namespace emu {
 namespace {
-
 uint64_t next_number()
 {
     static std::atomic<uint64_t> last = 0;
@@ -43,7 +42,6 @@ NodeParams copied(const NodeParams& params)
     graph->is_child                  = true;
     return ChildNode{std::move(graph)};
 }
-
 } // namespace
 
 int type_of(const NodeParams& params)
@@ -113,7 +111,6 @@ void run_nodes(const std::vector<hipGraphNode_t>& order)
         if(node->enabled)
             std::visit([](const auto& params) { run(params); }, node->params);
 }
-
 } // namespace emu
 
 using emu::HipFailure;
@@ -129,9 +126,7 @@ hipGraphNode::~hipGraphNode() { emu::nodes().remove(this); }
 ihipGraph::ihipGraph() { emu::graphs().add(this); }
 ihipGraph::~ihipGraph() { emu::graphs().remove(this); }
 
-hipGraphNode& ihipGraph::add(emu::NodeParams params,
-                             const hipGraphNode_t* dependencies,
-                             size_t count)
+hipGraphNode& ihipGraph::add(emu::NodeParams params, const hipGraphNode_t* dependencies, size_t count)
 {
     require(count == 0 || dependencies, hipErrorInvalidValue, "null dependencies");
     std::vector<hipGraphNode_t> before;
@@ -139,9 +134,7 @@ hipGraphNode& ihipGraph::add(emu::NodeParams params,
     {
         hipGraphNode& one = emu::node_of(dependencies[i]);
         require(one.graph == this, hipErrorInvalidValue, "a dependency is of another graph");
-        require(std::ranges::find(before, &one) == before.end(),
-                hipErrorInvalidValue,
-                "a dependency is named twice");
+        require(std::ranges::find(before, &one) == before.end(), hipErrorInvalidValue, "a dependency is named twice");
         before.push_back(&one);
     }
     nodes.push_back(std::make_unique<hipGraphNode>(*this, std::move(params)));

@@ -66,7 +66,6 @@ struct hipKernelNodeParams
 static_assert(sizeof(hipKernelNodeParams) == 64);
 
 namespace emu {
-
 // A launch. The arguments are copied when the node is made.
 struct KernelNode
 {
@@ -101,16 +100,8 @@ struct FreeNode
     void* address;
 };
 
-using NodeParams = std::variant<KernelNode,
-                                hipMemcpy3DParms,
-                                hipMemsetParams,
-                                hipHostNodeParams,
-                                ChildNode,
-                                EmptyNode,
-                                EventWaitNode,
-                                EventRecordNode,
-                                AllocateNode,
-                                FreeNode>;
+using NodeParams = std::variant<KernelNode, hipMemcpy3DParms, hipMemsetParams, hipHostNodeParams, ChildNode, EmptyNode,
+                                EventWaitNode, EventRecordNode, AllocateNode, FreeNode>;
 
 // hipGraphNodeType.
 int type_of(const NodeParams& params);
@@ -139,7 +130,6 @@ struct Handles
         return live.erase(handle) != 0;
     }
 };
-
 } // namespace emu
 
 struct hipGraphNode
@@ -186,7 +176,6 @@ struct hipGraphExec
 };
 
 namespace emu {
-
 Handles<hipGraph_t>& graphs();
 Handles<hipGraphNode_t>& nodes();
 Handles<hipGraphExec_t>& execs();
@@ -207,12 +196,6 @@ void run_nodes(const std::vector<hipGraphNode_t>& order);
 void copy_box(const hipMemcpy3DParms& box);
 void fill_rows(const hipMemsetParams& rows);
 hipMemcpy3DParms line(void* to, const void* from, size_t bytes, hipMemcpyKind kind);
-hipMemcpy3DParms rectangle(void* to,
-                           size_t to_pitch,
-                           const void* from,
-                           size_t from_pitch,
-                           size_t width,
-                           size_t height,
+hipMemcpy3DParms rectangle(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
                            hipMemcpyKind kind);
-
 } // namespace emu

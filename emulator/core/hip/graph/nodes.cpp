@@ -9,22 +9,16 @@
 
 namespace emu {
 namespace {
-
 // The launch that a node's parameters ask for.
 KernelNode kernel_node(const hipKernelNodeParams& params)
 {
-    return prepared_launch({params.func, params.gridDim, params.blockDim, params.sharedMemBytes},
-                           params.kernelParams,
+    return prepared_launch({params.func, params.gridDim, params.blockDim, params.sharedMemBytes}, params.kernelParams,
                            params.extra);
 }
 
 template <typename Make>
-hipError_t add_node(const char* function,
-                    hipGraphNode_t* node,
-                    hipGraph_t graph,
-                    const hipGraphNode_t* dependencies,
-                    size_t count,
-                    Make&& make)
+hipError_t add_node(const char* function, hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* dependencies,
+                    size_t count, Make&& make)
 {
     return hip_call(function, Needs::Device, [&] {
         require(node, hipErrorInvalidValue, "null pointer");
@@ -38,7 +32,6 @@ const Params& given(const Params* params)
     require(params, hipErrorInvalidValue, "null parameters");
     return *params;
 }
-
 } // namespace
 } // namespace emu
 
@@ -50,10 +43,8 @@ using emu::node_of;
 HIP_API hipError_t hipGetSymbolAddress(void** address, const void* symbol);
 
 // A function that adds a node to a graph, after others. Its own parameters come last.
-#define ADD_NODE(name, ...)                                     \
-    HIP_API hipError_t name(hipGraphNode_t* node,               \
-                            hipGraph_t graph,                   \
-                            const hipGraphNode_t* dependencies, \
+#define ADD_NODE(name, ...)                                                                             \
+    HIP_API hipError_t name(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* dependencies, \
                             size_t count __VA_OPT__(, ) __VA_ARGS__)
 
 HIP_API hipError_t hipGraphCreate(hipGraph_t* graph, unsigned int flags)
@@ -83,8 +74,7 @@ ADD_NODE(hipGraphAddKernelNode, const hipKernelNodeParams* params)
 
 ADD_NODE(hipGraphAddMemcpyNode, const hipMemcpy3DParms* params)
 {
-    return add_node(
-        "hipGraphAddMemcpyNode", node, graph, dependencies, count, [&] { return given(params); });
+    return add_node("hipGraphAddMemcpyNode", node, graph, dependencies, count, [&] { return given(params); });
 }
 
 ADD_NODE(hipGraphAddMemcpyNode1D, void* to, const void* from, size_t bytes, hipMemcpyKind kind)
@@ -104,38 +94,25 @@ static unsigned char* symbol_byte(const void* symbol, size_t offset)
     return static_cast<unsigned char*>(address) + offset;
 }
 
-ADD_NODE(hipGraphAddMemcpyNodeFromSymbol,
-         void* to,
-         const void* symbol,
-         size_t bytes,
-         size_t offset,
-         hipMemcpyKind kind)
+ADD_NODE(hipGraphAddMemcpyNodeFromSymbol, void* to, const void* symbol, size_t bytes, size_t offset, hipMemcpyKind kind)
 {
-    return add_node("hipGraphAddMemcpyNodeFromSymbol", node, graph, dependencies, count, [&] {
-        return emu::line(to, symbol_byte(symbol, offset), bytes, kind);
-    });
+    return add_node("hipGraphAddMemcpyNodeFromSymbol", node, graph, dependencies, count,
+                    [&] { return emu::line(to, symbol_byte(symbol, offset), bytes, kind); });
 }
 
-ADD_NODE(hipGraphAddMemcpyNodeToSymbol,
-         const void* symbol,
-         const void* from,
-         size_t bytes,
-         size_t offset,
+ADD_NODE(hipGraphAddMemcpyNodeToSymbol, const void* symbol, const void* from, size_t bytes, size_t offset,
          hipMemcpyKind kind)
 {
-    return add_node("hipGraphAddMemcpyNodeToSymbol", node, graph, dependencies, count, [&] {
-        return emu::line(symbol_byte(symbol, offset), from, bytes, kind);
-    });
+    return add_node("hipGraphAddMemcpyNodeToSymbol", node, graph, dependencies, count,
+                    [&] { return emu::line(symbol_byte(symbol, offset), from, bytes, kind); });
 }
 
 ADD_NODE(hipGraphAddMemsetNode, const hipMemsetParams* params)
 {
     return add_node("hipGraphAddMemsetNode", node, graph, dependencies, count, [&] {
         const unsigned size = given(params).elementSize;
-        require(params->dst && (size == 1 || size == 2 || size == 4) && params->height > 0 &&
-                    params->width > 0,
-                hipErrorInvalidValue,
-                "no destination, no elements, or elements that are not of 1, 2 or 4 bytes");
+        require(params->dst && (size == 1 || size == 2 || size == 4) && params->height > 0 && params->width > 0,
+                hipErrorInvalidValue, "no destination, no elements, or elements that are not of 1, 2 or 4 bytes");
         return *params;
     });
 }
@@ -150,8 +127,7 @@ ADD_NODE(hipGraphAddHostNode, const hipHostNodeParams* params)
 
 ADD_NODE(hipGraphAddEmptyNode)
 {
-    return add_node(
-        "hipGraphAddEmptyNode", node, graph, dependencies, count, [] { return emu::EmptyNode{}; });
+    return add_node("hipGraphAddEmptyNode", node, graph, dependencies, count, [] { return emu::EmptyNode{}; });
 }
 
 ADD_NODE(hipGraphAddEventRecordNode, hipEvent_t event)
@@ -180,9 +156,7 @@ ADD_NODE(hipGraphAddChildGraphNode, hipGraph_t child)
     });
 }
 
-HIP_API hipError_t hipGraphAddDependencies(hipGraph_t graph,
-                                           const hipGraphNode_t* from,
-                                           const hipGraphNode_t* to,
+HIP_API hipError_t hipGraphAddDependencies(hipGraph_t graph, const hipGraphNode_t* from, const hipGraphNode_t* to,
                                            size_t count)
 {
     return hip_call("hipGraphAddDependencies", Needs::Device, [&] {
@@ -191,20 +165,15 @@ HIP_API hipError_t hipGraphAddDependencies(hipGraph_t graph,
         for(size_t i = 0; i < count; ++i)
         {
             hipGraphNode &first = node_of(from[i]), &second = node_of(to[i]);
-            require(first.graph == &that && second.graph == &that,
-                    hipErrorInvalidValue,
-                    "a node is of another graph");
-            require(&first != &second && !emu::has_edge(first, second),
-                    hipErrorInvalidValue,
+            require(first.graph == &that && second.graph == &that, hipErrorInvalidValue, "a node is of another graph");
+            require(&first != &second && !emu::has_edge(first, second), hipErrorInvalidValue,
                     "a node that depends on itself, or an edge that is there");
             emu::add_edge(first, second);
         }
     });
 }
 
-HIP_API hipError_t hipGraphRemoveDependencies(hipGraph_t graph,
-                                              const hipGraphNode_t* from,
-                                              const hipGraphNode_t* to,
+HIP_API hipError_t hipGraphRemoveDependencies(hipGraph_t graph, const hipGraphNode_t* from, const hipGraphNode_t* to,
                                               size_t count)
 {
     return hip_call("hipGraphRemoveDependencies", Needs::Device, [&] {
@@ -213,9 +182,7 @@ HIP_API hipError_t hipGraphRemoveDependencies(hipGraph_t graph,
         for(size_t i = 0; i < count; ++i)
         {
             hipGraphNode &first = node_of(from[i]), &second = node_of(to[i]);
-            require(first.graph == &that && emu::has_edge(first, second),
-                    hipErrorInvalidValue,
-                    "no such edge");
+            require(first.graph == &that && emu::has_edge(first, second), hipErrorInvalidValue, "no such edge");
             std::erase(first.dependents, &second);
             std::erase(second.dependencies, &first);
         }

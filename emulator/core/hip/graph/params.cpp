@@ -6,7 +6,6 @@
 
 namespace emu {
 namespace {
-
 // The part of a node's parameters that a function is about.
 template <typename Part>
 Part& part(hipGraphNode& node)
@@ -36,10 +35,7 @@ hipError_t set_params(const char* function, hipGraphNode_t node, const In* in)
 
 // The same of an instantiated graph's copy of the node.
 template <typename Part, typename In>
-hipError_t set_exec_params(const char* function,
-                           hipGraphExec_t exec,
-                           hipGraphNode_t node,
-                           const In* in)
+hipError_t set_exec_params(const char* function, hipGraphExec_t exec, hipGraphNode_t node, const In* in)
 {
     return hip_call(function, Needs::Device, [&] {
         require(in, hipErrorInvalidValue, "null pointer");
@@ -51,12 +47,9 @@ void set_kernel(hipGraphNode& node, const hipKernelNodeParams* params)
 {
     require(params && params->func, hipErrorInvalidValue, "null pointer");
     KernelNode& that = part<KernelNode>(node);
-    that             = prepared_launch(
-        {params->func, params->gridDim, params->blockDim, params->sharedMemBytes, that.cooperative},
-        params->kernelParams,
-        params->extra);
+    that = prepared_launch({params->func, params->gridDim, params->blockDim, params->sharedMemBytes, that.cooperative},
+                           params->kernelParams, params->extra);
 }
-
 } // namespace
 } // namespace emu
 
@@ -74,94 +67,75 @@ HIP_API hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t node, hipKernelNod
         that.argument_pointers.clear();
         for(const emu::ExplicitArgument& argument : kernel.arguments)
             that.argument_pointers.push_back(launch.arguments.data() + argument.offset);
-        *out = {launch.block,
-                nullptr,
-                const_cast<void*>(launch.function),
-                launch.grid,
-                that.argument_pointers.data(),
-                launch.dynamic_lds};
+        *out = {
+            launch.block,      nullptr, const_cast<void*>(launch.function), launch.grid, that.argument_pointers.data(),
+            launch.dynamic_lds};
     });
 }
 
-HIP_API hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t node,
-                                               const hipKernelNodeParams* params)
+HIP_API hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t node, const hipKernelNodeParams* params)
 {
-    return hip_call("hipGraphKernelNodeSetParams", Needs::Device, [&] {
-        emu::set_kernel(node_of(node), params);
-    });
+    return hip_call("hipGraphKernelNodeSetParams", Needs::Device, [&] { emu::set_kernel(node_of(node), params); });
 }
 
-HIP_API hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t exec,
-                                                   hipGraphNode_t node,
+HIP_API hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t exec, hipGraphNode_t node,
                                                    const hipKernelNodeParams* params)
 {
-    return hip_call("hipGraphExecKernelNodeSetParams", Needs::Device, [&] {
-        emu::set_kernel(copied_node(*exec_of(exec).graph, node_of(node)), params);
-    });
+    return hip_call("hipGraphExecKernelNodeSetParams", Needs::Device,
+                    [&] { emu::set_kernel(copied_node(*exec_of(exec).graph, node_of(node)), params); });
 }
 
 // The functions about the parameters of one kind of nodes.
-#define PARAMS_OF(kind, Params)                                                                 \
-    HIP_API hipError_t hipGraph##kind##NodeGetParams(hipGraphNode_t node, Params* out)          \
-    {                                                                                           \
-        return emu::get_params<Params>("hipGraph" #kind "NodeGetParams", node, out);            \
-    }                                                                                           \
-    HIP_API hipError_t hipGraph##kind##NodeSetParams(hipGraphNode_t node, const Params* params) \
-    {                                                                                           \
-        return emu::set_params<Params>("hipGraph" #kind "NodeSetParams", node, params);         \
-    }                                                                                           \
-    HIP_API hipError_t hipGraphExec##kind##NodeSetParams(                                       \
-        hipGraphExec_t exec, hipGraphNode_t node, const Params* params)                         \
-    {                                                                                           \
-        return emu::set_exec_params<Params>(                                                    \
-            "hipGraphExec" #kind "NodeSetParams", exec, node, params);                          \
+#define PARAMS_OF(kind, Params)                                                                        \
+    HIP_API hipError_t hipGraph##kind##NodeGetParams(hipGraphNode_t node, Params* out)                 \
+    {                                                                                                  \
+        return emu::get_params<Params>("hipGraph" #kind "NodeGetParams", node, out);                   \
+    }                                                                                                  \
+    HIP_API hipError_t hipGraph##kind##NodeSetParams(hipGraphNode_t node, const Params* params)        \
+    {                                                                                                  \
+        return emu::set_params<Params>("hipGraph" #kind "NodeSetParams", node, params);                \
+    }                                                                                                  \
+    HIP_API hipError_t hipGraphExec##kind##NodeSetParams(hipGraphExec_t exec, hipGraphNode_t node,     \
+                                                         const Params* params)                         \
+    {                                                                                                  \
+        return emu::set_exec_params<Params>("hipGraphExec" #kind "NodeSetParams", exec, node, params); \
     }
 PARAMS_OF(Memcpy, hipMemcpy3DParms)
 PARAMS_OF(Memset, hipMemsetParams)
 PARAMS_OF(Host, hipHostNodeParams)
 
-HIP_API hipError_t hipGraphMemcpyNodeSetParams1D(
-    hipGraphNode_t node, void* to, const void* from, size_t bytes, hipMemcpyKind kind)
+HIP_API hipError_t hipGraphMemcpyNodeSetParams1D(hipGraphNode_t node, void* to, const void* from, size_t bytes,
+                                                 hipMemcpyKind kind)
 {
     const hipMemcpy3DParms params = emu::line(to, from, bytes, kind);
     return emu::set_params<hipMemcpy3DParms>("hipGraphMemcpyNodeSetParams1D", node, &params);
 }
 
-HIP_API hipError_t hipGraphExecMemcpyNodeSetParams1D(hipGraphExec_t exec,
-                                                     hipGraphNode_t node,
-                                                     void* to,
-                                                     const void* from,
-                                                     size_t bytes,
-                                                     hipMemcpyKind kind)
+HIP_API hipError_t hipGraphExecMemcpyNodeSetParams1D(hipGraphExec_t exec, hipGraphNode_t node, void* to,
+                                                     const void* from, size_t bytes, hipMemcpyKind kind)
 {
     const hipMemcpy3DParms params = emu::line(to, from, bytes, kind);
-    return emu::set_exec_params<hipMemcpy3DParms>(
-        "hipGraphExecMemcpyNodeSetParams1D", exec, node, &params);
+    return emu::set_exec_params<hipMemcpy3DParms>("hipGraphExecMemcpyNodeSetParams1D", exec, node, &params);
 }
 
 // The functions about the event of one kind of nodes.
-#define EVENT_OF(kind)                                                                           \
-    HIP_API hipError_t hipGraphEvent##kind##NodeGetEvent(hipGraphNode_t node, hipEvent_t* event) \
-    {                                                                                            \
-        return hip_value("hipGraphEvent" #kind "NodeGetEvent", Needs::Device, event, [&] {       \
-            return emu::part<emu::Event##kind##Node>(node_of(node)).event;                       \
-        });                                                                                      \
-    }                                                                                            \
-    HIP_API hipError_t hipGraphEvent##kind##NodeSetEvent(hipGraphNode_t node, hipEvent_t event)  \
-    {                                                                                            \
-        const emu::Event##kind##Node params{event};                                              \
-        return event ? emu::set_params<emu::Event##kind##Node>(                                  \
-                           "hipGraphEvent" #kind "NodeSetEvent", node, &params)                  \
-                     : hipErrorInvalidValue;                                                     \
+#define EVENT_OF(kind)                                                                                              \
+    HIP_API hipError_t hipGraphEvent##kind##NodeGetEvent(hipGraphNode_t node, hipEvent_t* event)                    \
+    {                                                                                                               \
+        return hip_value("hipGraphEvent" #kind "NodeGetEvent", Needs::Device, event,                                \
+                         [&] { return emu::part<emu::Event##kind##Node>(node_of(node)).event; });                   \
+    }                                                                                                               \
+    HIP_API hipError_t hipGraphEvent##kind##NodeSetEvent(hipGraphNode_t node, hipEvent_t event)                     \
+    {                                                                                                               \
+        const emu::Event##kind##Node params{event};                                                                 \
+        return event ? emu::set_params<emu::Event##kind##Node>("hipGraphEvent" #kind "NodeSetEvent", node, &params) \
+                     : hipErrorInvalidValue;                                                                        \
     }
 EVENT_OF(Record)
 EVENT_OF(Wait)
 
-static hipError_t enabled_call(const char* function,
-                               hipGraphExec_t exec,
-                               hipGraphNode_t node,
-                               void (*use)(bool& enabled, unsigned* value),
-                               unsigned* value)
+static hipError_t enabled_call(const char* function, hipGraphExec_t exec, hipGraphNode_t node,
+                               void (*use)(bool& enabled, unsigned* value), unsigned* value)
 {
     return hip_call(function, Needs::Device, [&] {
         require(value, hipErrorInvalidValue, "null pointer");
@@ -172,17 +146,13 @@ static hipError_t enabled_call(const char* function,
     });
 }
 
-HIP_API hipError_t hipGraphNodeSetEnabled(hipGraphExec_t exec,
-                                          hipGraphNode_t node,
-                                          unsigned enabled)
+HIP_API hipError_t hipGraphNodeSetEnabled(hipGraphExec_t exec, hipGraphNode_t node, unsigned enabled)
 {
     const auto set = [](bool& state, unsigned* value) { state = *value != 0; };
     return enabled_call("hipGraphNodeSetEnabled", exec, node, set, &enabled);
 }
 
-HIP_API hipError_t hipGraphNodeGetEnabled(hipGraphExec_t exec,
-                                          hipGraphNode_t node,
-                                          unsigned* enabled)
+HIP_API hipError_t hipGraphNodeGetEnabled(hipGraphExec_t exec, hipGraphNode_t node, unsigned* enabled)
 {
     const auto get = [](bool& state, unsigned* value) { *value = state; };
     return enabled_call("hipGraphNodeGetEnabled", exec, node, get, enabled);

@@ -4,7 +4,6 @@
 
 namespace emu {
 namespace {
-
 // HIP's manner of answering a list: how many there are, or as many as the caller has room for; room
 // that is left gets nulls.
 void answer(const std::vector<hipGraphNode_t>& all, hipGraphNode_t* room, size_t* count)
@@ -16,7 +15,6 @@ void answer(const std::vector<hipGraphNode_t>& all, hipGraphNode_t* room, size_t
     if(!room || *count > all.size())
         *count = all.size();
 }
-
 } // namespace
 } // namespace emu
 
@@ -25,9 +23,7 @@ using emu::node_of;
 
 HIP_API hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count)
 {
-    return hip_call("hipGraphGetNodes", Needs::Device, [&] {
-        emu::answer(graph_of(graph).order(), nodes, count);
-    });
+    return hip_call("hipGraphGetNodes", Needs::Device, [&] { emu::answer(graph_of(graph).order(), nodes, count); });
 }
 
 HIP_API hipError_t hipGraphGetRootNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count)
@@ -41,10 +37,7 @@ HIP_API hipError_t hipGraphGetRootNodes(hipGraph_t graph, hipGraphNode_t* nodes,
     });
 }
 
-HIP_API hipError_t hipGraphGetEdges(hipGraph_t graph,
-                                    hipGraphNode_t* from,
-                                    hipGraphNode_t* to,
-                                    size_t* count)
+HIP_API hipError_t hipGraphGetEdges(hipGraph_t graph, hipGraphNode_t* from, hipGraphNode_t* to, size_t* count)
 {
     return hip_call("hipGraphGetEdges", Needs::Device, [&] {
         require(count && !from == !to, hipErrorInvalidValue, "null pointer");
@@ -61,35 +54,28 @@ HIP_API hipError_t hipGraphGetEdges(hipGraph_t graph,
     });
 }
 
-#define NEIGHBOURS(name, member)                                                             \
-    HIP_API hipError_t name(hipGraphNode_t node, hipGraphNode_t* nodes, size_t* count)       \
-    {                                                                                        \
-        return hip_call(                                                                     \
-            #name, Needs::Device, [&] { emu::answer(node_of(node).member, nodes, count); }); \
+#define NEIGHBOURS(name, member)                                                                         \
+    HIP_API hipError_t name(hipGraphNode_t node, hipGraphNode_t* nodes, size_t* count)                   \
+    {                                                                                                    \
+        return hip_call(#name, Needs::Device, [&] { emu::answer(node_of(node).member, nodes, count); }); \
     }
 NEIGHBOURS(hipGraphNodeGetDependencies, dependencies)
 NEIGHBOURS(hipGraphNodeGetDependentNodes, dependents)
 
 HIP_API hipError_t hipGraphNodeGetType(hipGraphNode_t node, int* type)
 {
-    return hip_value("hipGraphNodeGetType", Needs::Device, type, [&] {
-        return emu::type_of(node_of(node).params);
-    });
+    return hip_value("hipGraphNodeGetType", Needs::Device, type, [&] { return emu::type_of(node_of(node).params); });
 }
 
 HIP_API hipError_t hipGraphClone(hipGraph_t* clone, hipGraph_t graph)
 {
-    return hip_value(
-        "hipGraphClone", Needs::Device, clone, [&] { return graph_of(graph).copy().release(); });
+    return hip_value("hipGraphClone", Needs::Device, clone, [&] { return graph_of(graph).copy().release(); });
 }
 
-HIP_API hipError_t hipGraphNodeFindInClone(hipGraphNode_t* found,
-                                           hipGraphNode_t original,
-                                           hipGraph_t clone)
+HIP_API hipError_t hipGraphNodeFindInClone(hipGraphNode_t* found, hipGraphNode_t original, hipGraph_t clone)
 {
-    return hip_value("hipGraphNodeFindInClone", Needs::Device, found, [&] {
-        return &emu::copied_node(graph_of(clone), node_of(original));
-    });
+    return hip_value("hipGraphNodeFindInClone", Needs::Device, found,
+                     [&] { return &emu::copied_node(graph_of(clone), node_of(original)); });
 }
 
 HIP_API hipError_t hipGraphChildGraphNodeGetGraph(hipGraphNode_t node, hipGraph_t* graph)

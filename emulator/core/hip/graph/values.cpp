@@ -33,8 +33,7 @@ static bool holds(T seen, T value, unsigned condition)
 // All that a stream was given before is done. What waits for a value that a later call writes would
 // wait for ever. The emulator refuses such a wait.
 template <typename T>
-static hipError_t wait_value(
-    const char* function, hipStream_t stream, void* at, T value, unsigned condition, T mask)
+static hipError_t wait_value(const char* function, hipStream_t stream, void* at, T value, unsigned condition, T mask)
 {
     bool there             = false;
     const hipError_t error = hip_call(function, Needs::Device, [&] {
@@ -47,19 +46,15 @@ static hipError_t wait_value(
     return error == hipSuccess && !there ? emu::report_absent(function) : error;
 }
 
-#define VALUES_OF(bits)                                                                    \
-    HIP_API hipError_t hipStreamWriteValue##bits(                                          \
-        hipStream_t stream, void* to, uint##bits##_t value, unsigned)                      \
-    {                                                                                      \
-        return write_value("hipStreamWriteValue" #bits, stream, to, value);                \
-    }                                                                                      \
-    HIP_API hipError_t hipStreamWaitValue##bits(hipStream_t stream,                        \
-                                                void* at,                                  \
-                                                uint##bits##_t value,                      \
-                                                unsigned condition,                        \
-                                                uint##bits##_t mask)                       \
-    {                                                                                      \
-        return wait_value("hipStreamWaitValue" #bits, stream, at, value, condition, mask); \
+#define VALUES_OF(bits)                                                                                        \
+    HIP_API hipError_t hipStreamWriteValue##bits(hipStream_t stream, void* to, uint##bits##_t value, unsigned) \
+    {                                                                                                          \
+        return write_value("hipStreamWriteValue" #bits, stream, to, value);                                    \
+    }                                                                                                          \
+    HIP_API hipError_t hipStreamWaitValue##bits(hipStream_t stream, void* at, uint##bits##_t value,            \
+                                                unsigned condition, uint##bits##_t mask)                       \
+    {                                                                                                          \
+        return wait_value("hipStreamWaitValue" #bits, stream, at, value, condition, mask);                     \
     }
 VALUES_OF(32)
 VALUES_OF(64)

@@ -5,7 +5,6 @@
 #include "run/launch.h"
 
 namespace emu {
-
 // The kernel of a function that a library registered, or that a module gave. Throw HipFailure.
 const Kernel& registered_kernel(const void* function);
 const Kernel& module_kernel(hipFunction_t function);
@@ -30,10 +29,7 @@ KernelNode prepared_launch(const LaunchRequest& request, void** arguments, void*
 // Throws HipFailure; a fault is recorded.
 void run_kernel(const KernelNode& node);
 // Launch on a stream, or add to what the stream captures.
-void launch_kernel(const LaunchRequest& request,
-                   hipStream_t stream,
-                   void** arguments,
-                   void** extra);
+void launch_kernel(const LaunchRequest& request, hipStream_t stream, void** arguments, void** extra);
 
 // Bytes of a stack whose depth the compiler doesn't know (hip/device/attributes.cpp).
 uint32_t stack_limit();
@@ -43,5 +39,4 @@ int resident_workgroups(const Kernel& kernel, int threads, size_t dynamic_lds);
 unsigned registers_of(const Kernel& kernel); // vector registers, of both kinds together
 // A handle of a registered kernel, the same each time.
 hipFunction_t function_of(const Kernel& kernel);
-
 } // namespace emu

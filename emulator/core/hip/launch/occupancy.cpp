@@ -6,7 +6,6 @@
 
 namespace emu {
 namespace {
-
 // hipFuncAttributes of HIP 4 to 7.
 struct FunctionAttributes
 {
@@ -19,15 +18,13 @@ static_assert(sizeof(FunctionAttributes) == 56);
 
 // A compute unit of gfx9 (ISA documents, "Vector registers"; LLVM AMDGPU usage, "rsrc1").
 constexpr unsigned SIMDS = 4, WAVES_OF_A_SIMD = 8, ROWS_OF_A_SIMD = 512, GRANULE = 8, LANES = 64;
-
 } // namespace
 
 unsigned registers_of(const Kernel& kernel) { return ((kernel.rsrc1 & 63) + 1) * GRANULE; }
 
 int resident_workgroups(const Kernel& kernel, int threads, size_t dynamic_lds)
 {
-    require(
-        threads > 0 && threads <= 1024, hipErrorInvalidValue, "a workgroup has 1 to 1024 threads");
+    require(threads > 0 && threads <= 1024, hipErrorInvalidValue, "a workgroup has 1 to 1024 threads");
     const unsigned waves = (static_cast<unsigned>(threads) + LANES - 1) / LANES;
     const unsigned slots = SIMDS * std::min(WAVES_OF_A_SIMD, ROWS_OF_A_SIMD / registers_of(kernel));
     const size_t lds     = kernel.lds_bytes + dynamic_lds;
@@ -36,10 +33,8 @@ int resident_workgroups(const Kernel& kernel, int threads, size_t dynamic_lds)
 }
 
 namespace {
-
 // The block that fills most of a compute unit: the largest one of several.
-void best_block(
-    int* grid, int* block, const Kernel& kernel, size_t dynamic_lds, unsigned threads_limit)
+void best_block(int* grid, int* block, const Kernel& kernel, size_t dynamic_lds, unsigned threads_limit)
 {
     require(grid && block, hipErrorInvalidValue, "null pointer");
     unsigned most = kernel.max_workgroup ? std::min(kernel.max_workgroup, 1024u) : 1024u;
@@ -58,7 +53,6 @@ void best_block(
     *block = best;
     *grid  = resident * current_arch().compute_units;
 }
-
 } // namespace
 } // namespace emu
 
@@ -79,33 +73,31 @@ HIP_API hipError_t hipFuncGetAttributes(emu::FunctionAttributes* out, const void
 }
 
 // The same questions about registered kernels and about modules' functions.
-#define OCCUPANCY(prefix, Function, kernel_of)                                                    \
-    HIP_API hipError_t prefix##MaxActiveBlocksPerMultiprocessor(                                  \
-        int* blocks, Function function, int threads, size_t dynamic_lds)                          \
-    {                                                                                             \
-        return hip_value(#prefix "MaxActiveBlocksPerMultiprocessor", Needs::Device, blocks, [&] { \
-            return emu::resident_workgroups(emu::kernel_of(function), threads, dynamic_lds);      \
-        });                                                                                       \
-    }                                                                                             \
-    HIP_API hipError_t prefix##MaxActiveBlocksPerMultiprocessorWithFlags(                         \
-        int* blocks, Function function, int threads, size_t dynamic_lds, unsigned int)            \
-    {                                                                                             \
-        return prefix##MaxActiveBlocksPerMultiprocessor(blocks, function, threads, dynamic_lds);  \
-    }                                                                                             \
-    HIP_API hipError_t prefix##MaxPotentialBlockSize(                                             \
-        int* grid, int* block, Function function, size_t dynamic_lds, int threads_limit)          \
-    {                                                                                             \
-        return hip_call(#prefix "MaxPotentialBlockSize", Needs::Device, [&] {                     \
-            const unsigned most = static_cast<unsigned>(std::max(0, threads_limit));              \
-            emu::best_block(grid, block, emu::kernel_of(function), dynamic_lds, most);            \
-        });                                                                                       \
+#define OCCUPANCY(prefix, Function, kernel_of)                                                                        \
+    HIP_API hipError_t prefix##MaxActiveBlocksPerMultiprocessor(int* blocks, Function function, int threads,          \
+                                                                size_t dynamic_lds)                                   \
+    {                                                                                                                 \
+        return hip_value(#prefix "MaxActiveBlocksPerMultiprocessor", Needs::Device, blocks,                           \
+                         [&] { return emu::resident_workgroups(emu::kernel_of(function), threads, dynamic_lds); });   \
+    }                                                                                                                 \
+    HIP_API hipError_t prefix##MaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, Function function, int threads, \
+                                                                         size_t dynamic_lds, unsigned int)            \
+    {                                                                                                                 \
+        return prefix##MaxActiveBlocksPerMultiprocessor(blocks, function, threads, dynamic_lds);                      \
+    }                                                                                                                 \
+    HIP_API hipError_t prefix##MaxPotentialBlockSize(int* grid, int* block, Function function, size_t dynamic_lds,    \
+                                                     int threads_limit)                                               \
+    {                                                                                                                 \
+        return hip_call(#prefix "MaxPotentialBlockSize", Needs::Device, [&] {                                         \
+            const unsigned most = static_cast<unsigned>(std::max(0, threads_limit));                                  \
+            emu::best_block(grid, block, emu::kernel_of(function), dynamic_lds, most);                                \
+        });                                                                                                           \
     }
 OCCUPANCY(hipOccupancy, const void*, registered_kernel)
 OCCUPANCY(hipModuleOccupancy, hipFunction_t, module_kernel)
 
-HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSizeWithFlags(
-    int* grid, int* block, hipFunction_t function, size_t dynamic_lds, int threads_limit, unsigned)
+HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, hipFunction_t function,
+                                                                    size_t dynamic_lds, int threads_limit, unsigned)
 {
-    return hipModuleOccupancyMaxPotentialBlockSize(
-        grid, block, function, dynamic_lds, threads_limit);
+    return hipModuleOccupancyMaxPotentialBlockSize(grid, block, function, dynamic_lds, threads_limit);
 }

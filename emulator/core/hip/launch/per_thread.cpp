@@ -5,12 +5,7 @@
 #include "hip/types.h"
 
 namespace {
-
-hipStream_t mine(hipStream_t stream)
-{
-    return stream ? stream : reinterpret_cast<hipStream_t>(PER_THREAD_STREAM);
-}
-
+hipStream_t mine(hipStream_t stream) { return stream ? stream : reinterpret_cast<hipStream_t>(PER_THREAD_STREAM); }
 } // namespace
 
 using Callback     = void (*)(hipStream_t, hipError_t, void*);

@@ -10,7 +10,6 @@
 
 namespace emu {
 namespace {
-
 Handles<hipStream_t>& streams()
 {
     static auto& only = *new Handles<hipStream_t>;
@@ -22,7 +21,6 @@ Handles<hipEvent_t>& events()
     static auto& only = *new Handles<hipEvent_t>;
     return only;
 }
-
 } // namespace
 
 ihipStream_t& stream_of(hipStream_t stream)
@@ -55,7 +53,6 @@ void record_event(hipEvent_t event)
     that.recorded     = true;
     that.capture      = nullptr;
 }
-
 } // namespace emu
 
 using emu::check_stream;
@@ -64,10 +61,7 @@ using emu::event_of;
 // Of the priorities that hipDeviceGetStreamPriorityRange names; others are the nearest of them.
 constexpr int LOWEST_PRIORITY = 1, HIGHEST_PRIORITY = -1;
 
-static hipError_t create_stream(const char* function,
-                                hipStream_t* stream,
-                                unsigned flags,
-                                int priority = 0)
+static hipError_t create_stream(const char* function, hipStream_t* stream, unsigned flags, int priority = 0)
 {
     return hip_call(function, Needs::Device, [&] {
         require(stream, hipErrorInvalidValue, "null pointer");
@@ -77,19 +71,14 @@ static hipError_t create_stream(const char* function,
     });
 }
 
-HIP_API hipError_t hipStreamCreate(hipStream_t* stream)
-{
-    return create_stream("hipStreamCreate", stream, 0);
-}
+HIP_API hipError_t hipStreamCreate(hipStream_t* stream) { return create_stream("hipStreamCreate", stream, 0); }
 
 HIP_API hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int flags)
 {
     return create_stream("hipStreamCreateWithFlags", stream, flags);
 }
 
-HIP_API hipError_t hipStreamCreateWithPriority(hipStream_t* stream,
-                                               unsigned int flags,
-                                               int priority)
+HIP_API hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned int flags, int priority)
 {
     return create_stream("hipStreamCreateWithPriority", stream, flags, priority);
 }
@@ -108,20 +97,12 @@ static hipError_t on_stream(const char* function, hipStream_t stream)
     return hip_call(function, Needs::Device, [&] { emu::refuse_on_stream(stream); });
 }
 
-HIP_API hipError_t hipStreamSynchronize(hipStream_t stream)
-{
-    return on_stream("hipStreamSynchronize", stream);
-}
-HIP_API hipError_t hipStreamQuery(hipStream_t stream)
-{
-    return on_stream("hipStreamQuery", stream);
-}
+HIP_API hipError_t hipStreamSynchronize(hipStream_t stream) { return on_stream("hipStreamSynchronize", stream); }
+HIP_API hipError_t hipStreamQuery(hipStream_t stream) { return on_stream("hipStreamQuery", stream); }
 
 HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags)
 {
-    return hip_call("hipStreamWaitEvent", Needs::Device, [&] {
-        emu::wait_in_capture(stream, event_of(event), flags);
-    });
+    return hip_call("hipStreamWaitEvent", Needs::Device, [&] { emu::wait_in_capture(stream, event_of(event), flags); });
 }
 
 template <typename Value, typename Of>
@@ -141,8 +122,7 @@ HIP_API hipError_t hipStreamGetFlags(hipStream_t stream, unsigned int* flags)
 
 HIP_API hipError_t hipStreamGetPriority(hipStream_t stream, int* priority)
 {
-    return ask_stream(
-        "hipStreamGetPriority", stream, priority, [](const auto& s) { return s.priority; });
+    return ask_stream("hipStreamGetPriority", stream, priority, [](const auto& s) { return s.priority; });
 }
 
 HIP_API hipError_t hipStreamGetDevice(hipStream_t stream, int* device)
@@ -152,15 +132,12 @@ HIP_API hipError_t hipStreamGetDevice(hipStream_t stream, int* device)
 
 HIP_API hipError_t hipStreamGetId(hipStream_t stream, unsigned long long* id)
 {
-    return ask_stream("hipStreamGetId", stream, id, [](const auto& s) {
-        return reinterpret_cast<unsigned long long>(&s);
-    });
+    return ask_stream("hipStreamGetId", stream, id,
+                      [](const auto& s) { return reinterpret_cast<unsigned long long>(&s); });
 }
 
-HIP_API hipError_t hipStreamAddCallback(hipStream_t stream,
-                                        void (*function)(hipStream_t, hipError_t, void*),
-                                        void* argument,
-                                        unsigned int)
+HIP_API hipError_t hipStreamAddCallback(hipStream_t stream, void (*function)(hipStream_t, hipError_t, void*),
+                                        void* argument, unsigned int)
 {
     return hip_call("hipStreamAddCallback", Needs::Device, [&] {
         emu::refuse_on_stream(stream);
@@ -201,10 +178,7 @@ static hipError_t create_event(const char* function, hipEvent_t* event, unsigned
     });
 }
 
-HIP_API hipError_t hipEventCreate(hipEvent_t* event)
-{
-    return create_event("hipEventCreate", event, 0);
-}
+HIP_API hipError_t hipEventCreate(hipEvent_t* event) { return create_event("hipEventCreate", event, 0); }
 
 HIP_API hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned int flags)
 {
@@ -242,10 +216,7 @@ static hipError_t on_event(const char* function, hipEvent_t event)
     return hip_call(function, Needs::Device, [&] { emu::refuse_on_event(event_of(event)); });
 }
 
-HIP_API hipError_t hipEventSynchronize(hipEvent_t event)
-{
-    return on_event("hipEventSynchronize", event);
-}
+HIP_API hipError_t hipEventSynchronize(hipEvent_t event) { return on_event("hipEventSynchronize", event); }
 HIP_API hipError_t hipEventQuery(hipEvent_t event) { return on_event("hipEventQuery", event); }
 
 HIP_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop)
@@ -254,12 +225,8 @@ HIP_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hi
         require(milliseconds, hipErrorInvalidValue, "null pointer");
         const ihipEvent_t& first = event_of(start);
         const ihipEvent_t& last  = event_of(stop);
-        require(first.timing && last.timing,
-                hipErrorInvalidHandle,
-                "an event was created without timing");
-        require(
-            first.recorded && last.recorded, hipErrorInvalidHandle, "an event was not recorded");
-        *milliseconds =
-            std::chrono::duration<float, std::milli>(last.moment - first.moment).count();
+        require(first.timing && last.timing, hipErrorInvalidHandle, "an event was created without timing");
+        require(first.recorded && last.recorded, hipErrorInvalidHandle, "an event was not recorded");
+        *milliseconds = std::chrono::duration<float, std::milli>(last.moment - first.moment).count();
     });
 }

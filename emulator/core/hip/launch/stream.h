@@ -8,9 +8,7 @@
 #include <vector>
 
 namespace emu {
-
 struct Capture;
-
 }
 
 struct ihipStream_t
@@ -33,7 +31,6 @@ struct ihipEvent_t
 };
 
 namespace emu {
-
 // Flag of hipStreamCreateWithFlags: the stream does not wait for the default one.
 constexpr unsigned NON_BLOCKING = 1;
 
@@ -46,5 +43,4 @@ bool is_legacy(hipStream_t stream);
 ihipEvent_t& event_of(hipEvent_t event);
 // Note that the event happened now.
 void record_event(hipEvent_t event);
-
 } // namespace emu

@@ -10,7 +10,6 @@
 
 namespace emu {
 namespace {
-
 constexpr int CPU = -1, NOWHERE = -2; // hipCpuDeviceId, hipInvalidDeviceId
 
 // hipMemoryAdvise: each comes in a pair that sets and takes back.
@@ -88,8 +87,8 @@ void check_advised(const void* pointer, size_t bytes, int device)
 
 void advise(const void* pointer, size_t bytes, int what, int device)
 {
-    const bool known = (what >= SET_READ_MOSTLY && what <= UNSET_ACCESSED_BY) ||
-                       what == SET_COARSE || what == LAST_ADVICE;
+    const bool known =
+        (what >= SET_READ_MOSTLY && what <= UNSET_ACCESSED_BY) || what == SET_COARSE || what == LAST_ADVICE;
     require(known, hipErrorInvalidValue, "unknown advice");
     const bool for_any_device = what <= SET_READ_MOSTLY + 1;
     check_advised(pointer, bytes, for_any_device ? 0 : device);
@@ -98,17 +97,13 @@ void advise(const void* pointer, size_t bytes, int what, int device)
     const bool sets = what % 2 == 1;
     if(for_any_device)
         return note(pointer, bytes, Subject::ReadMostly, sets);
-    note(pointer,
-         bytes,
-         what >= SET_ACCESSED_BY ? Subject::AccessedBy : Subject::Preferred,
-         sets ? device : NOWHERE);
+    note(pointer, bytes, what >= SET_ACCESSED_BY ? Subject::AccessedBy : Subject::Preferred, sets ? device : NOWHERE);
 }
 
 // One number; of who accesses the range as many as there is room for.
 void attribute(int* out, size_t out_bytes, int which, const void* pointer, size_t bytes)
 {
-    require(out && out_bytes >= sizeof(int) && out_bytes % sizeof(int) == 0,
-            hipErrorInvalidValue,
+    require(out && out_bytes >= sizeof(int) && out_bytes % sizeof(int) == 0, hipErrorInvalidValue,
             "no room for a number");
     require(pointer && bytes > 0, hipErrorInvalidValue, "an empty range");
     check_range(pointer, bytes, "the range");
@@ -126,20 +121,15 @@ void attribute(int* out, size_t out_bytes, int which, const void* pointer, size_
     }
     throw HipFailure(hipErrorInvalidValue, "no such attribute of a range");
 }
-
 } // namespace
 } // namespace emu
 
 HIP_API hipError_t hipMemAdvise(const void* pointer, size_t bytes, int what, int device)
 {
-    return hip_call(
-        "hipMemAdvise", Needs::Device, [&] { emu::advise(pointer, bytes, what, device); });
+    return hip_call("hipMemAdvise", Needs::Device, [&] { emu::advise(pointer, bytes, what, device); });
 }
 
-HIP_API hipError_t hipMemPrefetchAsync(const void* pointer,
-                                       size_t bytes,
-                                       int device,
-                                       hipStream_t stream)
+HIP_API hipError_t hipMemPrefetchAsync(const void* pointer, size_t bytes, int device, hipStream_t stream)
 {
     return hip_call("hipMemPrefetchAsync", Needs::Device, [&] {
         emu::check_stream(stream);
@@ -148,16 +138,14 @@ HIP_API hipError_t hipMemPrefetchAsync(const void* pointer,
     });
 }
 
-HIP_API hipError_t
-hipMemRangeGetAttribute(void* out, size_t out_bytes, int which, const void* pointer, size_t bytes)
+HIP_API hipError_t hipMemRangeGetAttribute(void* out, size_t out_bytes, int which, const void* pointer, size_t bytes)
 {
-    return hip_call("hipMemRangeGetAttribute", Needs::Device, [&] {
-        emu::attribute(static_cast<int*>(out), out_bytes, which, pointer, bytes);
-    });
+    return hip_call("hipMemRangeGetAttribute", Needs::Device,
+                    [&] { emu::attribute(static_cast<int*>(out), out_bytes, which, pointer, bytes); });
 }
 
-HIP_API hipError_t hipMemRangeGetAttributes(
-    void** out, size_t* out_bytes, int* which, size_t count, const void* pointer, size_t bytes)
+HIP_API hipError_t hipMemRangeGetAttributes(void** out, size_t* out_bytes, int* which, size_t count,
+                                            const void* pointer, size_t bytes)
 {
     return hip_call("hipMemRangeGetAttributes", Needs::Device, [&] {
         require(out && out_bytes && which && count > 0, hipErrorInvalidValue, "null pointer");

@@ -9,7 +9,6 @@
 
 namespace emu {
 namespace {
-
 bool is_ours(const void* pointer)
 {
     Allocation found;
@@ -33,7 +32,6 @@ void set(void* to, T value, size_t count)
     for(size_t i = 0; i < count; ++i)
         std::memcpy(static_cast<char*>(to) + i * sizeof(T), &value, sizeof value);
 }
-
 } // namespace
 
 void new_memory(void** pointer, size_t bytes, AllocationKind kind)
@@ -45,10 +43,9 @@ void new_memory(void** pointer, size_t bytes, AllocationKind kind)
     std::lock_guard lock(device_mutex());
     *pointer = allocate(bytes, kind);
     if(!*pointer)
-        throw HipFailure(hipErrorOutOfMemory,
-                         "no room for " + std::to_string(bytes) +
-                             " bytes: " + std::to_string(bytes_in_use()) + " of " +
-                             std::to_string(capacity()) + " in use");
+        throw HipFailure(hipErrorOutOfMemory, "no room for " + std::to_string(bytes) +
+                                                  " bytes: " + std::to_string(bytes_in_use()) + " of " +
+                                                  std::to_string(capacity()) + " in use");
 }
 
 void free_memory(void* pointer, bool host)
@@ -59,15 +56,13 @@ void free_memory(void* pointer, bool host)
     Allocation found;
     const auto address = reinterpret_cast<uint64_t>(pointer);
     const bool known   = find_allocation(address, &found) && found.base == address;
-    const bool fits    = known && (host ? found.kind == AllocationKind::Host
-                                        : found.kind == AllocationKind::Device ||
-                                              found.kind == AllocationKind::Managed);
+    const bool fits = known && (host ? found.kind == AllocationKind::Host
+                                     : found.kind == AllocationKind::Device || found.kind == AllocationKind::Managed);
     if(!fits)
-        throw HipFailure(
-            host ? hipErrorInvalidValue : hipErrorInvalidDevicePointer,
-            hex_text(address) +
-                (known ? " is memory of another kind: " : " is not the start of an allocation") +
-                (known ? allocation_kind_name(found.kind) : ""));
+        throw HipFailure(host ? hipErrorInvalidValue : hipErrorInvalidDevicePointer,
+                         hex_text(address) +
+                             (known ? " is memory of another kind: " : " is not the start of an allocation") +
+                             (known ? allocation_kind_name(found.kind) : ""));
     release(pointer);
 }
 
@@ -75,8 +70,7 @@ void allocate_again(void* address, size_t bytes)
 {
     std::lock_guard lock(device_mutex());
     set_placement(Placement::Fixed, reinterpret_cast<uint64_t>(address));
-    require(allocate(bytes, AllocationKind::Device) == address,
-            hipErrorInvalidValue,
+    require(allocate(bytes, AllocationKind::Device) == address, hipErrorInvalidValue,
             "the graph's memory was not freed since the last launch, or has no room");
 }
 
@@ -86,16 +80,14 @@ void check_range(const void* pointer, size_t bytes, const char* what)
     const auto address = reinterpret_cast<uint64_t>(pointer);
     if(find_allocation(address, &found) && bytes <= found.base + found.bytes - address)
         return;
-    std::string text =
-        std::string(what) + " [" + hex_text(address) + ", +" + std::to_string(bytes) + ") ";
+    std::string text = std::string(what) + " [" + hex_text(address) + ", +" + std::to_string(bytes) + ") ";
     int64_t distance = 0;
     if(find_allocation(address, &found))
         text += "ends " + std::to_string(bytes - (found.base + found.bytes - address)) +
-                " bytes past the allocation of " + std::to_string(found.bytes) + " bytes at " +
-                hex_text(found.base);
+                " bytes past the allocation of " + std::to_string(found.bytes) + " bytes at " + hex_text(found.base);
     else if(nearest(address, &found, &distance))
-        text += "is outside the allocations; the nearest has " + std::to_string(found.bytes) +
-                " bytes at " + hex_text(found.base) + (found.freed ? " and was freed" : "");
+        text += "is outside the allocations; the nearest has " + std::to_string(found.bytes) + " bytes at " +
+                hex_text(found.base) + (found.freed ? " and was freed" : "");
     else
         text += "is not device memory: nothing was allocated";
     throw HipFailure(hipErrorInvalidValue, text);
@@ -103,8 +95,7 @@ void check_range(const void* pointer, size_t bytes, const char* what)
 
 void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
 {
-    require(kind >= hipMemcpyHostToHost && kind <= hipMemcpyDefault,
-            hipErrorInvalidMemcpyDirection,
+    require(kind >= hipMemcpyHostToHost && kind <= hipMemcpyDefault, hipErrorInvalidMemcpyDirection,
             "unknown direction");
     if(bytes == 0)
         return;
@@ -129,15 +120,11 @@ void set_memory(void* to, uint32_t value, unsigned element_bytes, size_t count)
         default: throw HipFailure(hipErrorInvalidValue, "elements have 1, 2 or 4 bytes");
     }
 }
-
 } // namespace emu
 
 using emu::AllocationKind;
 
-static hipError_t allocate_call(const char* function,
-                                void** pointer,
-                                size_t bytes,
-                                AllocationKind kind)
+static hipError_t allocate_call(const char* function, void** pointer, size_t bytes, AllocationKind kind)
 {
     return hip_call(function, Needs::Device, [&] {
         emu::refuse_while_capturing();
@@ -160,15 +147,9 @@ HIP_API hipError_t hipHostAlloc(void** pointer, size_t bytes, unsigned int flags
     return hipHostMalloc(pointer, bytes, flags);
 }
 
-HIP_API hipError_t hipMallocHost(void** pointer, size_t bytes)
-{
-    return hipHostMalloc(pointer, bytes, 0);
-}
+HIP_API hipError_t hipMallocHost(void** pointer, size_t bytes) { return hipHostMalloc(pointer, bytes, 0); }
 
-HIP_API hipError_t hipMemAllocHost(void** pointer, size_t bytes)
-{
-    return hipHostMalloc(pointer, bytes, 0);
-}
+HIP_API hipError_t hipMemAllocHost(void** pointer, size_t bytes) { return hipHostMalloc(pointer, bytes, 0); }
 
 // Releasing works after a fault: only then can a process that clears the fault go on without a
 // leak.
@@ -189,8 +170,7 @@ HIP_API hipError_t hipHostRegister(void* pointer, size_t bytes, unsigned int)
 {
     return hip_call("hipHostRegister", Needs::Device, [&] {
         require(pointer && bytes > 0, hipErrorInvalidValue, "an empty range");
-        require(emu::import_range(pointer, bytes, AllocationKind::Registered),
-                hipErrorHostMemoryAlreadyRegistered,
+        require(emu::import_range(pointer, bytes, AllocationKind::Registered), hipErrorHostMemoryAlreadyRegistered,
                 "a part of the range is known already");
     });
 }
@@ -201,10 +181,9 @@ HIP_API hipError_t hipHostUnregister(void* pointer)
         std::lock_guard lock(emu::device_mutex());
         emu::Allocation found;
         const auto address = reinterpret_cast<uint64_t>(pointer);
-        require(emu::find_allocation(address, &found) && found.base == address &&
-                    found.kind == AllocationKind::Registered,
-                hipErrorHostMemoryNotRegistered,
-                "not a registered range");
+        require(
+            emu::find_allocation(address, &found) && found.base == address && found.kind == AllocationKind::Registered,
+            hipErrorHostMemoryNotRegistered, "not a registered range");
         emu::release(pointer);
     });
 }
@@ -212,9 +191,7 @@ HIP_API hipError_t hipHostUnregister(void* pointer)
 HIP_API hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned int)
 {
     return hip_call("hipHostGetDevicePointer", Needs::Device, [&] {
-        require(device && host && emu::is_ours(host),
-                hipErrorInvalidValue,
-                "not memory that the device can reach");
+        require(device && host && emu::is_ours(host), hipErrorInvalidValue, "not memory that the device can reach");
         *device = host;
     });
 }
@@ -230,14 +207,11 @@ HIP_API hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes)
     });
 }
 
-HIP_API hipError_t hipMemGetAddressRange(hipDeviceptr_t* base,
-                                         size_t* bytes,
-                                         hipDeviceptr_t pointer)
+HIP_API hipError_t hipMemGetAddressRange(hipDeviceptr_t* base, size_t* bytes, hipDeviceptr_t pointer)
 {
     return hip_call("hipMemGetAddressRange", Needs::Device, [&] {
         emu::Allocation found;
-        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found),
-                hipErrorNotFound,
+        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found), hipErrorNotFound,
                 "not in an allocation");
         if(base)
             *base = reinterpret_cast<void*>(found.base);
@@ -251,26 +225,16 @@ HIP_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, co
     return hip_call("hipPointerGetAttributes", Needs::Device, [&] {
         emu::Allocation found;
         require(attributes && pointer, hipErrorInvalidValue, "null pointer");
-        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found),
-                hipErrorInvalidValue,
+        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found), hipErrorInvalidValue,
                 "not in an allocation");
         const bool managed = found.kind == AllocationKind::Managed;
-        const bool host =
-            found.kind == AllocationKind::Host || found.kind == AllocationKind::Registered;
-        void* const whole = const_cast<void*>(pointer);
-        *attributes       = {managed ? 3
-                             : host  ? 1
-                                     : 2,
-                             0,
-                             whole,
-                             host || managed ? whole : nullptr,
-                             managed,
-                             0};
+        const bool host    = found.kind == AllocationKind::Host || found.kind == AllocationKind::Registered;
+        void* const whole  = const_cast<void*>(pointer);
+        *attributes        = {managed ? 3 : host ? 1 : 2, 0, whole, host || managed ? whole : nullptr, managed, 0};
     });
 }
 
-static hipError_t copy_now(
-    const char* function, void* to, const void* from, size_t bytes, hipMemcpyKind kind)
+static hipError_t copy_now(const char* function, void* to, const void* from, size_t bytes, hipMemcpyKind kind)
 {
     return hip_call(function, Needs::Device, [&] {
         emu::refuse_synchronous();
@@ -284,11 +248,7 @@ HIP_API hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpy
 }
 
 // On the default stream or on another one, where it may be captured.
-static hipError_t copy_on(const char* function,
-                          void* to,
-                          const void* from,
-                          size_t bytes,
-                          hipMemcpyKind kind,
+static hipError_t copy_on(const char* function, void* to, const void* from, size_t bytes, hipMemcpyKind kind,
                           hipStream_t stream)
 {
     return hip_call(function, Needs::Device, [&] {
@@ -297,27 +257,22 @@ static hipError_t copy_on(const char* function,
     });
 }
 
-HIP_API hipError_t
-hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
+HIP_API hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
 {
     return copy_on("hipMemcpyAsync", to, from, bytes, kind, stream);
 }
 
-HIP_API hipError_t hipMemcpyWithStream(
-    void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
+HIP_API hipError_t hipMemcpyWithStream(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
 {
     return copy_on("hipMemcpyWithStream", to, from, bytes, kind, stream);
 }
 
 // Copies whose direction is in their name, now and on a stream.
-#define COPY(name, To, From, direction)                                                \
-    HIP_API hipError_t name(To to, From from, size_t bytes)                            \
-    {                                                                                  \
-        return copy_now(#name, to, from, bytes, direction);                            \
-    }                                                                                  \
-    HIP_API hipError_t name##Async(To to, From from, size_t bytes, hipStream_t stream) \
-    {                                                                                  \
-        return copy_on(#name "Async", to, from, bytes, direction, stream);             \
+#define COPY(name, To, From, direction)                                                                             \
+    HIP_API hipError_t name(To to, From from, size_t bytes) { return copy_now(#name, to, from, bytes, direction); } \
+    HIP_API hipError_t name##Async(To to, From from, size_t bytes, hipStream_t stream)                              \
+    {                                                                                                               \
+        return copy_on(#name "Async", to, from, bytes, direction, stream);                                          \
     }
 COPY(hipMemcpyHtoD, hipDeviceptr_t, const void*, hipMemcpyHostToDevice)
 COPY(hipMemcpyDtoH, void*, hipDeviceptr_t, hipMemcpyDeviceToHost)
@@ -328,8 +283,7 @@ static hipMemsetParams elements(void* to, uint32_t value, unsigned size, size_t 
     return {to, size, 1, size * count, value, count};
 }
 
-static hipError_t set_now(
-    const char* function, void* to, uint32_t value, unsigned size, size_t count)
+static hipError_t set_now(const char* function, void* to, uint32_t value, unsigned size, size_t count)
 {
     return hip_call(function, Needs::Device, [&] {
         emu::refuse_synchronous();
@@ -337,8 +291,8 @@ static hipError_t set_now(
     });
 }
 
-static hipError_t set_on(
-    const char* function, void* to, uint32_t value, unsigned size, size_t count, hipStream_t stream)
+static hipError_t set_on(const char* function, void* to, uint32_t value, unsigned size, size_t count,
+                         hipStream_t stream)
 {
     return hip_call(function, Needs::Device, [&] {
         if(!emu::captured(stream, [&] { return elements(to, value, size, count); }))
@@ -347,15 +301,14 @@ static hipError_t set_on(
 }
 
 // Fills with elements of a size, now and on a stream.
-#define FILL(name, To, Value, Element)                                                       \
-    HIP_API hipError_t name(To to, Value value, size_t count)                                \
-    {                                                                                        \
-        return set_now(#name, to, static_cast<Element>(value), sizeof(Element), count);      \
-    }                                                                                        \
-    HIP_API hipError_t name##Async(To to, Value value, size_t count, hipStream_t stream)     \
-    {                                                                                        \
-        return set_on(                                                                       \
-            #name "Async", to, static_cast<Element>(value), sizeof(Element), count, stream); \
+#define FILL(name, To, Value, Element)                                                                 \
+    HIP_API hipError_t name(To to, Value value, size_t count)                                          \
+    {                                                                                                  \
+        return set_now(#name, to, static_cast<Element>(value), sizeof(Element), count);                \
+    }                                                                                                  \
+    HIP_API hipError_t name##Async(To to, Value value, size_t count, hipStream_t stream)               \
+    {                                                                                                  \
+        return set_on(#name "Async", to, static_cast<Element>(value), sizeof(Element), count, stream); \
     }
 FILL(hipMemset, void*, int, uint8_t)
 FILL(hipMemsetD8, hipDeviceptr_t, unsigned char, uint8_t)

@@ -5,7 +5,6 @@
 #include "memory/memory.h"
 
 namespace emu {
-
 // Null for no bytes, as ROCm does.
 void new_memory(void** pointer, size_t bytes, AllocationKind kind);
 void free_memory(void* pointer, bool host);
@@ -16,5 +15,4 @@ void check_range(const void* pointer, size_t bytes, const char* what);
 void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind);
 // Elements of 1, 2 or 4 bytes.
 void set_memory(void* to, uint32_t value, unsigned element_bytes, size_t count);
-
 } // namespace emu

@@ -4,12 +4,10 @@
 #include "hip/memory/memory.h"
 
 HIP_API hipError_t hipMalloc(void** pointer, size_t bytes);
-HIP_API hipError_t
-hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
+HIP_API hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
 
 namespace emu {
 namespace {
-
 constexpr size_t PITCH = 256; // rows begin at multiples of it
 
 // Pass on what another HIP function answered.
@@ -18,7 +16,6 @@ void check(hipError_t error)
     if(error != hipSuccess)
         throw HipFailure(error, emu_last_error());
 }
-
 } // namespace
 } // namespace emu
 
@@ -31,8 +28,7 @@ HIP_API hipError_t hipMallocPitch(void** pointer, size_t* pitch, size_t width, s
     });
 }
 
-HIP_API hipError_t
-hipMemAllocPitch(hipDeviceptr_t* pointer, size_t* pitch, size_t width, size_t height, unsigned int)
+HIP_API hipError_t hipMemAllocPitch(hipDeviceptr_t* pointer, size_t* pitch, size_t width, size_t height, unsigned int)
 {
     return hipMallocPitch(pointer, pitch, width, height);
 }
@@ -49,10 +45,7 @@ HIP_API hipError_t hipMalloc3D(hipPitchedPtr* pointer, hipExtent extent)
 
 // On the default stream (null for calls that wait), or on another one, where it may be captured.
 template <typename Params, typename Do>
-static hipError_t on_stream(const char* function,
-                            const Params& params,
-                            const hipStream_t* stream,
-                            Do&& now)
+static hipError_t on_stream(const char* function, const Params& params, const hipStream_t* stream, Do&& now)
 {
     return hip_call(function, Needs::Device, [&] {
         if(!stream)
@@ -62,38 +55,21 @@ static hipError_t on_stream(const char* function,
     });
 }
 
-static hipError_t copy_on(const char* function,
-                          const hipMemcpy3DParms& box,
-                          const hipStream_t* stream)
+static hipError_t copy_on(const char* function, const hipMemcpy3DParms& box, const hipStream_t* stream)
 {
     return on_stream(function, box, stream, emu::copy_box);
 }
 
-HIP_API hipError_t hipMemcpy2D(void* to,
-                               size_t to_pitch,
-                               const void* from,
-                               size_t from_pitch,
-                               size_t width,
-                               size_t height,
-                               hipMemcpyKind kind)
+HIP_API hipError_t hipMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                               size_t height, hipMemcpyKind kind)
 {
-    return copy_on("hipMemcpy2D",
-                   emu::rectangle(to, to_pitch, from, from_pitch, width, height, kind),
-                   nullptr);
+    return copy_on("hipMemcpy2D", emu::rectangle(to, to_pitch, from, from_pitch, width, height, kind), nullptr);
 }
 
-HIP_API hipError_t hipMemcpy2DAsync(void* to,
-                                    size_t to_pitch,
-                                    const void* from,
-                                    size_t from_pitch,
-                                    size_t width,
-                                    size_t height,
-                                    hipMemcpyKind kind,
-                                    hipStream_t stream)
+HIP_API hipError_t hipMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                                    size_t height, hipMemcpyKind kind, hipStream_t stream)
 {
-    return copy_on("hipMemcpy2DAsync",
-                   emu::rectangle(to, to_pitch, from, from_pitch, width, height, kind),
-                   &stream);
+    return copy_on("hipMemcpy2DAsync", emu::rectangle(to, to_pitch, from, from_pitch, width, height, kind), &stream);
 }
 
 HIP_API hipError_t hipMemcpy3D(const hipMemcpy3DParms* box)
@@ -106,9 +82,7 @@ HIP_API hipError_t hipMemcpy3DAsync(const hipMemcpy3DParms* box, hipStream_t str
     return box ? copy_on("hipMemcpy3DAsync", *box, &stream) : hipErrorInvalidValue;
 }
 
-static hipError_t fill_on(const char* function,
-                          const hipMemsetParams& rows,
-                          const hipStream_t* stream)
+static hipError_t fill_on(const char* function, const hipMemsetParams& rows, const hipStream_t* stream)
 {
     return on_stream(function, rows, stream, [](const hipMemsetParams& all) {
         if(all.width > 0 && all.height > 0)
@@ -127,23 +101,18 @@ HIP_API hipError_t hipMemset2D(void* to, size_t pitch, int value, size_t width, 
     return fill_on("hipMemset2D", bytes_in(to, pitch, value, width, height), nullptr);
 }
 
-HIP_API hipError_t
-hipMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, hipStream_t stream)
+HIP_API hipError_t hipMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, hipStream_t stream)
 {
     return fill_on("hipMemset2DAsync", bytes_in(to, pitch, value, width, height), &stream);
 }
 
 // Slices lie ysize rows apart: rows of one kind when whole slices are meant.
-static hipError_t fill_slices(const char* function,
-                              const hipPitchedPtr& to,
-                              int value,
-                              hipExtent extent,
+static hipError_t fill_slices(const char* function, const hipPitchedPtr& to, int value, hipExtent extent,
                               const hipStream_t* stream)
 {
     if(extent.depth > 1 && extent.height != to.ysize)
-        return hip_call(function, Needs::Device, [] {
-            throw emu::HipFailure(hipErrorNotSupported, "slices that are not filled whole");
-        });
+        return hip_call(function, Needs::Device,
+                        [] { throw emu::HipFailure(hipErrorNotSupported, "slices that are not filled whole"); });
     const size_t rows = extent.height * extent.depth;
     return fill_on(function, bytes_in(to.ptr, to.pitch, value, extent.width, rows), stream);
 }
@@ -153,21 +122,13 @@ HIP_API hipError_t hipMemset3D(hipPitchedPtr to, int value, hipExtent extent)
     return fill_slices("hipMemset3D", to, value, extent, nullptr);
 }
 
-HIP_API hipError_t hipMemset3DAsync(hipPitchedPtr to,
-                                    int value,
-                                    hipExtent extent,
-                                    hipStream_t stream)
+HIP_API hipError_t hipMemset3DAsync(hipPitchedPtr to, int value, hipExtent extent, hipStream_t stream)
 {
     return fill_slices("hipMemset3DAsync", to, value, extent, &stream);
 }
 
-static hipError_t copy_between(const char* function,
-                               void* to,
-                               int to_device,
-                               const void* from,
-                               int from_device,
-                               size_t bytes,
-                               hipStream_t stream)
+static hipError_t copy_between(const char* function, void* to, int to_device, const void* from, int from_device,
+                               size_t bytes, hipStream_t stream)
 {
     return hip_call(function, Needs::Device, [&] {
         emu::check_device(to_device);
@@ -176,14 +137,13 @@ static hipError_t copy_between(const char* function,
     });
 }
 
-HIP_API hipError_t
-hipMemcpyPeer(void* to, int to_device, const void* from, int from_device, size_t bytes)
+HIP_API hipError_t hipMemcpyPeer(void* to, int to_device, const void* from, int from_device, size_t bytes)
 {
     return copy_between("hipMemcpyPeer", to, to_device, from, from_device, bytes, nullptr);
 }
 
-HIP_API hipError_t hipMemcpyPeerAsync(
-    void* to, int to_device, const void* from, int from_device, size_t bytes, hipStream_t stream)
+HIP_API hipError_t hipMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
+                                      hipStream_t stream)
 {
     return copy_between("hipMemcpyPeerAsync", to, to_device, from, from_device, bytes, stream);
 }

@@ -18,7 +18,6 @@ struct ihipMemPoolHandle_t
 
 namespace emu {
 namespace {
-
 // Layouts and numbers of HIP 6 and 7 (hip_runtime_api.h).
 struct Location
 {
@@ -141,8 +140,7 @@ void set_attribute(ihipMemPoolHandle_t& pool, int attribute, const void* value)
     uint64_t given;
     std::memcpy(&given, value, sizeof given);
     const bool mark = attribute == RESERVED_HIGH || attribute == USED_HIGH;
-    require(attribute == THRESHOLD || (mark && given == 0),
-            hipErrorInvalidValue,
+    require(attribute == THRESHOLD || (mark && given == 0), hipErrorInvalidValue,
             "an attribute that can't be set, or a high mark that is not set to 0");
     (mark ? pool.high : pool.threshold) = given;
 }
@@ -157,10 +155,7 @@ hipError_t pool_call(const char* function, hipMemPool_t pool, const void* pointe
     });
 }
 
-hipError_t answer_pool(const char* function,
-                       hipMemPool_t* pool,
-                       int device,
-                       const hipMemPool_t& which)
+hipError_t answer_pool(const char* function, hipMemPool_t* pool, int device, const hipMemPool_t& which)
 {
     return hip_call(function, Needs::Device, [&] {
         require(pool, hipErrorInvalidValue, "null pointer");
@@ -169,7 +164,6 @@ hipError_t answer_pool(const char* function,
         *pool = which;
     });
 }
-
 } // namespace
 } // namespace emu
 
@@ -177,15 +171,10 @@ using emu::pools;
 
 HIP_API hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream)
 {
-    return hip_call("hipMallocAsync", Needs::Device, [&] {
-        emu::allocate_in(nullptr, pointer, bytes, stream);
-    });
+    return hip_call("hipMallocAsync", Needs::Device, [&] { emu::allocate_in(nullptr, pointer, bytes, stream); });
 }
 
-HIP_API hipError_t hipMallocFromPoolAsync(void** pointer,
-                                          size_t bytes,
-                                          hipMemPool_t pool,
-                                          hipStream_t stream)
+HIP_API hipError_t hipMallocFromPoolAsync(void** pointer, size_t bytes, hipMemPool_t pool, hipStream_t stream)
 {
     return hip_call("hipMallocFromPoolAsync", Needs::Device, [&] {
         require(pool, hipErrorInvalidValue, "null pool");
@@ -200,8 +189,7 @@ HIP_API hipError_t hipFreeAsync(void* pointer, hipStream_t stream)
         if(emu::captured(stream, [&] { return emu::FreeNode{pointer}; }))
             return;
         emu::Allocation found;
-        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found),
-                hipErrorInvalidValue,
+        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found), hipErrorInvalidValue,
                 "not an allocation, or freed before");
         emu::free_memory(pointer, false);
         require(emu::fault_status() == hipSuccess, emu::fault_status(), "a launch faulted before");
@@ -230,10 +218,9 @@ HIP_API hipError_t hipMemPoolCreate(hipMemPool_t* pool, const emu::PoolPropertie
 {
     return hip_call("hipMemPoolCreate", Needs::Device, [&] {
         require(pool && properties, hipErrorInvalidValue, "null pointer");
-        require(properties->allocation_type == emu::PINNED &&
-                    properties->location.type == emu::DEVICE && properties->location.id == 0,
-                hipErrorInvalidValue,
-                "a pool holds pinned memory of device 0");
+        require(properties->allocation_type == emu::PINNED && properties->location.type == emu::DEVICE &&
+                    properties->location.id == 0,
+                hipErrorInvalidValue, "a pool holds pinned memory of device 0");
         std::lock_guard lock(pools().mutex);
         *pool = *pools().live.insert(new ihipMemPoolHandle_t).first;
     });
@@ -258,27 +245,22 @@ HIP_API hipError_t hipMemPoolTrimTo(hipMemPool_t pool, size_t)
 
 HIP_API hipError_t hipMemPoolGetAttribute(hipMemPool_t pool, int attribute, void* value)
 {
-    return emu::pool_call("hipMemPoolGetAttribute", pool, value, [&](ihipMemPoolHandle_t& that) {
-        emu::get_attribute(that, attribute, value);
-    });
+    return emu::pool_call("hipMemPoolGetAttribute", pool, value,
+                          [&](ihipMemPoolHandle_t& that) { emu::get_attribute(that, attribute, value); });
 }
 
 HIP_API hipError_t hipMemPoolSetAttribute(hipMemPool_t pool, int attribute, void* value)
 {
-    return emu::pool_call("hipMemPoolSetAttribute", pool, value, [&](ihipMemPoolHandle_t& that) {
-        emu::set_attribute(that, attribute, value);
-    });
+    return emu::pool_call("hipMemPoolSetAttribute", pool, value,
+                          [&](ihipMemPoolHandle_t& that) { emu::set_attribute(that, attribute, value); });
 }
 
-HIP_API hipError_t hipMemPoolSetAccess(hipMemPool_t pool,
-                                       const emu::AccessDescription* list,
-                                       size_t count)
+HIP_API hipError_t hipMemPoolSetAccess(hipMemPool_t pool, const emu::AccessDescription* list, size_t count)
 {
     return emu::pool_call("hipMemPoolSetAccess", pool, list, [&](ihipMemPoolHandle_t& that) {
         for(size_t i = 0; i < count; ++i)
         {
-            require(list[i].location.type == emu::DEVICE && list[i].location.id == 0,
-                    hipErrorInvalidDevice,
+            require(list[i].location.type == emu::DEVICE && list[i].location.id == 0, hipErrorInvalidDevice,
                     "there is one emulated device, number 0");
             that.access = list[i].flags;
         }
@@ -288,8 +270,7 @@ HIP_API hipError_t hipMemPoolSetAccess(hipMemPool_t pool,
 HIP_API hipError_t hipMemPoolGetAccess(unsigned* flags, hipMemPool_t pool, emu::Location* location)
 {
     return emu::pool_call("hipMemPoolGetAccess", pool, flags, [&](ihipMemPoolHandle_t& that) {
-        require(location && location->type == emu::DEVICE && location->id == 0,
-                hipErrorInvalidValue,
+        require(location && location->type == emu::DEVICE && location->id == 0, hipErrorInvalidValue,
                 "there is one emulated device, number 0");
         *flags = that.access;
     });

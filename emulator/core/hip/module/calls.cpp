@@ -19,7 +19,6 @@ struct ihipModuleSymbol_t
 
 namespace emu {
 namespace {
-
 struct Functions
 {
     std::mutex mutex;
@@ -84,8 +83,7 @@ std::vector<unsigned char> packed(const Kernel& kernel, void** arguments, void**
         for(size_t i = 0; i < kernel.arguments.size(); ++i)
         {
             require(arguments[i], hipErrorInvalidValue, "a kernel argument's pointer is null");
-            std::memcpy(
-                block.data() + kernel.arguments[i].offset, arguments[i], kernel.arguments[i].bytes);
+            std::memcpy(block.data() + kernel.arguments[i].offset, arguments[i], kernel.arguments[i].bytes);
         }
         return block;
     }
@@ -107,13 +105,11 @@ std::vector<unsigned char> packed(const Kernel& kernel, void** arguments, void**
 void check_sizes(const Kernel& kernel, dim3 grid, dim3 block)
 {
     const auto size = [](dim3 d) {
-        return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) +
-               ")";
+        return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
     };
     const auto refuse = [&](const char* why) {
-        throw HipFailure(
-            hipErrorInvalidConfiguration,
-            kernel.name + ": grid " + size(grid) + ", block " + size(block) + ": " + why);
+        throw HipFailure(hipErrorInvalidConfiguration,
+                         kernel.name + ": grid " + size(grid) + ", block " + size(block) + ": " + why);
     };
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
     if(grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0)
@@ -121,8 +117,7 @@ void check_sizes(const Kernel& kernel, dim3 grid, dim3 block)
     if(block.x > 1024 || block.y > 1024 || block.z > 1024 || threads > 1024)
         refuse("a workgroup has at most 1024 threads");
     if(kernel.max_workgroup && threads > kernel.max_workgroup)
-        refuse(("the kernel was compiled for " + std::to_string(kernel.max_workgroup) + " threads")
-                   .c_str());
+        refuse(("the kernel was compiled for " + std::to_string(kernel.max_workgroup) + " threads").c_str());
     if(uint64_t{grid.x} * block.x > UINT32_MAX || uint64_t{grid.y} * block.y > UINT32_MAX ||
        uint64_t{grid.z} * block.z > UINT32_MAX || grid.y > 65536 || grid.z > 65536)
         refuse("the grid is too large");
@@ -142,19 +137,16 @@ void check_residency(const Kernel& kernel, const LaunchRequest& request)
     const uint64_t held   = held_at_once(kernel, request.block, request.dynamic_lds);
     const uint64_t wanted = uint64_t{request.grid.x} * request.grid.y * request.grid.z;
     if(wanted > held)
-        throw HipFailure(hipErrorCooperativeLaunchTooLarge,
-                         kernel.name + ": " + std::to_string(wanted) +
-                             " workgroups; the device holds " + std::to_string(held) + " at once");
+        throw HipFailure(hipErrorCooperativeLaunchTooLarge, kernel.name + ": " + std::to_string(wanted) +
+                                                                " workgroups; the device holds " +
+                                                                std::to_string(held) + " at once");
 }
-
 } // namespace
 
 const Kernel& module_kernel(hipFunction_t function)
 {
     std::lock_guard guard(functions().mutex);
-    require(functions().live.count(function),
-            hipErrorInvalidHandle,
-            "not a function of a loaded module");
+    require(functions().live.count(function), hipErrorInvalidHandle, "not a function of a loaded module");
     return *function->kernel;
 }
 
@@ -170,15 +162,13 @@ hipFunction_t function_of(const Kernel& kernel)
 bool is_module_function(const void* function)
 {
     std::lock_guard guard(functions().mutex);
-    return functions().live.count(reinterpret_cast<hipFunction_t>(const_cast<void*>(function))) !=
-           0;
+    return functions().live.count(reinterpret_cast<hipFunction_t>(const_cast<void*>(function))) != 0;
 }
 
 const Kernel& kernel_of_function(const void* function)
 {
-    return is_module_function(function)
-               ? module_kernel(reinterpret_cast<hipFunction_t>(const_cast<void*>(function)))
-               : registered_kernel(function);
+    return is_module_function(function) ? module_kernel(reinterpret_cast<hipFunction_t>(const_cast<void*>(function)))
+                                        : registered_kernel(function);
 }
 
 KernelNode prepared_launch(const LaunchRequest& request, void** arguments, void** extra)
@@ -187,18 +177,14 @@ KernelNode prepared_launch(const LaunchRequest& request, void** arguments, void*
     check_sizes(kernel, request.grid, request.block);
     const uint64_t lds = kernel.lds_bytes + uint64_t{request.dynamic_lds};
     if(lds > current_arch().lds_bytes || request.dynamic_lds > UINT32_MAX)
-        throw HipFailure(
-            request.cooperative ? hipErrorCooperativeLaunchTooLarge : hipErrorLaunchOutOfResources,
-            kernel.name + ": " + std::to_string(lds) + " bytes of LDS; " +
-                current_arch().processor + " has " + std::to_string(current_arch().lds_bytes));
+        throw HipFailure(request.cooperative ? hipErrorCooperativeLaunchTooLarge : hipErrorLaunchOutOfResources,
+                         kernel.name + ": " + std::to_string(lds) + " bytes of LDS; " + current_arch().processor +
+                             " has " + std::to_string(current_arch().lds_bytes));
     if(request.cooperative)
         check_residency(kernel, request);
-    return {request.function,
-            request.grid,
-            request.block,
-            static_cast<uint32_t>(request.dynamic_lds),
-            request.cooperative,
-            packed(kernel, arguments, extra)};
+    return {request.function,    request.grid,
+            request.block,       static_cast<uint32_t>(request.dynamic_lds),
+            request.cooperative, packed(kernel, arguments, extra)};
 }
 
 void launch_kernel(const LaunchRequest& request, hipStream_t stream, void** arguments, void** extra)
@@ -216,15 +202,9 @@ void run_kernel(const KernelNode& node)
     Fault internal;
     try
     {
-        launch(kernel,
-               {node.grid.x, node.grid.y, node.grid.z},
-               {node.block.x, node.block.y, node.block.z},
-               node.dynamic_lds,
-               node.arguments.data(),
-               node.arguments.size(),
-               stack_limit(),
-               held_at_once(kernel, node.block, node.dynamic_lds),
-               node.cooperative ? Together::Yes : Together::No);
+        launch(kernel, {node.grid.x, node.grid.y, node.grid.z}, {node.block.x, node.block.y, node.block.z},
+               node.dynamic_lds, node.arguments.data(), node.arguments.size(), stack_limit(),
+               held_at_once(kernel, node.block, node.dynamic_lds), node.cooperative ? Together::Yes : Together::No);
         return;
     }
     catch(LaunchFault& fault)
@@ -247,7 +227,6 @@ void run_kernel(const KernelNode& node)
     last_fault(&first);
     throw HipFailure(fault_status(), fault_message(first));
 }
-
 } // namespace emu
 
 using emu::module_of;
@@ -261,8 +240,7 @@ HIP_API hipError_t hipModuleLoadData(hipModule_t* module, const void* image)
     });
 }
 
-HIP_API hipError_t
-hipModuleLoadDataEx(hipModule_t* module, const void* image, unsigned, int*, void**)
+HIP_API hipError_t hipModuleLoadDataEx(hipModule_t* module, const void* image, unsigned, int*, void**)
 {
     return hipModuleLoadData(module, image);
 }
@@ -287,7 +265,7 @@ HIP_API hipError_t hipModuleUnload(hipModule_t handle)
         for(auto function = live.begin(); function != live.end();)
         {
             hipFunction_t that = *function;
-            function = that->module == &module ? live.erase(function) : std::next(function);
+            function           = that->module == &module ? live.erase(function) : std::next(function);
             if(that->module == &module)
                 delete that;
         }
@@ -295,9 +273,7 @@ HIP_API hipError_t hipModuleUnload(hipModule_t handle)
     });
 }
 
-HIP_API hipError_t hipModuleGetFunction(hipFunction_t* function,
-                                        hipModule_t handle,
-                                        const char* name)
+HIP_API hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t handle, const char* name)
 {
     return hip_call("hipModuleGetFunction", Needs::Device, [&] {
         require(function && name, hipErrorInvalidValue, "null pointer");
@@ -309,10 +285,7 @@ HIP_API hipError_t hipModuleGetFunction(hipFunction_t* function,
     });
 }
 
-HIP_API hipError_t hipModuleGetGlobal(hipDeviceptr_t* address,
-                                      size_t* bytes,
-                                      hipModule_t handle,
-                                      const char* name)
+HIP_API hipError_t hipModuleGetGlobal(hipDeviceptr_t* address, size_t* bytes, hipModule_t handle, const char* name)
 {
     return hip_call("hipModuleGetGlobal", Needs::Device, [&] {
         require(name, hipErrorInvalidValue, "null pointer");

@@ -11,7 +11,6 @@
 
 namespace emu {
 namespace {
-
 // clang's documentation, "Clang Offload Bundler": magic, u64 count, then (u64 offset, u64 bytes,
 // u64 id bytes, id).
 constexpr char BUNDLE_MAGIC[]  = "__CLANG_OFFLOAD_BUNDLE__";
@@ -102,8 +101,8 @@ CodeObject refused(CodeObject object, hipError_t error, std::string reason)
 
 CodeObject other_arch(CodeObject object)
 {
-    const std::string reason = "it has code for " + joined(object.archs) +
-                               "; the emulated device is " + current_arch().processor;
+    const std::string reason =
+        "it has code for " + joined(object.archs) + "; the emulated device is " + current_arch().processor;
     return refused(std::move(object), hipErrorNoBinaryForGpu, reason);
 }
 
@@ -116,13 +115,10 @@ std::string check_elf(const unsigned char* elf, size_t bytes)
         return "it is not a 64-bit ELF file";
     if(read<uint16_t>(elf + 18) != MACHINE_AMDGPU)
         return "it is ELF code of another machine";
-    const auto past = [bytes](uint64_t offset, uint64_t size) {
-        return offset > bytes || size > bytes - offset;
-    };
+    const auto past = [bytes](uint64_t offset, uint64_t size) { return offset > bytes || size > bytes - offset; };
     const uint64_t headers = read<uint64_t>(elf + 32), sections = read<uint64_t>(elf + 40);
     const uint64_t header_size = read<uint16_t>(elf + 54), section_size = read<uint16_t>(elf + 58);
-    const uint64_t header_count  = read<uint16_t>(elf + 56),
-                   section_count = read<uint16_t>(elf + 60);
+    const uint64_t header_count = read<uint16_t>(elf + 56), section_count = read<uint16_t>(elf + 60);
     if(past(headers, header_count * header_size) || past(sections, section_count * section_size))
         return "it is truncated";
     for(uint64_t i = 0; header_size >= 56 && i < header_count; ++i)
@@ -137,8 +133,7 @@ std::string check_elf(const unsigned char* elf, size_t bytes)
 CodeObject select_elf(CodeObject object)
 {
     if(const std::string wrong = check_elf(object.data, object.bytes); !wrong.empty())
-        return refused(
-            std::move(object), hipErrorInvalidImage, "the code object is unusable: " + wrong);
+        return refused(std::move(object), hipErrorInvalidImage, "the code object is unusable: " + wrong);
     const Arch* arch = find_elf_arch(read<uint32_t>(object.data + 48) & 0xff);
     if(object.archs.empty())
         object.archs.push_back(arch ? arch->processor : "an unknown arch");
@@ -146,16 +141,13 @@ CodeObject select_elf(CodeObject object)
         return other_arch(std::move(object));
     return object;
 }
-
 } // namespace
 
 CodeObject select_code_object(const unsigned char* image, size_t limit)
 {
     CodeObject object;
     if(limit < MAGIC_BYTES)
-        return refused(object,
-                       hipErrorInvalidImage,
-                       "the image is truncated: " + std::to_string(limit) + " bytes");
+        return refused(object, hipErrorInvalidImage, "the image is truncated: " + std::to_string(limit) + " bytes");
     if(is_elf(image))
     {
         object.data  = image;
@@ -163,20 +155,15 @@ CodeObject select_code_object(const unsigned char* image, size_t limit)
         return select_elf(std::move(object));
     }
     if(std::memcmp(image, BUNDLE_MAGIC, MAGIC_BYTES) != 0)
-        return refused(
-            object, hipErrorInvalidImage, "the image is neither an offload bundle nor an ELF file");
-    const auto past = [limit](uint64_t offset, uint64_t size) {
-        return offset > limit || size > limit - offset;
-    };
+        return refused(object, hipErrorInvalidImage, "the image is neither an offload bundle nor an ELF file");
+    const auto past = [limit](uint64_t offset, uint64_t size) { return offset > limit || size > limit - offset; };
     std::vector<Entry> entries;
-    const bool whole = read_entries(
-        [&](uint64_t offset, void* to, uint64_t bytes) {
-            return !past(offset, bytes) && std::memcpy(to, image + offset, bytes);
-        },
-        &entries);
+    const bool whole =
+        read_entries([&](uint64_t offset, void* to,
+                         uint64_t bytes) { return !past(offset, bytes) && std::memcpy(to, image + offset, bytes); },
+                     &entries);
     if(!whole)
-        return refused(
-            object, hipErrorInvalidImage, "the offload bundle's header is damaged or truncated");
+        return refused(object, hipErrorInvalidImage, "the offload bundle's header is damaged or truncated");
     const Entry* chosen = nullptr;
     for(const Entry& entry : entries)
     {
@@ -233,8 +220,7 @@ size_t claimed_bytes(const void* image)
     }
     if(is_compressed(head, MAGIC_BYTES))
         return get(0, head, COMPRESSED_HEADER_BYTES)
-                   ? std::max<uint64_t>(compressed_bytes(head, COMPRESSED_HEADER_BYTES),
-                                        COMPRESSED_HEADER_BYTES)
+                   ? std::max<uint64_t>(compressed_bytes(head, COMPRESSED_HEADER_BYTES), COMPRESSED_HEADER_BYTES)
                    : MAGIC_BYTES;
     if(!is_elf(head) || !get(0, head, sizeof head))
         return 0;
@@ -242,20 +228,17 @@ size_t claimed_bytes(const void* image)
     uint64_t end            = ELF_HEADER_BYTES;
     const uint64_t sections = read<uint64_t>(head + 40);
     if(sections && sections < (1ull << 40))
-        end = std::max(end,
-                       sections + uint64_t{read<uint16_t>(head + 58)} * read<uint16_t>(head + 60));
+        end = std::max(end, sections + uint64_t{read<uint16_t>(head + 58)} * read<uint16_t>(head + 60));
     const uint64_t headers = read<uint64_t>(head + 32), size = read<uint16_t>(head + 54);
     for(uint64_t i = 0; i < read<uint16_t>(head + 56) && headers < (1ull << 40); ++i)
     {
         unsigned char header[40];
         if(!get(headers + i * size, header, sizeof header))
             return 0;
-        const uint64_t offset        = read<uint64_t>(header + 8),
-                       bytes_in_file = read<uint64_t>(header + 32);
+        const uint64_t offset = read<uint64_t>(header + 8), bytes_in_file = read<uint64_t>(header + 32);
         if(offset < (1ull << 40) && bytes_in_file < (1ull << 40))
             end = std::max(end, offset + bytes_in_file);
     }
     return end;
 }
-
 } // namespace emu

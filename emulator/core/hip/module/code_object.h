@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace emu {
-
 struct CodeObject
 {
     const unsigned char* data = nullptr; // inside the image; null if `error` is set
@@ -28,5 +27,4 @@ CodeObject select_code_object(const unsigned char* image, size_t limit);
 size_t claimed_bytes(const void* image);
 // Copy from memory that may not be readable; false if some of it is not.
 bool copy_readable(const void* from, void* to, size_t bytes);
-
 } // namespace emu

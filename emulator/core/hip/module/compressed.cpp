@@ -5,7 +5,6 @@
 
 namespace emu {
 namespace {
-
 constexpr uint64_t LARGEST = 8ull << 30; // beyond, the header is garbage
 enum Method : uint16_t
 {
@@ -70,28 +69,20 @@ void* function_of(const char* library, const char* name, std::string* reason)
     return found;
 }
 
-bool unpack_zstd(std::vector<unsigned char>& plain,
-                 const unsigned char* packed,
-                 size_t bytes,
-                 std::string* reason)
+bool unpack_zstd(std::vector<unsigned char>& plain, const unsigned char* packed, size_t bytes, std::string* reason)
 {
     using Decompress = size_t (*)(void*, size_t, const void*, size_t);
-    auto* unpack =
-        reinterpret_cast<Decompress>(function_of("libzstd.so.1", "ZSTD_decompress", reason));
+    auto* unpack     = reinterpret_cast<Decompress>(function_of("libzstd.so.1", "ZSTD_decompress", reason));
     return unpack && unpack(plain.data(), plain.size(), packed, bytes) == plain.size();
 }
 
-bool unpack_zlib(std::vector<unsigned char>& plain,
-                 const unsigned char* packed,
-                 size_t bytes,
-                 std::string* reason)
+bool unpack_zlib(std::vector<unsigned char>& plain, const unsigned char* packed, size_t bytes, std::string* reason)
 {
-    using Uncompress = int (*)(unsigned char*, unsigned long*, const unsigned char*, unsigned long);
-    auto* unpack     = reinterpret_cast<Uncompress>(function_of("libz.so.1", "uncompress", reason));
+    using Uncompress   = int (*)(unsigned char*, unsigned long*, const unsigned char*, unsigned long);
+    auto* unpack       = reinterpret_cast<Uncompress>(function_of("libz.so.1", "uncompress", reason));
     unsigned long made = plain.size();
     return unpack && unpack(plain.data(), &made, packed, bytes) == 0 && made == plain.size();
 }
-
 } // namespace
 
 bool is_compressed(const unsigned char* image, size_t bytes)
@@ -111,18 +102,17 @@ std::vector<unsigned char> decompress(const unsigned char* image, size_t bytes, 
     const uint64_t end  = header.file_bytes ? header.file_bytes : bytes;
     *reason             = "the compressed fat binary is damaged or truncated";
     if(header.version > 3)
-        *reason = "the fat binary is compressed in a way that is unknown (version " +
-                  std::to_string(header.version) + "): build with --no-offload-compress";
+        *reason = "the fat binary is compressed in a way that is unknown (version " + std::to_string(header.version) +
+                  "): build with --no-offload-compress";
     if(header.bytes == 0 || end > bytes || end < header.bytes || header.plain_bytes == 0 ||
        header.plain_bytes > LARGEST)
         return {};
     std::vector<unsigned char> plain(header.plain_bytes);
     const unsigned char* packed = image + header.bytes;
     const size_t packed_bytes   = end - header.bytes;
-    const bool whole = header.method == Zstd   ? unpack_zstd(plain, packed, packed_bytes, reason)
-                       : header.method == Zlib ? unpack_zlib(plain, packed, packed_bytes, reason)
-                                               : false;
+    const bool whole            = header.method == Zstd   ? unpack_zstd(plain, packed, packed_bytes, reason)
+                                  : header.method == Zlib ? unpack_zlib(plain, packed, packed_bytes, reason)
+                                                          : false;
     return whole ? plain : std::vector<unsigned char>();
 }
-
 } // namespace emu

@@ -7,7 +7,6 @@
 #include <vector>
 
 namespace emu {
-
 constexpr size_t COMPRESSED_HEADER_BYTES = 32; // of the longest header
 
 bool is_compressed(const unsigned char* image, size_t bytes);
@@ -15,8 +14,5 @@ bool is_compressed(const unsigned char* image, size_t bytes);
 // `header` has COMPRESSED_HEADER_BYTES, or all of a shorter image.
 uint64_t compressed_bytes(const unsigned char* header, size_t bytes);
 // The bundle inside. Empty if that fails; then `reason` has the cause.
-std::vector<unsigned char> decompress(const unsigned char* image,
-                                      size_t bytes,
-                                      std::string* reason);
-
+std::vector<unsigned char> decompress(const unsigned char* image, size_t bytes, std::string* reason);
 } // namespace emu

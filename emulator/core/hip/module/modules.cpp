@@ -11,7 +11,6 @@
 
 namespace emu {
 namespace {
-
 struct Modules
 {
     // Recursive: the callback that builds a program comes back with emu_add_program.
@@ -56,9 +55,7 @@ void build_program(Module& module)
     {
         const auto symbol = module.program->variables.find(variable.name);
         if(symbol != module.program->variables.end())
-            std::memcpy(reinterpret_cast<void*>(symbol->second.address),
-                        &variable.memory,
-                        sizeof variable.memory);
+            std::memcpy(reinterpret_cast<void*>(symbol->second.address), &variable.memory, sizeof variable.memory);
     }
 }
 
@@ -84,7 +81,6 @@ Place decoded_place(const Program& program, uint64_t address)
             return {code.get(), op};
     return {};
 }
-
 } // namespace
 
 Place place_of(uint64_t address)
@@ -107,15 +103,14 @@ std::string describe_address(uint64_t address)
     {
         std::lock_guard lock(modules().mutex);
         if(const Module* module = module_around(address))
-            return number + ", which is " + hex_text(address - module->program->base) +
-                   " of the code object of " + named(*module) +
-                   ": no instruction of a function starts there";
+            return number + ", which is " + hex_text(address - module->program->base) + " of the code object of " +
+                   named(*module) + ": no instruction of a function starts there";
     }
     Dl_info host;
     if(dladdr(reinterpret_cast<const void*>(address), &host) && host.dli_fname)
         return number + ", which belongs to the host" +
-               (host.dli_sname ? std::string(" (") + host.dli_sname + ")" : "") + " in " +
-               host.dli_fname + ": take the address of a device function on the device";
+               (host.dli_sname ? std::string(" (") + host.dli_sname + ")" : "") + " in " + host.dli_fname +
+               ": take the address of a device function on the device";
     Allocation around;
     int64_t distance  = 0;
     const bool inside = nearest(address, &around, &distance) && distance == 0;
@@ -157,8 +152,7 @@ Module& add_module_at(const void* image, bool keep, std::string origin)
 {
     const size_t bytes = claimed_bytes(image);
     if(!keep && bytes)
-        return add_module(
-            image, bytes, false, std::move(origin)); // part of a library that was mapped whole
+        return add_module(image, bytes, false, std::move(origin)); // part of a library that was mapped whole
     std::vector<unsigned char> whole;
     if(bytes && bytes <= (4ull << 30))
         whole.resize(bytes);
@@ -166,8 +160,7 @@ Module& add_module_at(const void* image, bool keep, std::string origin)
         whole.clear();
     Module& module = add_module(whole.data(), whole.size(), true, std::move(origin));
     if(whole.empty())
-        module.code.reason =
-            "the image is neither an offload bundle nor an ELF file, or it is truncated";
+        module.code.reason = "the image is neither an offload bundle nor an ELF file, or it is truncated";
     return module;
 }
 
@@ -225,7 +218,6 @@ const Symbol& variable_of(Module& module, const std::string& name)
         throw HipFailure(hipErrorNotFound, named(module) + ": no variable '" + name + "'");
     return found->second;
 }
-
 } // namespace emu
 
 void emu_on_code_object(EmuCodeObjectCallback callback)
@@ -281,12 +273,10 @@ size_t emu_modules_json(char* text, size_t bytes)
     {
         const std::string reason = module->code.error ? module->code.reason : module->refusal;
         out += (out.empty() ? "" : ", ") + ("{\"handle\": " + std::to_string(handle)) +
-               ", \"origin\": " + emu::json_string(module->origin) +
-               ", \"archs\": " + list(module->code.archs) +
-               ", \"kernels\": " + list(module->kernels) +
-               ", \"error\": " + std::to_string(module->code.error) +
-               ", \"reason\": " + emu::json_string(reason) +
-               ", \"loaded\": " + (module->program ? "true" : "false") + "}";
+               ", \"origin\": " + emu::json_string(module->origin) + ", \"archs\": " + list(module->code.archs) +
+               ", \"kernels\": " + list(module->kernels) + ", \"error\": " + std::to_string(module->code.error) +
+               ", \"reason\": " + emu::json_string(reason) + ", \"loaded\": " + (module->program ? "true" : "false") +
+               "}";
     }
     return emu::answer_text("[" + out + "]", text, bytes);
 }

@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace emu {
-
 struct ManagedVariable
 {
     std::string name; // of the device variable that holds the pointer
@@ -23,8 +22,7 @@ struct Module
     uint64_t handle = 0;
     std::string origin; // the file it came from, if known
     CodeObject code;
-    std::vector<unsigned char>
-        copy; // of a loaded module's image; a registered library's stays where it is
+    std::vector<unsigned char> copy;  // of a loaded module's image; a registered library's stays where it is
     std::vector<std::string> kernels; // registered names
     std::vector<ManagedVariable> managed;
     std::unique_ptr<Program> program;
@@ -47,5 +45,4 @@ Program& program_of(Module& module);
 // Throws HipFailure hipErrorNotFound.
 const Kernel& kernel_of(Module& module, const std::string& name);
 const Symbol& variable_of(Module& module, const std::string& name);
-
 } // namespace emu

@@ -13,7 +13,6 @@
 
 namespace emu {
 namespace {
-
 // What __hipRegisterFatBinary is given (clang's CGCUDANV.cpp, "struct __fatBinC_Wrapper").
 struct FatBinary
 {
@@ -57,9 +56,7 @@ std::string file_of(const void* address)
     return dladdr(address, &info) && info.dli_fname ? info.dli_fname : "";
 }
 
-Registered find_registered(const std::map<const void*, Registered>& all,
-                           const void* key,
-                           hipError_t error)
+Registered find_registered(const std::map<const void*, Registered>& all, const void* key, hipError_t error)
 {
     std::lock_guard lock(registry().mutex);
     const auto found = all.find(key);
@@ -71,23 +68,18 @@ unsigned char* symbol_range(const void* symbol, size_t bytes, size_t offset)
 {
     const Registered found = find_registered(registry().variables, symbol, hipErrorInvalidSymbol);
     const Symbol& variable = variable_of(*found.module, found.name);
-    require(offset <= variable.bytes && bytes <= variable.bytes - offset,
-            hipErrorInvalidValue,
-            "outside the variable");
+    require(offset <= variable.bytes && bytes <= variable.bytes - offset, hipErrorInvalidValue, "outside the variable");
     return reinterpret_cast<unsigned char*>(variable.address) + offset;
 }
 
 Module* module_of(void** handle) { return reinterpret_cast<Module*>(handle); }
-
 } // namespace
 
 const Kernel& registered_kernel(const void* function)
 {
-    const Registered found =
-        find_registered(registry().functions, function, hipErrorInvalidDeviceFunction);
+    const Registered found = find_registered(registry().functions, function, hipErrorInvalidDeviceFunction);
     return kernel_of(*found.module, found.name);
 }
-
 } // namespace emu
 
 // Never fails: a library with code for other archs can still be loaded and queried. Launching
@@ -96,13 +88,12 @@ HIP_API void** __hipRegisterFatBinary(const void* data)
 {
     try
     {
-        emu::FatBinary wrapper = {};
-        const bool ours        = data && emu::copy_readable(data, &wrapper, sizeof wrapper) &&
-                                 wrapper.magic == emu::FAT_BINARY_MAGIC && wrapper.image;
+        emu::FatBinary wrapper                = {};
+        const bool ours                       = data && emu::copy_readable(data, &wrapper, sizeof wrapper) &&
+                                                wrapper.magic == emu::FAT_BINARY_MAGIC && wrapper.image;
         static const unsigned char nothing[1] = {0};
-        emu::Module& module =
-            ours ? emu::add_module_at(wrapper.image, false, emu::file_of(data))
-                 : emu::add_module(nothing, 0, false, data ? emu::file_of(data) : "");
+        emu::Module& module = ours ? emu::add_module_at(wrapper.image, false, emu::file_of(data))
+                                   : emu::add_module(nothing, 0, false, data ? emu::file_of(data) : "");
         return reinterpret_cast<void**>(&module);
     }
     catch(const std::exception& failure)
@@ -120,55 +111,40 @@ HIP_API void __hipUnregisterFatBinary(void** handle)
             return; // clang's destructor may call twice
         std::lock_guard lock(emu::device_mutex());
         std::lock_guard guard(emu::registry().mutex);
-        std::erase_if(emu::registry().functions,
-                      [&](const auto& entry) { return entry.second.module == module; });
-        std::erase_if(emu::registry().variables,
-                      [&](const auto& entry) { return entry.second.module == module; });
+        std::erase_if(emu::registry().functions, [&](const auto& entry) { return entry.second.module == module; });
+        std::erase_if(emu::registry().variables, [&](const auto& entry) { return entry.second.module == module; });
         emu::remove_module(module);
     });
 }
 
-HIP_API void __hipRegisterFunction(void** handle,
-                                   const void* host_function,
-                                   char*,
-                                   const char* name,
-                                   unsigned,
-                                   void*,
-                                   void*,
-                                   dim3*,
-                                   dim3*,
-                                   int*)
+HIP_API void __hipRegisterFunction(void** handle, const void* host_function, char*, const char* name, unsigned, void*,
+                                   void*, dim3*, dim3*, int*)
 {
     hip_call("__hipRegisterFunction", Needs::Nothing, [&] {
         emu::Module* module = emu::module_of(handle);
-        require(
-            module && emu::is_module(module) && name, hipErrorInvalidValue, "no such fat binary");
+        require(module && emu::is_module(module) && name, hipErrorInvalidValue, "no such fat binary");
         std::lock_guard guard(emu::registry().mutex);
         emu::registry().functions[host_function] = {module, name, 0};
         module->kernels.push_back(name);
     });
 }
 
-HIP_API void __hipRegisterVar(
-    void** handle, void* variable, char*, char* name, int, size_t bytes, int, int)
+HIP_API void __hipRegisterVar(void** handle, void* variable, char*, char* name, int, size_t bytes, int, int)
 {
     hip_call("__hipRegisterVar", Needs::Nothing, [&] {
         emu::Module* module = emu::module_of(handle);
-        require(
-            module && emu::is_module(module) && name, hipErrorInvalidValue, "no such fat binary");
+        require(module && emu::is_module(module) && name, hipErrorInvalidValue, "no such fat binary");
         std::lock_guard guard(emu::registry().mutex);
         emu::registry().variables[variable] = {module, name, bytes};
     });
 }
 
-HIP_API void __hipRegisterManagedVar(
-    void* handle, void** pointer, void* initial, const char* name, size_t bytes, unsigned)
+HIP_API void __hipRegisterManagedVar(void* handle, void** pointer, void* initial, const char* name, size_t bytes,
+                                     unsigned)
 {
     hip_call("__hipRegisterManagedVar", Needs::Nothing, [&] {
         emu::Module* module = emu::module_of(static_cast<void**>(handle));
-        require(module && emu::is_module(module) && name && pointer,
-                hipErrorInvalidValue,
-                "no such fat binary");
+        require(module && emu::is_module(module) && name && pointer, hipErrorInvalidValue, "no such fat binary");
         void* memory = emu::allocate(bytes, emu::AllocationKind::Managed, name);
         require(memory, hipErrorOutOfMemory, "no room for a managed variable");
         if(initial)
@@ -180,20 +156,13 @@ HIP_API void __hipRegisterManagedVar(
     });
 }
 
-HIP_API hipError_t __hipPushCallConfiguration(dim3 grid,
-                                              dim3 block,
-                                              size_t lds_bytes,
-                                              hipStream_t stream)
+HIP_API hipError_t __hipPushCallConfiguration(dim3 grid, dim3 block, size_t lds_bytes, hipStream_t stream)
 {
-    return hip_call("__hipPushCallConfiguration", Needs::Nothing, [&] {
-        emu::configurations.push_back({grid, block, lds_bytes, stream});
-    });
+    return hip_call("__hipPushCallConfiguration", Needs::Nothing,
+                    [&] { emu::configurations.push_back({grid, block, lds_bytes, stream}); });
 }
 
-HIP_API hipError_t __hipPopCallConfiguration(dim3* grid,
-                                             dim3* block,
-                                             size_t* lds_bytes,
-                                             hipStream_t* stream)
+HIP_API hipError_t __hipPopCallConfiguration(dim3* grid, dim3* block, size_t* lds_bytes, hipStream_t* stream)
 {
     return hip_call("__hipPopCallConfiguration", Needs::Nothing, [&] {
         require(!emu::configurations.empty(), hipErrorInvalidConfiguration, "nothing was pushed");
@@ -212,17 +181,15 @@ HIP_API hipError_t hipFuncSetAttribute(const void* function, int attribute, int 
 {
     return hip_call("hipFuncSetAttribute", Needs::Device, [&] {
         const emu::Kernel& kernel = emu::registered_kernel(function);
-        const bool fits           = value >= 0 && kernel.lds_bytes + static_cast<uint32_t>(value) <=
-                                                      emu::current_arch().lds_bytes;
+        const bool fits =
+            value >= 0 && kernel.lds_bytes + static_cast<uint32_t>(value) <= emu::current_arch().lds_bytes;
         require(attribute != 8 || fits, hipErrorInvalidValue, "more LDS than the device has");
     });
 }
 
 HIP_API hipError_t hipGetSymbolAddress(void** address, const void* symbol)
 {
-    return hip_value("hipGetSymbolAddress", Needs::Device, address, [&] {
-        return emu::symbol_range(symbol, 0, 0);
-    });
+    return hip_value("hipGetSymbolAddress", Needs::Device, address, [&] { return emu::symbol_range(symbol, 0, 0); });
 }
 
 HIP_API hipError_t hipGetSymbolSize(size_t* bytes, const void* symbol)
@@ -232,8 +199,7 @@ HIP_API hipError_t hipGetSymbolSize(size_t* bytes, const void* symbol)
     });
 }
 
-HIP_API hipError_t
-hipMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset, hipMemcpyKind)
+HIP_API hipError_t hipMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset, hipMemcpyKind)
 {
     return hip_call("hipMemcpyToSymbol", Needs::Device, [&] {
         require(from || bytes == 0, hipErrorInvalidValue, "null pointer");
@@ -242,8 +208,7 @@ hipMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t off
     });
 }
 
-HIP_API hipError_t
-hipMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, hipMemcpyKind)
+HIP_API hipError_t hipMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, hipMemcpyKind)
 {
     return hip_call("hipMemcpyFromSymbol", Needs::Device, [&] {
         require(to || bytes == 0, hipErrorInvalidValue, "null pointer");
@@ -252,38 +217,26 @@ hipMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, h
     });
 }
 
-HIP_API hipError_t
-hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
+HIP_API hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
 
-static hipError_t address_in_symbol(
-    const char* function, void** address, const void* symbol, size_t bytes, size_t offset)
+static hipError_t address_in_symbol(const char* function, void** address, const void* symbol, size_t bytes,
+                                    size_t offset)
 {
-    return hip_call(
-        function, Needs::Device, [&] { *address = emu::symbol_range(symbol, bytes, offset); });
+    return hip_call(function, Needs::Device, [&] { *address = emu::symbol_range(symbol, bytes, offset); });
 }
 
-HIP_API hipError_t hipMemcpyToSymbolAsync(const void* symbol,
-                                          const void* from,
-                                          size_t bytes,
-                                          size_t offset,
-                                          hipMemcpyKind kind,
-                                          hipStream_t stream)
+HIP_API hipError_t hipMemcpyToSymbolAsync(const void* symbol, const void* from, size_t bytes, size_t offset,
+                                          hipMemcpyKind kind, hipStream_t stream)
 {
-    void* to = nullptr;
-    const hipError_t error =
-        address_in_symbol("hipMemcpyToSymbolAsync", &to, symbol, bytes, offset);
+    void* to               = nullptr;
+    const hipError_t error = address_in_symbol("hipMemcpyToSymbolAsync", &to, symbol, bytes, offset);
     return error == hipSuccess ? hipMemcpyAsync(to, from, bytes, kind, stream) : error;
 }
 
-HIP_API hipError_t hipMemcpyFromSymbolAsync(void* to,
-                                            const void* symbol,
-                                            size_t bytes,
-                                            size_t offset,
-                                            hipMemcpyKind kind,
-                                            hipStream_t stream)
+HIP_API hipError_t hipMemcpyFromSymbolAsync(void* to, const void* symbol, size_t bytes, size_t offset,
+                                            hipMemcpyKind kind, hipStream_t stream)
 {
-    void* from = nullptr;
-    const hipError_t error =
-        address_in_symbol("hipMemcpyFromSymbolAsync", &from, symbol, bytes, offset);
+    void* from             = nullptr;
+    const hipError_t error = address_in_symbol("hipMemcpyFromSymbolAsync", &from, symbol, bytes, offset);
     return error == hipSuccess ? hipMemcpyAsync(to, from, bytes, kind, stream) : error;
 }

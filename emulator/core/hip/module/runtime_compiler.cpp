@@ -6,7 +6,6 @@
 
 namespace emu {
 namespace {
-
 constexpr uintptr_t INTERNAL_ERROR = 11; // HIPRTC_ERROR_INTERNAL_ERROR
 constexpr const char* NAMES[]      = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5"};
 
@@ -26,25 +25,18 @@ Function compiler_function(const char* name, Function ours)
     const auto found = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
     return found == ours ? nullptr : found;
 }
-
 } // namespace
 } // namespace emu
 
-#define FORWARD(name, missing)                                     \
-    HIP_API emu::Word name(emu::Word a,                            \
-                           emu::Word b,                            \
-                           emu::Word c,                            \
-                           emu::Word d,                            \
-                           emu::Word e,                            \
-                           emu::Word f,                            \
-                           emu::Word g,                            \
-                           emu::Word h)                            \
-    {                                                              \
-        const auto function = emu::compiler_function(#name, name); \
-        if(function)                                               \
-            return function(a, b, c, d, e, f, g, h);               \
-        emu::report_absent(#name);                                 \
-        return missing;                                            \
+#define FORWARD(name, missing)                                                                                        \
+    HIP_API emu::Word name(emu::Word a, emu::Word b, emu::Word c, emu::Word d, emu::Word e, emu::Word f, emu::Word g, \
+                           emu::Word h)                                                                               \
+    {                                                                                                                 \
+        const auto function = emu::compiler_function(#name, name);                                                    \
+        if(function)                                                                                                  \
+            return function(a, b, c, d, e, f, g, h);                                                                  \
+        emu::report_absent(#name);                                                                                    \
+        return missing;                                                                                               \
     }
 
 FORWARD(hiprtcAddNameExpression, emu::INTERNAL_ERROR)

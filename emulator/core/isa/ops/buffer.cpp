@@ -19,12 +19,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 namespace emu {
-
 namespace {
-
 Resource resource(Wave& w, const MicroOp* op)
 {
     scalars_must_be_defined(w, op, op->src[1].code, 4, "the buffer resource");
@@ -124,8 +121,8 @@ void aim_scratch(Wave& w, const MicroOp* op, Access access, unsigned bytes, Lane
         must_be_defined(w, op, op->src[0].code, lanes.mask, "the buffer offset");
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const uint64_t within = uint64_t{all / LANES} + static_cast<uint32_t>(op->offset) +
-                                (voffset == nullptr ? 0 : voffset[l]);
+        const uint64_t within =
+            uint64_t{all / LANES} + static_cast<uint32_t>(op->offset) + (voffset == nullptr ? 0 : voffset[l]);
         if(lanes.mask >> l & 1 && within + bytes > w.scratch_bytes)
             raise_memory(w, op, access, l, within, bytes, FaultKind::Scratch);
         lanes.offset[l] = uint64_t{l} * w.scratch_bytes + within;
@@ -192,10 +189,9 @@ void load_rows(Wave& w, const MicroOp* op, Rows& data)
     const auto* base = reinterpret_cast<const uint8_t*>(lanes.resource.base);
     gather<Dwords>(base, lanes.offset, lanes.whole, data.d);
     doubt_unwritten(w, lanes.resource.base, lanes.offset, lanes.whole, 4 * Dwords, data.d);
-    move_cut<Dwords>(
-        w, op, Access::Load, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
-            std::memcpy(&data.d[dword][lane], reinterpret_cast<const void*>(address), 4);
-        });
+    move_cut<Dwords>(w, op, Access::Load, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
+        std::memcpy(&data.d[dword][lane], reinterpret_cast<const void*>(address), 4);
+    });
 }
 
 // Where a load's result goes. To LDS: lanes out of range write zeros, inactive ones nothing.
@@ -226,8 +222,7 @@ bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
     }
     const uint64_t common = static_cast<uint32_t>(op->offset);
     const uint64_t base   = used.base + common;
-    if(common + high + bytes > used.records ||
-       !w.group->ranges.check(base + low, high - low + bytes))
+    if(common + high + bytes > used.records || !w.group->ranges.check(base + low, high - low + bytes))
         return false;
     aimed.base = reinterpret_cast<const uint8_t*>(base);
     w.group->traffic.global_load_bytes += uint64_t{bytes} * LANES;
@@ -304,11 +299,10 @@ const MicroOp* store(Wave& w, const MicroOp* op)
     }
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
     scatter<Dwords>(base, lanes.offset, lanes.whole, rows);
-    move_cut<Dwords>(
-        w, op, Access::Store, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
-            must_be_defined(w, op, op->dst + dword, uint64_t{1} << lane, "what is stored");
-            std::memcpy(reinterpret_cast<void*>(address), &rows[dword][lane], 4);
-        });
+    move_cut<Dwords>(w, op, Access::Store, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
+        must_be_defined(w, op, op->dst + dword, uint64_t{1} << lane, "what is stored");
+        std::memcpy(reinterpret_cast<void*>(address), &rows[dword][lane], 4);
+    });
     issue(w, Counter::Vector);
     return advance(op);
 }
@@ -346,16 +340,6 @@ constexpr Handler atomic = change<T, 1, modify_lanes<T, modify<T, F>, uint64_t>>
 template <typename T>
 constexpr Handler compare_swap = change<T, 2, compare_swap_lanes<T, uint64_t>>;
 
-// Bytes that a store writes for a lane, and which bits of each dword hold them.
-std::pair<unsigned, uint32_t> stored_part(const MicroOp* op)
-{
-    if(op->handler == store_part<1, 0> || op->handler == store_part<1, 16>)
-        return {1, part_bits(1, op->handler == store_part<1, 0> ? 0 : 16)};
-    if(op->handler == store_part<2, 0> || op->handler == store_part<2, 16>)
-        return {2, part_bits(2, op->handler == store_part<2, 0> ? 0 : 16)};
-    return {4 * op->words[3], ~0u};
-}
-
 #define ATOMIC(NAME, T, ...) \
     {"buffer_atomic_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
 
@@ -390,36 +374,12 @@ constexpr Entry ENTRIES[] = {
     {"buffer_wbl2", nothing},
     {"buffer_inv", nothing},
 };
-
 } // namespace
 
 std::span<const Entry> buffer_entries() { return ENTRIES; }
 
-void aim_buffer(
-    Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes)
+void aim_buffer(Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes)
 {
     aim(w, op, access, bytes, skip, lanes);
 }
-
-bool stores_alike(Wave& one, Wave& other, const MicroOp* op)
-{
-    const auto [bytes, bits] = stored_part(op);
-    Lanes lanes[2];
-    aim(one, op, Access::Store, bytes, 0, lanes[0]);
-    aim(other, op, Access::Store, bytes, 0, lanes[1]);
-    const uint64_t stored = lanes[0].whole; // wholly or in part
-    bool alike = stored == lanes[1].whole &&
-                 (stored == 0 || (lanes[0].resource.base == lanes[1].resource.base &&
-                                  lanes[0].resource.records == lanes[1].resource.records));
-    for(unsigned l = 0; l < LANES && alike; ++l)
-    {
-        if(!(stored >> l & 1))
-            continue;
-        alike = lanes[0].offset[l] == lanes[1].offset[l];
-        for(unsigned i = op->dst; i < op->dst + std::max(1u, unsigned{op->words[3]}); ++i)
-            alike &= ((one.v[i][l] ^ other.v[i][l]) & bits) == 0;
-    }
-    return alike;
-}
-
 } // namespace emu

@@ -8,14 +8,9 @@
 #include <iterator>
 
 namespace emu {
-
 namespace {
-
 // A lane's bit is 0 where EXEC is off.
-void put_mask(Wave& w, const MicroOp* op, uint64_t mask)
-{
-    w.set_pair(op->dst - SCALAR, mask & write_mask(w, op));
-}
+void put_mask(Wave& w, const MicroOp* op, uint64_t mask) { w.set_pair(op->dst - SCALAR, mask & write_mask(w, op)); }
 
 // v_cmpx: as Compare, and EXEC is the result, too.
 template <Handler Compare>
@@ -114,8 +109,7 @@ EMU_ONCE const MicroOp* compare_class(Wave& w, const MicroOp* op)
         const uint32_t* a = source_row(w, op, 0, b0);
         for(unsigned l = 0; l < LANES; ++l)
         {
-            const uint32_t found =
-                Bits == 32 ? class_bit(a[l], 8, 23) : class_bit(a[l] & 0xffff, 5, 10);
+            const uint32_t found = Bits == 32 ? class_bit(a[l], 8, 23) : class_bit(a[l] & 0xffff, 5, 10);
             mask |= uint64_t{wanted[l] >> found & 1} << l;
         }
     }
@@ -131,33 +125,29 @@ constexpr Both both(const char* name, const char* replacing)
     return {{{name, Compare}, {replacing, replace_exec<Compare>}}};
 }
 
-#define BOTH_OF(NAME, ...) both<__VA_ARGS__>("v_cmp_" NAME, "v_cmpx_" NAME)
-#define BOTH(NAME, T, ...) BOTH_OF(NAME, compare<T, ([](T a, T b) -> bool { return __VA_ARGS__; })>)
-#define HALF_BOTH(NAME, ...) \
-    BOTH_OF(NAME, compare_half<([](float a, float b) -> bool { return __VA_ARGS__; })>)
+#define BOTH_OF(NAME, ...)   both<__VA_ARGS__>("v_cmp_" NAME, "v_cmpx_" NAME)
+#define BOTH(NAME, T, ...)   BOTH_OF(NAME, compare<T, ([](T a, T b) -> bool { return __VA_ARGS__; })>)
+#define HALF_BOTH(NAME, ...) BOTH_OF(NAME, compare_half<([](float a, float b) -> bool { return __VA_ARGS__; })>)
 
-#define INTEGERS(TYPE, T)                                                                     \
-    BOTH("f_" TYPE, T, (void(a), void(b), false)), BOTH("lt_" TYPE, T, a < b),                \
-        BOTH("eq_" TYPE, T, a == b), BOTH("le_" TYPE, T, a <= b), BOTH("gt_" TYPE, T, a > b), \
-        BOTH("ne_" TYPE, T, a != b), BOTH("ge_" TYPE, T, a >= b),                             \
-        BOTH("t_" TYPE, T, (void(a), void(b), true))
+#define INTEGERS(TYPE, T)                                                                                   \
+    BOTH("f_" TYPE, T, (void(a), void(b), false)), BOTH("lt_" TYPE, T, a < b), BOTH("eq_" TYPE, T, a == b), \
+        BOTH("le_" TYPE, T, a <= b), BOTH("gt_" TYPE, T, a > b), BOTH("ne_" TYPE, T, a != b),               \
+        BOTH("ge_" TYPE, T, a >= b), BOTH("t_" TYPE, T, (void(a), void(b), true))
 
-#define FLOATS(WHICH, TYPE, ...)                                            \
-    WHICH("f_" TYPE __VA_OPT__(, ) __VA_ARGS__, (void(a), void(b), false)), \
-        WHICH("lt_" TYPE __VA_OPT__(, ) __VA_ARGS__, a < b),                \
-        WHICH("eq_" TYPE __VA_OPT__(, ) __VA_ARGS__, a == b),               \
-        WHICH("le_" TYPE __VA_OPT__(, ) __VA_ARGS__, a <= b),               \
-        WHICH("gt_" TYPE __VA_OPT__(, ) __VA_ARGS__, a > b),                \
-        WHICH("lg_" TYPE __VA_OPT__(, ) __VA_ARGS__, (a < b || a > b)),     \
-        WHICH("ge_" TYPE __VA_OPT__(, ) __VA_ARGS__, a >= b),               \
-        WHICH("o_" TYPE __VA_OPT__(, ) __VA_ARGS__, a == a && b == b),      \
-        WHICH("u_" TYPE __VA_OPT__(, ) __VA_ARGS__, a != a || b != b),      \
-        WHICH("nge_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a >= b)),           \
-        WHICH("nlg_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a < b || a > b)),   \
-        WHICH("ngt_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a > b)),            \
-        WHICH("nle_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a <= b)),           \
-        WHICH("neq_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a == b)),           \
-        WHICH("nlt_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a < b)),            \
+#define FLOATS(WHICH, TYPE, ...)                                                                                   \
+    WHICH("f_" TYPE __VA_OPT__(, ) __VA_ARGS__, (void(a), void(b), false)),                                        \
+        WHICH("lt_" TYPE __VA_OPT__(, ) __VA_ARGS__, a < b), WHICH("eq_" TYPE __VA_OPT__(, ) __VA_ARGS__, a == b), \
+        WHICH("le_" TYPE __VA_OPT__(, ) __VA_ARGS__, a <= b), WHICH("gt_" TYPE __VA_OPT__(, ) __VA_ARGS__, a > b), \
+        WHICH("lg_" TYPE __VA_OPT__(, ) __VA_ARGS__, (a < b || a > b)),                                            \
+        WHICH("ge_" TYPE __VA_OPT__(, ) __VA_ARGS__, a >= b),                                                      \
+        WHICH("o_" TYPE __VA_OPT__(, ) __VA_ARGS__, a == a && b == b),                                             \
+        WHICH("u_" TYPE __VA_OPT__(, ) __VA_ARGS__, a != a || b != b),                                             \
+        WHICH("nge_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a >= b)),                                                  \
+        WHICH("nlg_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a < b || a > b)),                                          \
+        WHICH("ngt_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a > b)),                                                   \
+        WHICH("nle_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a <= b)),                                                  \
+        WHICH("neq_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a == b)),                                                  \
+        WHICH("nlt_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a < b)),                                                   \
         WHICH("tru_" TYPE __VA_OPT__(, ) __VA_ARGS__, (void(a), void(b), true))
 
 constexpr Both PAIRS[] = {
@@ -181,9 +171,7 @@ constexpr auto ENTRIES = [] {
         entries[i] = PAIRS[i / 2][i % 2];
     return entries;
 }();
-
 } // namespace
 
 std::span<const Entry> compare_entries() { return ENTRIES; }
-
 } // namespace emu

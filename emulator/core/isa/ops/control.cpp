@@ -5,9 +5,7 @@
 #include "isa/registry.h"
 
 namespace emu {
-
 namespace {
-
 // Whoever jumps back for a long time may wait for another wave, and gives way. It does so here, at
 // the start of a loop, because the state of a wave that waits comes back there (run/state.h).
 const MicroOp* jump(Wave& w, const MicroOp* op, bool taken)
@@ -54,10 +52,7 @@ const MicroOp* s_endpgm(Wave& w, const MicroOp*)
 const MicroOp* s_barrier(Wave& w, const MicroOp* op)
 {
     if(w.group->barriers && w.exec() != w.threads) [[unlikely]]
-        raise_named(w,
-                    op,
-                    FaultKind::Barrier,
-                    "lanes are off at this barrier: it lies in divergent control flow");
+        raise_named(w, op, FaultKind::Barrier, "lanes are off at this barrier: it lies in divergent control flow");
     w.stop = Stop::Barrier;
     w.next = op + 1;
     return nullptr;
@@ -69,8 +64,7 @@ const MicroOp* s_waitcnt(Wave& w, const MicroOp* op)
     if(late || w.group->interleaved) [[unlikely]]
     {
         const uint32_t vm = waitcnt::vmcnt(op->control), lgkm = waitcnt::LGKMCNT.of(op->control);
-        w.gave_way =
-            w.group->interleaved && !w.gave_way && (!late || outstanding(w.pending, vm, lgkm));
+        w.gave_way = w.group->interleaved && !w.gave_way && (!late || outstanding(w.pending, vm, lgkm));
         if(w.gave_way)
         {
             w.stop = Stop::Turn;
@@ -108,10 +102,7 @@ const MicroOp* s_getpc_b64(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-const MicroOp* s_setpc_b64(Wave& w, const MicroOp* op)
-{
-    return jump_to(w, op, w.pair(op->src[0].code - SCALAR));
-}
+const MicroOp* s_setpc_b64(Wave& w, const MicroOp* op) { return jump_to(w, op, w.pair(op->src[0].code - SCALAR)); }
 
 const MicroOp* s_swappc_b64(Wave& w, const MicroOp* op)
 {
@@ -136,10 +127,7 @@ enum HardwareRegister : unsigned
     HW_XCC_ID    = 20
 };
 
-Field field_of(const MicroOp* op)
-{
-    return {hwreg::OFFSET.of(op->control), hwreg::SIZE.of(op->control) + 1};
-}
+Field field_of(const MicroOp* op) { return {hwreg::OFFSET.of(op->control), hwreg::SIZE.of(op->control) + 1}; }
 
 const MicroOp* s_getreg_b32(Wave& w, const MicroOp* op)
 {
@@ -149,9 +137,7 @@ const MicroOp* s_getreg_b32(Wave& w, const MicroOp* op)
         case HW_MODE: value = w.mode; break;
         case HW_ID: value = w.number; break;
         case HW_XCC_ID: value = 0; break; // one chiplet
-        default:
-            raise_unknown(
-                w, op, "s_getreg_b32 of a hardware register other than MODE, HW_ID and XCC_ID");
+        default: raise_unknown(w, op, "s_getreg_b32 of a hardware register other than MODE, HW_ID and XCC_ID");
     }
     w.s[op->dst - SCALAR] = field_of(op).of(value);
     return advance(op);
@@ -202,8 +188,7 @@ const MicroOp* s_setvskip(Wave& w, const MicroOp* op)
     for(; next->handler != op->handler; ++next)
     {
         const auto kind = static_cast<Kind>(next->kind);
-        if(kind != Kind::Valu && kind != Kind::Trans && kind != Kind::Mfma && kind != Kind::Vmem &&
-           kind != Kind::Lds)
+        if(kind != Kind::Valu && kind != Kind::Trans && kind != Kind::Mfma && kind != Kind::Vmem && kind != Kind::Lds)
             raise_unknown(w, next, "after s_setvskip, before the s_setvskip that ends it");
     }
     return s_setvskip(w, next);
@@ -216,8 +201,7 @@ const MicroOp* s_trap(Wave& w, const MicroOp* op)
     constexpr uint32_t DEBUGGER = 3;
     if(op->control == DEBUGGER)
         return advance(op);
-    raise_named(
-        w, op, FaultKind::Trap, "the kernel ended itself: abort(), a failed assert or a trap");
+    raise_named(w, op, FaultKind::Trap, "the kernel ended itself: abort(), a failed assert or a trap");
 }
 
 // s_set_gpr_idx_* stay unknown. What stands too early after another instruction (option
@@ -225,11 +209,8 @@ const MicroOp* s_trap(Wave& w, const MicroOp* op)
 const MicroOp* trap(Wave& w, const MicroOp* op)
 {
     const bool named = w.code != nullptr && op->literal < w.code->texts.size();
-    raise_named(w,
-                op,
-                op->control == 1 ? FaultKind::Hazard : FaultKind::Unknown,
-                named ? w.code->texts[op->literal].c_str()
-                      : "an instruction that the emulator does not know");
+    raise_named(w, op, op->control == 1 ? FaultKind::Hazard : FaultKind::Unknown,
+                named ? w.code->texts[op->literal].c_str() : "an instruction that the emulator does not know");
 }
 
 constexpr Entry ENTRIES[] = {
@@ -262,9 +243,7 @@ constexpr Entry ENTRIES[] = {
     {"s_getreg_b32", s_getreg_b32},
     {"s_setreg_b32", s_setreg_b32},
 };
-
 } // namespace
 
 std::span<const Entry> control_entries() { return ENTRIES; }
-
 } // namespace emu

@@ -6,15 +6,12 @@
 #include <cmath>
 
 namespace emu {
-
 namespace {
-
 // Float to integer truncates, saturates, and makes a NaN zero.
 uint32_t to_u32(float x)
 {
     const float bounded = x > 0.0f ? x : 0.0f;
-    return bounded >= 4294967296.0f ? 0xffffffffu
-                                    : static_cast<uint32_t>(static_cast<int64_t>(bounded));
+    return bounded >= 4294967296.0f ? 0xffffffffu : static_cast<uint32_t>(static_cast<int64_t>(bounded));
 }
 
 uint32_t to_i32(float x)
@@ -36,11 +33,8 @@ uint32_t norm16(uint32_t a, bool is_signed)
     const float x = as_float(a);
     if(x != x)
         return 0;
-    const double low     = is_signed ? -1.0 : 0.0,
-                 bounded = std::min(1.0, std::max(low, static_cast<double>(x)));
-    return static_cast<uint32_t>(
-               static_cast<int32_t>(std::rint(bounded * (is_signed ? 32767.0 : 65535.0)))) &
-           0xffff;
+    const double low = is_signed ? -1.0 : 0.0, bounded = std::min(1.0, std::max(low, static_cast<double>(x)));
+    return static_cast<uint32_t>(static_cast<int32_t>(std::rint(bounded * (is_signed ? 32767.0 : 65535.0)))) & 0xffff;
 }
 
 // f32 to f16 with a rounding mode of its own choice: G(w).
@@ -228,8 +222,7 @@ Word encode(const Wave& w, Word bits, Noise... noise)
     if(fnuz(w))
         return Bf8 ? Bf8Fnuz::from_f32_bits(bits, saturate, noise...)
                    : Fp8Fnuz::from_f32_bits(bits, saturate, noise...);
-    return Bf8 ? Bf8Ocp::from_f32_bits(bits, saturate, noise...)
-               : Fp8Ocp::from_f32_bits(bits, saturate, noise...);
+    return Bf8 ? Bf8Ocp::from_f32_bits(bits, saturate, noise...) : Fp8Ocp::from_f32_bits(bits, saturate, noise...);
 }
 
 // One byte; SDWA's or op_sel's selection is src[0].select.
@@ -269,8 +262,8 @@ const MicroOp* encode_two(Wave& w, const MicroOp* op)
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
     for(unsigned l = 0; l < LANES; l += SEVERAL)
     {
-        const Words low = encode<Bf8>(w, lanes_at<Words>(a + l)),
-                    two = low | encode<Bf8>(w, lanes_at<Words>(b + l)) << 8;
+        const Words low = encode<Bf8>(w, lanes_at<Words>(a + l));
+        const Words two = low | encode<Bf8>(w, lanes_at<Words>(b + l)) << 8;
         std::memcpy(out.d + l, &two, sizeof two);
     }
     commit(w, op, out.d);
@@ -292,8 +285,7 @@ const MicroOp* encode_stochastic(Wave& w, const MicroOp* op)
 }
 
 #define C1(NAME, ...) {NAME, map_integer<1, ([](uint32_t a) -> uint32_t { return __VA_ARGS__; })>}
-#define C2(NAME, ...) \
-    {NAME, map_integer<2, ([](uint32_t a, uint32_t b) -> uint32_t { return __VA_ARGS__; })>}
+#define C2(NAME, ...) {NAME, map_integer<2, ([](uint32_t a, uint32_t b) -> uint32_t { return __VA_ARGS__; })>}
 // Results in f32 take omod and clamp.
 template <auto F>
 const MicroOp* to_f32(Wave& w, const MicroOp* op)
@@ -323,14 +315,12 @@ constexpr Entry ENTRIES[] = {
     C2("v_cvt_pknorm_u16_f32", norm16(a, false) | norm16(b, false) << 16),
     C2("v_cvt_pk_u16_u32", std::min(a, 0xffffu) | std::min(b, 0xffffu) << 16),
     C2("v_cvt_pk_i16_i32",
-       (static_cast<uint32_t>(std::max(-32768, std::min(32767, static_cast<int32_t>(a)))) &
-        0xffff) |
+       (static_cast<uint32_t>(std::max(-32768, std::min(32767, static_cast<int32_t>(a)))) & 0xffff) |
            static_cast<uint32_t>(std::max(-32768, std::min(32767, static_cast<int32_t>(b)))) << 16),
     {"v_cvt_f16_f32", v_cvt_f16_f32},
     {"v_cvt_f32_f16", v_cvt_f32_f16},
     {"v_cvt_f16_u16", to_half<([](uint32_t a) { return static_cast<float>(a & 0xffff); })>},
-    {"v_cvt_f16_i16",
-     to_half<([](uint32_t a) { return static_cast<float>(static_cast<int16_t>(a)); })>},
+    {"v_cvt_f16_i16", to_half<([](uint32_t a) { return static_cast<float>(static_cast<int16_t>(a)); })>},
     C1("v_cvt_u16_f16", half_to_u16(a)),
     C1("v_cvt_i16_f16", half_to_i16(a)),
     {"v_cvt_f32_f64", from_wide<([](double x) { return as_bits(static_cast<float>(x)); })>},
@@ -349,9 +339,7 @@ constexpr Entry ENTRIES[] = {
     {"v_cvt_sr_fp8_f32", encode_stochastic<false>},
     {"v_cvt_sr_bf8_f32", encode_stochastic<true>},
 };
-
 } // namespace
 
 std::span<const Entry> convert_entries() { return ENTRIES; }
-
 } // namespace emu

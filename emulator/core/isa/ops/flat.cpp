@@ -11,9 +11,7 @@
 #include <bit>
 
 namespace emu {
-
 namespace {
-
 enum class Segment
 {
     Flat,
@@ -26,8 +24,7 @@ struct alignas(64) Addresses
     uint64_t d[LANES];
 };
 
-uint64_t scratch_address(
-    Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t offset, unsigned bytes)
+uint64_t scratch_address(Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t offset, unsigned bytes)
 {
     if(offset > w.scratch_bytes || w.scratch_bytes - offset < bytes)
         raise_memory(w, op, access, lane, offset, bytes, FaultKind::Scratch);
@@ -35,8 +32,7 @@ uint64_t scratch_address(
 }
 
 // SCRATCH: vaddr and saddr are 32-bit offsets into the lane's scratch.
-void resolve_scratch(
-    Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
+void resolve_scratch(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
 {
     const uint16_t scalar  = op->src[1].code;
     const uint32_t base    = scalar == NONE ? 0 : w.s[scalar - SCALAR];
@@ -45,9 +41,8 @@ void resolve_scratch(
     {
         if(!(mask >> l & 1))
             continue;
-        const uint32_t at =
-            base + (vector == nullptr ? 0 : vector[l]) + static_cast<uint32_t>(op->offset);
-        out.d[l] = scratch_address(w, op, access, l, at, bytes);
+        const uint32_t at = base + (vector == nullptr ? 0 : vector[l]) + static_cast<uint32_t>(op->offset);
+        out.d[l]          = scratch_address(w, op, access, l, at, bytes);
     }
     w.group->traffic.scratch_bytes += bytes * static_cast<uint64_t>(std::popcount(mask));
 }
@@ -74,8 +69,7 @@ void add_addresses(Wave& w, const MicroOp* op, uint64_t mask, Addresses& out)
 }
 
 // FLAT: replaces addresses in the apertures by the host's. Returns the other lanes.
-uint64_t resolve_apertures(
-    Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
+uint64_t resolve_apertures(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
 {
     const LdsUse use = access == Access::Load ? LdsUse::Read : LdsUse::Write;
     uint64_t global  = mask;
@@ -102,8 +96,7 @@ uint64_t resolve_apertures(
 
 // Host addresses of the lanes of `mask`, all checked. Returns the lanes that go to global memory.
 template <Segment S>
-uint64_t resolve(
-    Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
+uint64_t resolve(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
 {
     const uint16_t scalar = op->src[1].code;
     if(scalar != NONE)
@@ -125,8 +118,7 @@ uint64_t resolve(
     if(w.group->races != nullptr) [[unlikely]]
         w.group->races->touch(access, 0, out.d, global, bytes);
     const uint64_t traffic = bytes * static_cast<uint64_t>(std::popcount(mask));
-    (access == Access::Load ? w.group->traffic.global_load_bytes
-                            : w.group->traffic.global_store_bytes) += traffic;
+    (access == Access::Load ? w.group->traffic.global_load_bytes : w.group->traffic.global_store_bytes) += traffic;
     return global;
 }
 
@@ -221,29 +213,26 @@ template <Segment S, typename T>
 constexpr Handler compare_swap = change<S, T, 2, compare_swap_lanes<T, uint64_t>>;
 
 #define ATOMIC_IN(SEGMENT, PREFIX, NAME, T, ...) \
-    {PREFIX NAME,                                \
-     atomic<Segment::SEGMENT, T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
+    {PREFIX NAME, atomic<Segment::SEGMENT, T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
 #define FLAT_ATOMIC(NAME, T, ...)   ATOMIC_IN(Flat, "flat_atomic_", NAME, T, __VA_ARGS__)
 #define GLOBAL_ATOMIC(NAME, T, ...) ATOMIC_IN(Global, "global_atomic_", NAME, T, __VA_ARGS__)
 
-#define SEGMENT(PREFIX, S)                                                                       \
-    {PREFIX "load_dword", load<S, 1>}, {PREFIX "load_dwordx2", load<S, 2>},                      \
-        {PREFIX "load_dwordx3", load<S, 3>}, {PREFIX "load_dwordx4", load<S, 4>},                \
-        {PREFIX "load_ubyte", load_part<S, Narrow::Unsigned8, Part::Whole>},                     \
-        {PREFIX "load_sbyte", load_part<S, Narrow::Signed8, Part::Whole>},                       \
-        {PREFIX "load_ushort", load_part<S, Narrow::Unsigned16, Part::Whole>},                   \
-        {PREFIX "load_sshort", load_part<S, Narrow::Signed16, Part::Whole>},                     \
-        {PREFIX "load_ubyte_d16", load_part<S, Narrow::Unsigned8, Part::Low>},                   \
-        {PREFIX "load_ubyte_d16_hi", load_part<S, Narrow::Unsigned8, Part::High>},               \
-        {PREFIX "load_sbyte_d16", load_part<S, Narrow::Signed8, Part::Low>},                     \
-        {PREFIX "load_sbyte_d16_hi", load_part<S, Narrow::Signed8, Part::High>},                 \
-        {PREFIX "load_short_d16", load_part<S, Narrow::Unsigned16, Part::Low>},                  \
-        {PREFIX "load_short_d16_hi", load_part<S, Narrow::Unsigned16, Part::High>},              \
-        {PREFIX "store_dword", store<S, 1>}, {PREFIX "store_dwordx2", store<S, 2>},              \
-        {PREFIX "store_dwordx3", store<S, 3>}, {PREFIX "store_dwordx4", store<S, 4>},            \
-        {PREFIX "store_byte", store_part<S, 1, 0>}, {PREFIX "store_short", store_part<S, 2, 0>}, \
-        {PREFIX "store_byte_d16_hi", store_part<S, 1, 16>},                                      \
-        {PREFIX "store_short_d16_hi", store_part<S, 2, 16>},
+#define SEGMENT(PREFIX, S)                                                                                        \
+    {PREFIX "load_dword", load<S, 1>}, {PREFIX "load_dwordx2", load<S, 2>}, {PREFIX "load_dwordx3", load<S, 3>},  \
+        {PREFIX "load_dwordx4", load<S, 4>}, {PREFIX "load_ubyte", load_part<S, Narrow::Unsigned8, Part::Whole>}, \
+        {PREFIX "load_sbyte", load_part<S, Narrow::Signed8, Part::Whole>},                                        \
+        {PREFIX "load_ushort", load_part<S, Narrow::Unsigned16, Part::Whole>},                                    \
+        {PREFIX "load_sshort", load_part<S, Narrow::Signed16, Part::Whole>},                                      \
+        {PREFIX "load_ubyte_d16", load_part<S, Narrow::Unsigned8, Part::Low>},                                    \
+        {PREFIX "load_ubyte_d16_hi", load_part<S, Narrow::Unsigned8, Part::High>},                                \
+        {PREFIX "load_sbyte_d16", load_part<S, Narrow::Signed8, Part::Low>},                                      \
+        {PREFIX "load_sbyte_d16_hi", load_part<S, Narrow::Signed8, Part::High>},                                  \
+        {PREFIX "load_short_d16", load_part<S, Narrow::Unsigned16, Part::Low>},                                   \
+        {PREFIX "load_short_d16_hi", load_part<S, Narrow::Unsigned16, Part::High>},                               \
+        {PREFIX "store_dword", store<S, 1>}, {PREFIX "store_dwordx2", store<S, 2>},                               \
+        {PREFIX "store_dwordx3", store<S, 3>}, {PREFIX "store_dwordx4", store<S, 4>},                             \
+        {PREFIX "store_byte", store_part<S, 1, 0>}, {PREFIX "store_short", store_part<S, 2, 0>},                  \
+        {PREFIX "store_byte_d16_hi", store_part<S, 1, 16>}, {PREFIX "store_short_d16_hi", store_part<S, 2, 16>},
 
 constexpr Entry ENTRIES[] = {
     // clang-format off
@@ -270,9 +259,7 @@ constexpr Entry ENTRIES[] = {
     {"global_atomic_cmpswap", compare_swap<Segment::Global, uint32_t>},
     {"global_atomic_cmpswap_x2", compare_swap<Segment::Global, uint64_t>},
 };
-
 } // namespace
 
 std::span<const Entry> flat_entries() { return ENTRIES; }
-
 } // namespace emu

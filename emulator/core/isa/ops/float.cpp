@@ -9,9 +9,7 @@
 #include <cstring>
 
 namespace emu {
-
 namespace {
-
 using Integers = int32_t __attribute__((vector_size(4 * SEVERAL)));
 
 // Of one lane's bits, or of Words; then the answer is a mask for each lane.
@@ -135,8 +133,7 @@ float sine(float turns, bool cosine)
         return NAN;
     if(std::fabs(turns) > 256.0f)
         return cosine ? 1.0f : 0.0f; // ISA document, v_sin_f32: out of range is an angle of 0
-    const double angle =
-        (static_cast<double>(turns) - std::rint(static_cast<double>(turns))) * 6.283185307179586;
+    const double angle = (static_cast<double>(turns) - std::rint(static_cast<double>(turns))) * 6.283185307179586;
     return static_cast<float>(cosine ? std::cos(angle) : std::sin(angle));
 }
 
@@ -168,20 +165,18 @@ float legacy_product(float a, float b) { return a == 0.0f || b == 0.0f ? 0.0f : 
 const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
-                   *c = source_row(w, op, 2, b2);
-    uint64_t scaled   = 0;
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
+    uint64_t scaled = 0;
     for(unsigned l = 0; l < LANES; ++l)
     {
         const float s0 = as_float(a[l]), denominator = as_float(b[l]), numerator = as_float(c[l]);
-        const double inverse    = 1.0 / static_cast<double>(denominator);
-        const double quotient   = static_cast<double>(numerator) / static_cast<double>(denominator);
-        const bool tiny_inverse = inverse != 0.0 && std::fabs(inverse) < 0x1p-126;
+        const double inverse     = 1.0 / static_cast<double>(denominator);
+        const double quotient    = static_cast<double>(numerator) / static_cast<double>(denominator);
+        const bool tiny_inverse  = inverse != 0.0 && std::fabs(inverse) < 0x1p-126;
         const bool tiny_quotient = quotient != 0.0 && std::fabs(quotient) < 0x1p-126;
         bool flag                = false;
-        const float result =
-            div_scale<96, 23, 64>(s0, denominator, numerator, tiny_inverse, tiny_quotient, flag);
-        out.d[l] = as_bits(result);
+        const float result       = div_scale<96, 23, 64>(s0, denominator, numerator, tiny_inverse, tiny_quotient, flag);
+        out.d[l]                 = as_bits(result);
         scaled |= uint64_t{flag} << l;
     }
     commit(w, op, out.d);
@@ -193,8 +188,7 @@ const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op)
 const MicroOp* v_div_fmas_f32(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
-                   *c     = source_row(w, op, 2, b2);
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
     const uint64_t scaled = w.pair(VCC);
     for(unsigned l = 0; l < LANES; ++l)
     {
@@ -236,8 +230,7 @@ float ldexp_f32(float x, uint32_t exponent)
 const MicroOp* v_ldexp_f32(Wave& w, const MicroOp* op)
 {
     Row out;
-    map_lanes<2>(
-        w, op, out.d, [](uint32_t a, uint32_t b) { return as_bits(ldexp_f32(as_float(a), b)); });
+    map_lanes<2>(w, op, out.d, [](uint32_t a, uint32_t b) { return as_bits(ldexp_f32(as_float(a), b)); });
     return commit_f32(w, op, out);
 }
 
@@ -272,8 +265,7 @@ const MicroOp* v_fma_f32(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, buffer;
     uint32_t* const out = target_row(w, op, buffer);
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
-                   *c = source_row(w, op, 2, b2);
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
     fma_row(a, b, c, out);
     return commit_f32(w, op, out, buffer);
 }
@@ -281,8 +273,7 @@ const MicroOp* v_fma_f32(Wave& w, const MicroOp* op)
 #define F1(NAME, ...) {NAME, map_f32<1, ([](float a) -> float { return __VA_ARGS__; })>}
 #define T1(NAME, ...) {NAME, transcendental<([](float a) -> float { return __VA_ARGS__; })>}
 #define F2(NAME, ...) {NAME, map_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
-#define F3(NAME, ...) \
-    {NAME, map_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
+#define F3(NAME, ...) {NAME, map_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
 #ifdef EMU_PLAIN
 #define FUSED(NAME) F3(NAME, std::fma(a, b, c))
 #else
@@ -323,9 +314,7 @@ constexpr Entry ENTRIES[] = {
     {"v_div_scale_f32", v_div_scale_f32},
     {"v_div_fmas_f32", v_div_fmas_f32},
 };
-
 } // namespace
 
 std::span<const Entry> float_entries() { return ENTRIES; }
-
 } // namespace emu

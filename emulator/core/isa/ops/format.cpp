@@ -12,9 +12,7 @@
 #include <array>
 
 namespace emu {
-
 namespace {
-
 constexpr unsigned MOST_BYTES = 16;
 
 // Fields of word 3 of a resource (ISA, "Buffer resource descriptor").
@@ -68,14 +66,11 @@ std::array<uint32_t, 4> decoded(const Format& format, const uint8_t* bytes)
     uint32_t low                   = 0;
     for(unsigned i = 0; i < format.data.components(); ++i)
     {
-        values[i] = from_component(
-            bits_of(bytes, low, format.data.bits[i]), format.data.bits[i], format.number);
+        values[i] = from_component(bits_of(bytes, low, format.data.bits[i]), format.data.bits[i], format.number);
         low += format.data.bits[i];
     }
     for(unsigned i = 0; i < 4; ++i)
-        chosen[i] = format.select[i] >= 4   ? values[format.select[i] - 4]
-                    : format.select[i] == 1 ? one
-                                            : 0;
+        chosen[i] = format.select[i] >= 4 ? values[format.select[i] - 4] : format.select[i] == 1 ? one : 0;
     return chosen;
 }
 
@@ -93,15 +88,13 @@ const MicroOp* load(Wave& w, const MicroOp* op)
         if(!(lanes.whole >> l & 1))
             continue;
         uint8_t held[MOST_BYTES] = {};
-        std::memcpy(
-            held, reinterpret_cast<const void*>(lanes.resource.base + lanes.offset[l]), bytes);
+        std::memcpy(held, reinterpret_cast<const void*>(lanes.resource.base + lanes.offset[l]), bytes);
         const std::array<uint32_t, 4> values = decoded(format, held);
         for(unsigned i = 0; i < Components; ++i)
         {
             if constexpr(Half)
                 data.d[i / 2][l] |=
-                    (is_integer(format.number) ? values[i] & 0xffff
-                                               : f32_to_f16(values[i], Round::Nearest))
+                    (is_integer(format.number) ? values[i] & 0xffff : f32_to_f16(values[i], Round::Nearest))
                     << 16 * (i % 2);
             else
                 data.d[i][l] = values[i];
@@ -132,10 +125,8 @@ const MicroOp* store(Wave& w, const MicroOp* op)
     constexpr unsigned ROWS = Half ? (Components + 1) / 2 : Components;
     const Format format     = format_of(w, op);
     const unsigned bytes    = format.data.bytes();
-    if(Components < format.data.components() ||
-       format.select != std::array<uint32_t, 4>{4, 5, 6, 7})
-        raise_unknown(
-            w, op, "a store of fewer components than its format has, or in another order");
+    if(Components < format.data.components() || format.select != std::array<uint32_t, 4>{4, 5, 6, 7})
+        raise_unknown(w, op, "a store of fewer components than its format has, or in another order");
     Lanes lanes;
     aim_buffer(w, op, Access::Store, bytes, bytes - 1, lanes);
     for(unsigned i = 0; i < ROWS; ++i)
@@ -150,8 +141,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
             const uint32_t width = format.data.bits[i];
             if(Half && is_integer(format.number) && width > 16)
                 raise_unknown(w, op, "a store of 16-bit integers as wider ones");
-            const auto part =
-                to_component(stored<Half, High>(w, op, format, i, l), width, format.number);
+            const auto part = to_component(stored<Half, High>(w, op, format, i, l), width, format.number);
             if(!part)
                 raise_unknown(w, op, "a value that the buffer's format doesn't hold");
             const uint64_t shifted = uint64_t{*part} << low % 32;
@@ -166,20 +156,15 @@ const MicroOp* store(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-#define FORMATS(PREFIX)                                                                          \
-    {PREFIX "load_format_x", load<1, false>}, {PREFIX "load_format_xy", load<2, false>},         \
-        {PREFIX "load_format_xyz", load<3, false>}, {PREFIX "load_format_xyzw", load<4, false>}, \
-        {PREFIX "load_format_d16_x", load<1, true, Part::Low>},                                  \
-        {PREFIX "load_format_d16_xy", load<2, true>},                                            \
-        {PREFIX "load_format_d16_xyz", load<3, true>},                                           \
-        {PREFIX "load_format_d16_xyzw", load<4, true>},                                          \
-        {PREFIX "store_format_x", store<1, false>}, {PREFIX "store_format_xy", store<2, false>}, \
-        {PREFIX "store_format_xyz", store<3, false>},                                            \
-        {PREFIX "store_format_xyzw", store<4, false>},                                           \
-        {PREFIX "store_format_d16_x", store<1, true>},                                           \
-        {PREFIX "store_format_d16_xy", store<2, true>},                                          \
-        {PREFIX "store_format_d16_xyz", store<3, true>},                                         \
-        {PREFIX "store_format_d16_xyzw", store<4, true>},
+#define FORMATS(PREFIX)                                                                                       \
+    {PREFIX "load_format_x", load<1, false>}, {PREFIX "load_format_xy", load<2, false>},                      \
+        {PREFIX "load_format_xyz", load<3, false>}, {PREFIX "load_format_xyzw", load<4, false>},              \
+        {PREFIX "load_format_d16_x", load<1, true, Part::Low>}, {PREFIX "load_format_d16_xy", load<2, true>}, \
+        {PREFIX "load_format_d16_xyz", load<3, true>}, {PREFIX "load_format_d16_xyzw", load<4, true>},        \
+        {PREFIX "store_format_x", store<1, false>}, {PREFIX "store_format_xy", store<2, false>},              \
+        {PREFIX "store_format_xyz", store<3, false>}, {PREFIX "store_format_xyzw", store<4, false>},          \
+        {PREFIX "store_format_d16_x", store<1, true>}, {PREFIX "store_format_d16_xy", store<2, true>},        \
+        {PREFIX "store_format_d16_xyz", store<3, true>}, {PREFIX "store_format_d16_xyzw", store<4, true>},
 
 constexpr Entry ENTRIES[] = {
     // clang-format off
@@ -189,9 +174,7 @@ constexpr Entry ENTRIES[] = {
     {"buffer_load_format_d16_hi_x", load<1, true, Part::High>},
     {"buffer_store_format_d16_hi_x", store<1, true, true>},
 };
-
 } // namespace
 
 std::span<const Entry> format_entries() { return ENTRIES; }
-
 } // namespace emu

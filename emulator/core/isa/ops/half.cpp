@@ -8,9 +8,7 @@
 #include <cmath>
 
 namespace emu {
-
 namespace {
-
 struct HalfMode
 {
     Round round;
@@ -44,7 +42,7 @@ uint32_t modified(const Wave& w, const MicroOp* op, uint32_t half)
 {
     static constexpr double FACTORS[] = {1.0, 2.0, 4.0, 0.5};
     const HalfMode mode               = half_mode(w);
-    double value = f16_to_f32(half) * FACTORS[effective_omod(w, op, !mode.flush_results)];
+    double value                      = f16_to_f32(half) * FACTORS[effective_omod(w, op, !mode.flush_results)];
     if(op->flags & CLAMP)
     {
         if(std::isnan(value))
@@ -99,9 +97,7 @@ const MicroOp* choose_f16(Wave& w, const MicroOp* op)
 {
     const HalfMode mode = half_mode(w);
     const bool ieee     = ieee_mode(w);
-    const auto read     = [=](uint32_t bits) {
-        return mode.flush_inputs ? flush_f16(bits & 0xffff) : bits & 0xffff;
-    };
+    const auto read     = [=](uint32_t bits) { return mode.flush_inputs ? flush_f16(bits & 0xffff) : bits & 0xffff; };
     Row out;
     map_lanes<N>(w, op, out.d, [=](auto... bits) {
         const uint32_t chosen = F(ieee, read(bits)...);
@@ -169,8 +165,7 @@ const MicroOp* v_mad_f16(Wave& w, const MicroOp* op)
 uint32_t div_fixup(uint32_t quotient, uint32_t denominator, uint32_t numerator)
 {
     constexpr uint32_t SIGN = 0x8000, INFINITE = 0x7c00, QUIET = 0x200, INVALID = 0xfe00;
-    const uint32_t sign = (denominator ^ numerator) & SIGN, top = numerator & 0x7fff,
-                   bottom = denominator & 0x7fff;
+    const uint32_t sign = (denominator ^ numerator) & SIGN, top = numerator & 0x7fff, bottom = denominator & 0x7fff;
     if(is_nan_f16(numerator))
         return (numerator & 0xffff) | QUIET;
     if(is_nan_f16(denominator))
@@ -222,8 +217,7 @@ uint32_t norm16(uint32_t half, bool is_signed)
     if(std::isnan(x))
         return 0;
     const double bounded = std::fmin(1.0, std::fmax(is_signed ? -1.0 : 0.0, x));
-    return static_cast<uint32_t>(static_cast<int32_t>(
-               __builtin_roundeven(bounded * (is_signed ? 32767.0 : 65535.0)))) &
+    return static_cast<uint32_t>(static_cast<int32_t>(__builtin_roundeven(bounded * (is_signed ? 32767.0 : 65535.0)))) &
            0xffff;
 }
 
@@ -247,8 +241,7 @@ const MicroOp* norm(Wave& w, const MicroOp* op)
 #define H1(NAME, ...) {NAME, map_f16<1, ([](double a) -> double { return __VA_ARGS__; })>}
 #define T1(NAME, ...) {NAME, map_f16<1, ([](double a) -> double { return __VA_ARGS__; }), true>}
 #define H2(NAME, ...) {NAME, map_f16<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
-#define H3(NAME, ...) \
-    {NAME, map_f16<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
+#define H3(NAME, ...) {NAME, map_f16<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
 
 constexpr Entry ENTRIES[] = {
     H2("v_add_f16", a + b),
@@ -284,9 +277,7 @@ constexpr Entry ENTRIES[] = {
     {"v_cvt_pknorm_i16_f16", norm<2, true>},
     {"v_cvt_pknorm_u16_f16", norm<2, false>},
 };
-
 } // namespace
 
 std::span<const Entry> half_entries() { return ENTRIES; }
-
 } // namespace emu

@@ -7,9 +7,7 @@
 #include <bit>
 
 namespace emu {
-
 namespace {
-
 using u32 = uint32_t;
 using u64 = uint64_t;
 using i32 = int32_t;
@@ -55,8 +53,8 @@ u32 permute_byte(u64 data, u32 select)
 u32 permute(u32 a, u32 b, u32 c)
 {
     const u64 data = u64{a} << 32 | b;
-    return permute_byte(data, c) | permute_byte(data, c >> 8) << 8 |
-           permute_byte(data, c >> 16) << 16 | permute_byte(data, c >> 24) << 24;
+    return permute_byte(data, c) | permute_byte(data, c >> 8) << 8 | permute_byte(data, c >> 16) << 16 |
+           permute_byte(data, c >> 24) << 24;
 }
 
 // Bytes 0 to 7 of S0 and S1, by one selector for all lanes.
@@ -65,12 +63,10 @@ void permute_rows(const u32* a, const u32* b, u32 select, u32* out)
 #if defined(__AVX512BW__) && !defined(EMU_PLAIN)
     // Within a dword of each 16 bytes; a selector with bit 7 makes a zero.
     const u32 lows = select & 0x03030303, highs = (select & 0x04040404) << 5;
-    const __m512i dwords =
-        _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
+    const __m512i dwords = _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
     const __m512i within = _mm512_add_epi8(_mm512_set1_epi32(static_cast<i32>(lows)), dwords);
     const __m512i from_b = _mm512_or_si512(within, _mm512_set1_epi32(static_cast<i32>(highs)));
-    const __m512i from_a =
-        _mm512_or_si512(within, _mm512_set1_epi32(static_cast<i32>(~highs & 0x80808080)));
+    const __m512i from_a = _mm512_or_si512(within, _mm512_set1_epi32(static_cast<i32>(~highs & 0x80808080)));
     for(unsigned l = 0; l < LANES; l += 16)
     {
         const __m512i first  = _mm512_shuffle_epi8(_mm512_loadu_si512(a + l), from_a),
@@ -97,8 +93,7 @@ const MicroOp* v_perm_b32(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, buffer;
     u32* const out = target_row(w, op, buffer);
-    const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
-              *c = source_row(w, op, 2, b2);
+    const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
     if(op->src[2].code >= SCALAR && (c[0] & 0xf8f8f8f8) == 0)
         permute_rows(a, b, c[0], out);
     else
@@ -117,10 +112,7 @@ u32 sad_u8(u32 a, u32 b, u32 c)
     return c;
 }
 
-u32 sad_u16(u32 a, u32 b, u32 c)
-{
-    return c + difference(u16(a), u16(b)) + difference(a >> 16, b >> 16);
-}
+u32 sad_u16(u32 a, u32 b, u32 c) { return c + difference(u16(a), u16(b)) + difference(a >> 16, b >> 16); }
 
 i32 median(i32 a, i32 b, i32 c) { return std::max(std::min(a, b), std::min(std::max(a, b), c)); }
 u32 median(u32 a, u32 b, u32 c) { return std::max(std::min(a, b), std::min(std::max(a, b), c)); }
@@ -138,9 +130,8 @@ u32 any_bits(u32 table, u32 a, u32 b, u32 c)
 template <u32 Bits>
 const MicroOp* v_bitop3(Wave& w, const MicroOp* op)
 {
-    return commit_lanes<3>(w, op, [table = op->control](u32 a, u32 b, u32 c) {
-        return any_bits(table, a, b, c) & mask_of(Bits);
-    });
+    return commit_lanes<3>(
+        w, op, [table = op->control](u32 a, u32 b, u32 c) { return any_bits(table, a, b, c) & mask_of(Bits); });
 }
 
 // D = mask bit of the lane ? S1 : S0
@@ -186,8 +177,7 @@ const MicroOp* mbcnt(Wave& w, const MicroOp* op)
     for(unsigned l = 0; l < LANES; ++l)
     {
         const u64 below = (u64{1} << l) - 1;
-        out.d[l] = b[l] + static_cast<u32>(
-                              std::popcount(a[l] & static_cast<u32>(High ? below >> 32 : below)));
+        out.d[l]        = b[l] + static_cast<u32>(std::popcount(a[l] & static_cast<u32>(High ? below >> 32 : below)));
     }
     commit(w, op, out.d);
     return advance(op);
@@ -310,9 +300,7 @@ constexpr Entry ENTRIES[] = {
     I3("v_med3_i16", u16(static_cast<u32>(median(s16(a), s16(b), s16(c))))),
     I2("v_pack_b32_f16", u16(a) | b << 16),
 };
-
 } // namespace
 
 std::span<const Entry> integer_entries() { return ENTRIES; }
-
 } // namespace emu

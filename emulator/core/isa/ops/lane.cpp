@@ -6,9 +6,7 @@
 #include <utility>
 
 namespace emu {
-
 namespace {
-
 // With EXEC = 0 lane 0 is read.
 const MicroOp* v_readfirstlane_b32(Wave& w, const MicroOp* op)
 {
@@ -116,9 +114,7 @@ constexpr Entry ENTRIES[] = {
     {"v_accvgpr_write", v_accvgpr_mov_b32},
     {"v_accvgpr_mov_b32", v_accvgpr_mov_b32},
 };
-
 } // namespace
 
 std::span<const Entry> lane_entries() { return ENTRIES; }
-
 } // namespace emu

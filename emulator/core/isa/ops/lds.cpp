@@ -11,9 +11,7 @@
 #include <span>
 
 namespace emu {
-
 namespace {
-
 // LDS reads by all lanes that nothing watches (isa/fast.h): read Dwords dwords a lane at each of
 // Count offsets, straight into the destination. False, with nothing done: a lane is outside of LDS,
 // or the offsets cut dwords, so that they could conflict in other banks.
@@ -34,8 +32,7 @@ bool read_lds_fast(Wave& w, const MicroOp* op, const std::array<uint32_t, Count>
         return false;
     // Whole dwords more on every lane's address turn the banks, no more.
     if(w.group->banks != nullptr)
-        w.group->traffic.lds_bank_conflicts +=
-            Count * w.group->banks->of(op, address, ALL_LANES, BYTES, LdsUse::Read);
+        w.group->traffic.lds_bank_conflicts += Count * w.group->banks->of(op, address, ALL_LANES, BYTES, LdsUse::Read);
     w.group->traffic.lds_load_bytes += uint64_t{Count} * BYTES * LANES;
     Row kept;
     if(Count > 1 && op->src[0].code - op->dst < int{Count * Dwords} && op->src[0].code >= op->dst)
@@ -49,12 +46,7 @@ bool read_lds_fast(Wave& w, const MicroOp* op, const std::array<uint32_t, Count>
 }
 
 template <unsigned Dwords>
-void read_rows(Wave& w,
-               const MicroOp* op,
-               uint32_t offset,
-               uint64_t mask,
-               uint32_t (*to)[LANES],
-               LdsSource& source)
+void read_rows(Wave& w, const MicroOp* op, uint32_t offset, uint64_t mask, uint32_t (*to)[LANES], LdsSource& source)
 {
     Offsets at;
     const uint64_t within = lds_addresses(w, op, offset, 4 * Dwords, mask, LdsUse::Read, at);
@@ -67,8 +59,7 @@ void read_rows(Wave& w,
 }
 
 template <unsigned Dwords>
-void write_rows(
-    Wave& w, const MicroOp* op, uint32_t offset, uint64_t mask, const uint32_t (*from)[LANES])
+void write_rows(Wave& w, const MicroOp* op, uint32_t offset, uint64_t mask, const uint32_t (*from)[LANES])
 {
     Offsets at;
     lds_addresses(w, op, offset, 4 * Dwords, mask, LdsUse::Write, at);
@@ -154,8 +145,8 @@ const MicroOp* read_narrow(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data;
-    const uint64_t within = lds_addresses(
-        w, op, static_cast<uint32_t>(op->offset), narrow_bytes(Kind), mask, LdsUse::Read, at);
+    const uint64_t within =
+        lds_addresses(w, op, static_cast<uint32_t>(op->offset), narrow_bytes(Kind), mask, LdsUse::Read, at);
     LdsSource source;
     take(w, source, at, narrow_bytes(Kind), within);
     {
@@ -224,9 +215,8 @@ const MicroOp* ds_swizzle_b32(Wave& w, const MicroOp* op)
         if(swizzle::QUADS.of(pattern))
             from = (l & ~3u) | (pattern >> 2 * (l & 3) & 3);
         else
-            from = (l & 32) |
-                   ((((l & 31) & swizzle::AND_MASK.of(pattern)) | swizzle::OR_MASK.of(pattern)) ^
-                    swizzle::XOR_MASK.of(pattern));
+            from = (l & 32) | ((((l & 31) & swizzle::AND_MASK.of(pattern)) | swizzle::OR_MASK.of(pattern)) ^
+                               swizzle::XOR_MASK.of(pattern));
         out.d[0][l] = mask >> from & 1 ? data[from] : 0;
     }
     deliver(w, op, Counter::Lds, out.d, 1, mask);
@@ -243,8 +233,7 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data = {}, out = {};
-    const uint64_t within =
-        lds_addresses(w, op, static_cast<uint32_t>(op->offset), 8, mask, LdsUse::Read, at);
+    const uint64_t within = lds_addresses(w, op, static_cast<uint32_t>(op->offset), 8, mask, LdsUse::Read, at);
     LdsSource source{{}, 0, 16};
     take(w, source, at, 8, within);
     {
@@ -259,8 +248,7 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op)
         {
             const unsigned from  = group + row * LANES_A_ROW + column / PER_LANE;
             const uint64_t value = uint64_t{data.d[1][from]} << 32 | data.d[0][from];
-            result |= (value >> Bits * (column % PER_LANE) & ((uint64_t{1} << Bits) - 1))
-                      << Bits * row;
+            result |= (value >> Bits * (column % PER_LANE) & ((uint64_t{1} << Bits) - 1)) << Bits * row;
         }
         out.d[0][l] = static_cast<uint32_t>(result);
         out.d[1][l] = static_cast<uint32_t>(result >> 32);
@@ -269,8 +257,7 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-#define ATOMIC(NAME, T, ...) \
-    {"ds_" NAME, lds_atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>}
+#define ATOMIC(NAME, T, ...) {"ds_" NAME, lds_atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>}
 
 constexpr Entry ENTRIES[] = {
     {"ds_read_b32", read<1>},
@@ -328,9 +315,7 @@ constexpr Entry ENTRIES[] = {
     ATOMIC("wrxchg_b64", uint64_t, (void(m), d)),
     ATOMIC("add_f64", double, m + d),
 };
-
 } // namespace
 
 std::span<const Entry> lds_entries() { return ENTRIES; }
-
 } // namespace emu

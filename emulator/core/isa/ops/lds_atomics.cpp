@@ -8,9 +8,7 @@
 #include <bit>
 
 namespace emu {
-
 namespace {
-
 // LDS = F(LDS, data0, data1), lane by lane in ascending order.
 template <typename T, auto F>
 const MicroOp* atomic_of_two(Wave& w, const MicroOp* op)
@@ -62,8 +60,7 @@ const MicroOp* exchange_two(Wave& w, const MicroOp* op)
             std::memcpy(&old.d[i][l], w.group->lds + at[i / Dwords].d[l] + 4 * (i % Dwords), 4);
         for(unsigned i = 0; i < 2 * Dwords; ++i)
             std::memcpy(w.group->lds + at[i / Dwords].d[l] + 4 * (i % Dwords),
-                        &w.v[op->src[1 + i / Dwords].code + i % Dwords][l],
-                        4);
+                        &w.v[op->src[1 + i / Dwords].code + i % Dwords][l], 4);
     }
     deliver_old(w, op, Counter::Lds, old, 2 * Dwords);
     return advance(op);
@@ -167,17 +164,14 @@ const MicroOp* ds_read_b96_tr_b6(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data = {}, out = {};
-    const uint64_t within =
-        lds_addresses(w, op, static_cast<uint32_t>(op->offset), 12, mask, LdsUse::Read, at);
+    const uint64_t within = lds_addresses(w, op, static_cast<uint32_t>(op->offset), 12, mask, LdsUse::Read, at);
     LdsSource source{{}, 0, 16};
     take(w, source, at, 12, within);
     {
         const OwnWrites shown(w);
         gather<3>(w.group->lds, at.d, within, data.d);
     }
-    const auto bit = [&](unsigned lane, unsigned at_bit) {
-        return data.d[at_bit / 32][lane] >> at_bit % 32 & 1;
-    };
+    const auto bit = [&](unsigned lane, unsigned at_bit) { return data.d[at_bit / 32][lane] >> at_bit % 32 & 1; };
     for(unsigned l = 0; l < LANES; ++l)
         for(unsigned i = 0; i < VALUES * BITS; ++i)
             out.d[i / 32][l] |= bit((l & ~15u) + i / BITS, (l & 15) * BITS + i % BITS) << i % 32;
@@ -185,8 +179,7 @@ const MicroOp* ds_read_b96_tr_b6(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-#define ATOMIC(NAME, T, ...) \
-    {"ds_" NAME, lds_atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>}
+#define ATOMIC(NAME, T, ...) {"ds_" NAME, lds_atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>}
 #define ATOMIC_OF_TWO(NAME, T, ...) \
     {"ds_" NAME, atomic_of_two<T, ([](T m, T d, T e) -> T { return static_cast<T>(__VA_ARGS__); })>}
 
@@ -220,9 +213,7 @@ constexpr Entry ENTRIES[] = {
     {"ds_write_addtid_b32", by_thread<true>},
     {"ds_read_b96_tr_b6", ds_read_b96_tr_b6},
 };
-
 } // namespace
 
 std::span<const Entry> lds_atomic_entries() { return ENTRIES; }
-
 } // namespace emu

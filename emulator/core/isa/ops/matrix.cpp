@@ -21,9 +21,7 @@
 #include <algorithm>
 
 namespace emu {
-
 namespace {
-
 // Matrix operand as f32, [k][row or column].
 template <unsigned N, unsigned E, typename Format>
 void widen_operand(const Wave& w, const MicroOp* op, unsigned i, float (*to)[N])
@@ -62,11 +60,10 @@ const MicroOp* mfma_plain(Wave& w, const MicroOp* op)
         for(unsigned i = 0; i < ROWS; ++i)
         {
             const unsigned row = first + i, block = row / 4 % BLOCKS;
-            const unsigned r  = N == 32 ? row / 8 * 4 + row % 4 : row % 4;
-            home[i]           = reinterpret_cast<float*>(w.v[op->dst + r]) + block * N;
-            const float* from = addend < SCALAR
-                                    ? reinterpret_cast<const float*>(w.v[addend + r]) + block * N
-                                    : constant;
+            const unsigned r = N == 32 ? row / 8 * 4 + row % 4 : row % 4;
+            home[i]          = reinterpret_cast<float*>(w.v[op->dst + r]) + block * N;
+            const float* from =
+                addend < SCALAR ? reinterpret_cast<const float*>(w.v[addend + r]) + block * N : constant;
             for(unsigned v = 0; v < VECTORS; ++v)
                 sum[i][v] = load(from + v * WIDTH);
         }
@@ -125,36 +122,21 @@ const MicroOp* mfma_f8f6f4(Wave& w, const MicroOp* op)
 }
 
 constexpr Entry ENTRIES[] = {
-    {"v_mfma_f32_32x32x2_f32", mfma<32, 1, F32, F32>},
-    {"v_mfma_f32_16x16x4_f32", mfma<16, 1, F32, F32>},
-    {"v_mfma_f32_32x32x4_xf32", mfma<32, 2, Xf32, Xf32>},
-    {"v_mfma_f32_16x16x8_xf32", mfma<16, 2, Xf32, Xf32>},
-    {"v_mfma_f32_32x32x8_f16", mfma<32, 4, F16, F16>},
-    {"v_mfma_f32_16x16x16_f16", mfma<16, 4, F16, F16>},
-    {"v_mfma_f32_32x32x8_bf16", mfma<32, 4, Bf16, Bf16>},
-    {"v_mfma_f32_16x16x16_bf16", mfma<16, 4, Bf16, Bf16>},
-    {"v_mfma_f32_32x32x16_f16", mfma<32, 8, F16, F16>},
-    {"v_mfma_f32_16x16x32_f16", mfma<16, 8, F16, F16>},
-    {"v_mfma_f32_32x32x16_bf16", mfma<32, 8, Bf16, Bf16>},
-    {"v_mfma_f32_16x16x32_bf16", mfma<16, 8, Bf16, Bf16>},
-    {"v_mfma_f32_32x32x16_fp8_fp8", mfma<32, 8, Fp8, Fp8>},
-    {"v_mfma_f32_32x32x16_fp8_bf8", mfma<32, 8, Fp8, Bf8>},
-    {"v_mfma_f32_32x32x16_bf8_fp8", mfma<32, 8, Bf8, Fp8>},
-    {"v_mfma_f32_32x32x16_bf8_bf8", mfma<32, 8, Bf8, Bf8>},
-    {"v_mfma_f32_16x16x32_fp8_fp8", mfma<16, 8, Fp8, Fp8>},
-    {"v_mfma_f32_16x16x32_fp8_bf8", mfma<16, 8, Fp8, Bf8>},
-    {"v_mfma_f32_16x16x32_bf8_fp8", mfma<16, 8, Bf8, Fp8>},
-    {"v_mfma_f32_16x16x32_bf8_bf8", mfma<16, 8, Bf8, Bf8>},
-    {"v_mfma_f32_32x32x64_f8f6f4", mfma_f8f6f4<32>},
-    {"v_mfma_f32_16x16x128_f8f6f4", mfma_f8f6f4<16>},
-    {"v_mfma_i32_32x32x16_i8", multiply<32, 16, 1, I8, I8>},
-    {"v_mfma_i32_16x16x32_i8", multiply<16, 32, 1, I8, I8>},
-    {"v_mfma_i32_32x32x32_i8", multiply<32, 32, 1, I8, I8>},
-    {"v_mfma_i32_16x16x64_i8", multiply<16, 64, 1, I8, I8>},
+    {"v_mfma_f32_32x32x2_f32", mfma<32, 1, F32, F32>},       {"v_mfma_f32_16x16x4_f32", mfma<16, 1, F32, F32>},
+    {"v_mfma_f32_32x32x4_xf32", mfma<32, 2, Xf32, Xf32>},    {"v_mfma_f32_16x16x8_xf32", mfma<16, 2, Xf32, Xf32>},
+    {"v_mfma_f32_32x32x8_f16", mfma<32, 4, F16, F16>},       {"v_mfma_f32_16x16x16_f16", mfma<16, 4, F16, F16>},
+    {"v_mfma_f32_32x32x8_bf16", mfma<32, 4, Bf16, Bf16>},    {"v_mfma_f32_16x16x16_bf16", mfma<16, 4, Bf16, Bf16>},
+    {"v_mfma_f32_32x32x16_f16", mfma<32, 8, F16, F16>},      {"v_mfma_f32_16x16x32_f16", mfma<16, 8, F16, F16>},
+    {"v_mfma_f32_32x32x16_bf16", mfma<32, 8, Bf16, Bf16>},   {"v_mfma_f32_16x16x32_bf16", mfma<16, 8, Bf16, Bf16>},
+    {"v_mfma_f32_32x32x16_fp8_fp8", mfma<32, 8, Fp8, Fp8>},  {"v_mfma_f32_32x32x16_fp8_bf8", mfma<32, 8, Fp8, Bf8>},
+    {"v_mfma_f32_32x32x16_bf8_fp8", mfma<32, 8, Bf8, Fp8>},  {"v_mfma_f32_32x32x16_bf8_bf8", mfma<32, 8, Bf8, Bf8>},
+    {"v_mfma_f32_16x16x32_fp8_fp8", mfma<16, 8, Fp8, Fp8>},  {"v_mfma_f32_16x16x32_fp8_bf8", mfma<16, 8, Fp8, Bf8>},
+    {"v_mfma_f32_16x16x32_bf8_fp8", mfma<16, 8, Bf8, Fp8>},  {"v_mfma_f32_16x16x32_bf8_bf8", mfma<16, 8, Bf8, Bf8>},
+    {"v_mfma_f32_32x32x64_f8f6f4", mfma_f8f6f4<32>},         {"v_mfma_f32_16x16x128_f8f6f4", mfma_f8f6f4<16>},
+    {"v_mfma_i32_32x32x16_i8", multiply<32, 16, 1, I8, I8>}, {"v_mfma_i32_16x16x32_i8", multiply<16, 32, 1, I8, I8>},
+    {"v_mfma_i32_32x32x32_i8", multiply<32, 32, 1, I8, I8>}, {"v_mfma_i32_16x16x64_i8", multiply<16, 64, 1, I8, I8>},
 };
-
 } // namespace
 
 std::span<const Entry> matrix_entries() { return ENTRIES; }
-
 } // namespace emu

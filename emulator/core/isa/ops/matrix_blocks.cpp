@@ -3,9 +3,7 @@
 #include "isa/matrix.h"
 
 namespace emu {
-
 namespace {
-
 // An f64 of a lane: of two registers from `code` on, or an inline constant, which the core holds as
 // 32 bits.
 double f64_at(const Wave& w, const MicroOp* op, uint16_t code, unsigned lane)
@@ -37,14 +35,13 @@ const MicroOp* mfma_f64(Wave& w, const MicroOp* op)
         {
             const unsigned j = lane % N, block = lane / N / 4, i = 4 * r + lane / N % 4;
             const uint16_t addend = op->src[2].code;
-            const auto c = static_cast<uint16_t>(addend < SCALAR ? addend + 2 * r : addend);
-            double sum   = sign_c * f64_at(w, op, c, lane);
+            const auto c          = static_cast<uint16_t>(addend < SCALAR ? addend + 2 * r : addend);
+            double sum            = sign_c * f64_at(w, op, c, lane);
             for(unsigned k = 0; k < K; ++k)
             {
                 const unsigned first = N * (block + Blocks * k);
                 sum                  = std::fma(sign_a * f64_at(w, op, op->src[0].code, first + i),
-                                                sign_b * f64_at(w, op, op->src[1].code, first + j),
-                                                sum);
+                                                sign_b * f64_at(w, op, op->src[1].code, first + j), sum);
             }
             result[r][lane] = sum;
         }
@@ -74,9 +71,7 @@ constexpr Entry ENTRIES[] = {
     {"v_mfma_f64_16x16x4_f64", mfma_f64<16, 1>},
     {"v_mfma_f64_4x4x4_4b_f64", mfma_f64<4, 4>},
 };
-
 } // namespace
 
 std::span<const Entry> block_matrix_entries() { return ENTRIES; }
-
 } // namespace emu

@@ -8,9 +8,7 @@
 #include "isa/matrix.h"
 
 namespace emu {
-
 namespace {
-
 // MicroOp::control: which formats, and which byte of the scales' registers.
 constexpr Field FORMAT_A{0, 3}, FORMAT_B{3, 3}, BYTE_A{6, 2}, BYTE_B{8, 2};
 
@@ -37,12 +35,10 @@ void scales_of(const Wave& w, const MicroOp* op, uint16_t code, unsigned byte, d
 {
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const uint32_t word =
-            code < SCALAR ? w.v[code][l] >> 8 * byte : scalar_value(w, op, code) >> 23;
+        const uint32_t word     = code < SCALAR ? w.v[code][l] >> 8 * byte : scalar_value(w, op, code) >> 23;
         const uint32_t exponent = word & 0xff;
-        scales[l] = exponent == SCALE_NAN
-                        ? std::numeric_limits<double>::quiet_NaN()
-                        : std::bit_cast<double>(uint64_t{exponent - SCALE_BIAS + 1023} << 52);
+        scales[l] = exponent == SCALE_NAN ? std::numeric_limits<double>::quiet_NaN()
+                                          : std::bit_cast<double>(uint64_t{exponent - SCALE_BIAS + 1023} << 52);
     }
 }
 
@@ -88,7 +84,6 @@ constexpr Entry ENTRIES[] = {
     {"v_mfma_scale_f32_32x32x64_f8f6f4", mfma_scaled<32>},
     {"v_mfma_scale_f32_16x16x128_f8f6f4", mfma_scaled<16>},
 };
-
 } // namespace
 
 template <unsigned N>
@@ -108,5 +103,4 @@ template const MicroOp* mfma_small<16>(Wave&, const MicroOp*);
 template const MicroOp* mfma_small<32>(Wave&, const MicroOp*);
 
 std::span<const Entry> small_matrix_entries() { return ENTRIES; }
-
 } // namespace emu

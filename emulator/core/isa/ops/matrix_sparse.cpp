@@ -8,9 +8,7 @@
 #include "isa/matrix.h"
 
 namespace emu {
-
 namespace {
-
 template <unsigned N, unsigned K, typename FormatA, typename FormatB>
 const MicroOp* smfmac(Wave& w, const MicroOp* op)
 {
@@ -74,9 +72,7 @@ constexpr Entry ENTRIES[] = {
     {"v_smfmac_f32_32x32x64_bf8_fp8", smfmac<32, 64, Bf8, Fp8>},
     {"v_smfmac_f32_32x32x64_bf8_bf8", smfmac<32, 64, Bf8, Bf8>},
 };
-
 } // namespace
 
 std::span<const Entry> sparse_matrix_entries() { return ENTRIES; }
-
 } // namespace emu

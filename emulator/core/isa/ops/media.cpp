@@ -8,9 +8,7 @@
 #include <cmath>
 
 namespace emu {
-
 namespace {
-
 using u32 = uint32_t;
 using u64 = uint64_t;
 
@@ -98,8 +96,7 @@ const MicroOp* quad_sad(Wave& w, const MicroOp* op)
             c[i] = plain_row(w, op, static_cast<uint16_t>(code + i), constants[i]);
         else
         {
-            broadcast(beyond ? 0 : static_cast<u32>(scalar_pair(w, op, code) >> 32 * i),
-                      constants[i]);
+            broadcast(beyond ? 0 : static_cast<u32>(scalar_pair(w, op, code) >> 32 * i), constants[i]);
             c[i] = constants[i].d;
         }
     }
@@ -123,9 +120,7 @@ u32 shifted_bytes(u32 a, u32 b, u32 c)
 {
     const auto byte = [&](u32 value) {
         const int32_t shifted = static_cast<int32_t>(value) >> (c & 31);
-        return static_cast<u32>(Signed ? std::clamp(shifted, -128, 127)
-                                       : std::clamp(shifted, 0, 255)) &
-               0xff;
+        return static_cast<u32>(Signed ? std::clamp(shifted, -128, 127) : std::clamp(shifted, 0, 255)) & 0xff;
     };
     return byte(a) | byte(b) << 8;
 }
@@ -154,8 +149,7 @@ const MicroOp* choose_f32(Wave& w, const MicroOp* op)
             source[i] = flushed_row(source[i], flushed[i]);
     }
     for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] =
-            as_bits(F(as_float(source[0][l]), as_float(source[1][l]), as_float(source[2][l])));
+        out.d[l] = as_bits(F(as_float(source[0][l]), as_float(source[1][l]), as_float(source[2][l])));
     if(!mode::RESULTS_F32.of(w.mode))
         flushed_row(out.d, out);
     return commit_f32(w, op, out);
@@ -182,7 +176,7 @@ u32 stochastic_f16(u32 a, u32 noise)
     if(magnitude >= 0x7f800000)
         return f32_to_f16(a, Round::Nearest);
     constexpr u32 LEAST = 113u << 23; // of a normal f16
-    const u32 shift = magnitude >= LEAST ? 13 : std::min(31u, 126 - std::max(1u, magnitude >> 23));
+    const u32 shift     = magnitude >= LEAST ? 13 : std::min(31u, 126 - std::max(1u, magnitude >> 23));
     if(magnitude >= LEAST)
         return f32_to_f16(sign | std::min(magnitude + (noise >> 19), 0x7f7fffffu), Round::Zero);
     // A subnormal: its fraction in whole steps of the last place.
@@ -192,15 +186,13 @@ u32 stochastic_f16(u32 a, u32 noise)
 
 #define F3(NAME, F)   {NAME, choose_f32<F>}
 #define I2(NAME, ...) {NAME, map_integer<2, ([](u32 a, u32 b) -> u32 { return __VA_ARGS__; })>}
-#define I3(NAME, ...) \
-    {NAME, map_integer<3, ([](u32 a, u32 b, u32 c) -> u32 { return __VA_ARGS__; })>}
+#define I3(NAME, ...) {NAME, map_integer<3, ([](u32 a, u32 b, u32 c) -> u32 { return __VA_ARGS__; })>}
 
 const MicroOp* v_cvt_off_f32_i4(Wave& w, const MicroOp* op)
 {
     Row out;
-    map_lanes<1>(w, op, out.d, [](u32 a) {
-        return as_bits(static_cast<float>(static_cast<int32_t>(a << 28) >> 28) / 16.0f);
-    });
+    map_lanes<1>(w, op, out.d,
+                 [](u32 a) { return as_bits(static_cast<float>(static_cast<int32_t>(a << 28) >> 28) / 16.0f); });
     return commit_f32(w, op, out);
 }
 
@@ -234,9 +226,7 @@ constexpr Entry ENTRIES[] = {
     I2("v_cvt_sr_f16_f32", stochastic_f16(a, b)),
     I2("v_cvt_sr_bf16_f32", stochastic_bf16(a, b)),
 };
-
 } // namespace
 
 std::span<const Entry> media_entries() { return ENTRIES; }
-
 } // namespace emu

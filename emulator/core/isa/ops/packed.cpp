@@ -8,9 +8,7 @@
 #include <cmath>
 
 namespace emu {
-
 namespace {
-
 using u32 = uint32_t;
 
 // Source::select: bit 0 chooses what the low result reads, bit 1 what the high one reads. Modifiers
@@ -22,8 +20,7 @@ uint32_t sign_for(const Source& source, unsigned half, uint32_t sign)
 }
 
 // One f32 half of a packed-f32 source: its row, negated if asked for.
-const uint32_t* packed_f32_row(
-    const Wave& w, const MicroOp* op, unsigned i, unsigned half, Row& buffer)
+const uint32_t* packed_f32_row(const Wave& w, const MicroOp* op, unsigned i, unsigned half, Row& buffer)
 {
     const Source& source = op->src[i];
     const bool high      = high_for(source, half);
@@ -83,8 +80,7 @@ const MicroOp* v_pk_mov_b32(Wave& w, const MicroOp* op)
     }
     else
     {
-        broadcast(second.code - SCALAR >= 128 ? scalar_value(w, op, second.code)
-                                              : w.s[second.code - SCALAR + upper],
+        broadcast(second.code - SCALAR >= 128 ? scalar_value(w, op, second.code) : w.s[second.code - SCALAR + upper],
                   b1);
         b = b1.d;
     }
@@ -109,9 +105,8 @@ const MicroOp* packed_half(Wave& w, const MicroOp* op)
     Row b0, b1, b2, out;
     // Only v_pk_fmac_f16 has a form with DPP, and none has modifiers before the selection of
     // halves.
-    const bool permuted = op->src[0].mods & PERMUTED;
-    const uint32_t* const a =
-        permuted ? source_row(w, op, 0, b0) : plain_row(w, op, op->src[0].code, b0);
+    const bool permuted          = op->src[0].mods & PERMUTED;
+    const uint32_t* const a      = permuted ? source_row(w, op, 0, b0) : plain_row(w, op, op->src[0].code, b0);
     const uint32_t* const b      = plain_row(w, op, op->src[1].code, b1);
     const uint32_t* const rows[] = {a, b, N == 3 ? plain_row(w, op, op->src[2].code, b2) : b};
     [&]<unsigned... I>(std::integer_sequence<unsigned, I...>) {
@@ -119,12 +114,10 @@ const MicroOp* packed_half(Wave& w, const MicroOp* op)
         {
             uint32_t result = 0;
             for(unsigned half = 0; half < 2; ++half)
-                result |= (F(w,
-                             op,
-                             (half_of(rows[I][l], high_for(op->src[I], half)) ^
-                              sign_for(op->src[I], half, Sign))...) &
-                           0xffff)
-                          << 16 * half;
+                result |=
+                    (F(w, op, (half_of(rows[I][l], high_for(op->src[I], half)) ^ sign_for(op->src[I], half, Sign))...) &
+                     0xffff)
+                    << 16 * half;
             out.d[l] = result;
         }
     }(std::make_integer_sequence<unsigned, N>{});
@@ -147,10 +140,7 @@ uint32_t to_half(const Wave& w, const MicroOp* op, double value)
 }
 
 double h(uint32_t bits) { return f16_to_f32(bits); }
-uint32_t input_half(const Wave& w, uint32_t bits)
-{
-    return !mode::INPUTS_WIDE.of(w.mode) ? flush_f16(bits) : bits;
-}
+uint32_t input_half(const Wave& w, uint32_t bits) { return !mode::INPUTS_WIDE.of(w.mode) ? flush_f16(bits) : bits; }
 int32_t i16(uint32_t a) { return static_cast<int16_t>(a); }
 
 // F on f16 as f64, and on integers.
@@ -200,8 +190,7 @@ uint32_t packed_extreme3(const Wave& w, const MicroOp* op, uint32_t a, uint32_t 
 // NEGATE, abs NEGATE_HIGH.
 double mixed(const Source& source, uint32_t value)
 {
-    double x = source.select & 2 ? h(half_of(value, source.select & 1))
-                                 : static_cast<double>(as_float(value));
+    double x = source.select & 2 ? h(half_of(value, source.select & 1)) : static_cast<double>(as_float(value));
     if(source.mods & NEGATE_HIGH)
         x = std::fabs(x);
     return source.mods & NEGATE ? -x : x;
@@ -216,8 +205,7 @@ const MicroOp* fma_mix(Wave& w, const MicroOp* op)
     const uint32_t* c = plain_row(w, op, op->src[2].code, b2);
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const auto x      = static_cast<float>(mixed(op->src[0], a[l])),
-                   y      = static_cast<float>(mixed(op->src[1], b[l]));
+        const auto x = static_cast<float>(mixed(op->src[0], a[l])), y = static_cast<float>(mixed(op->src[1], b[l]));
         const float value = std::fma(x, y, static_cast<float>(mixed(op->src[2], c[l])));
         out.d[l]          = as_bits(value);
     }
@@ -271,14 +259,10 @@ const MicroOp* dot2(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-#define PF2(NAME, ...) \
-    {NAME, packed_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
-#define PF3(NAME, ...) \
-    {NAME, packed_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
-#define PH2(NAME, ...) \
-    {NAME, packed_f16<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
-#define PH3(NAME, ...) \
-    {NAME, packed_f16<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
+#define PF2(NAME, ...) {NAME, packed_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
+#define PF3(NAME, ...) {NAME, packed_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
+#define PH2(NAME, ...) {NAME, packed_f16<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
+#define PH3(NAME, ...) {NAME, packed_f16<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
 #define PI2(NAME, ...) {NAME, packed_integer<2, ([](u32 a, u32 b) { return __VA_ARGS__; })>}
 #define PI3(NAME, ...) {NAME, packed_integer<3, ([](u32 a, u32 b, u32 c) { return __VA_ARGS__; })>}
 
@@ -317,9 +301,7 @@ constexpr Entry ENTRIES[] = {
     {"v_dot2c_f32_f16", dot2<f16_to_f32>},
     {"v_dot2c_f32_bf16", dot2<bf16_to_f32>},
 };
-
 } // namespace
 
 std::span<const Entry> packed_entries() { return ENTRIES; }
-
 } // namespace emu

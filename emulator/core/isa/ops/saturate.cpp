@@ -7,9 +7,7 @@
 #include <limits>
 
 namespace emu {
-
 namespace {
-
 using u32 = uint32_t;
 using i64 = int64_t;
 
@@ -21,8 +19,7 @@ i64 s24(u32 a) { return static_cast<int32_t>(a << 8) >> 8; }
 template <typename T>
 u32 kept(i64 value)
 {
-    const i64 bounded =
-        std::clamp<i64>(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+    const i64 bounded = std::clamp<i64>(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
     return static_cast<u32>(static_cast<std::make_unsigned_t<T>>(bounded));
 }
 
@@ -38,10 +35,7 @@ i64 bytes_apart(u32 a, u32 b, bool masked)
     return sum;
 }
 
-i64 halves_apart(u32 a, u32 b)
-{
-    return i64{difference(a & 0xffff, b & 0xffff)} + difference(a >> 16, b >> 16);
-}
+i64 halves_apart(u32 a, u32 b) { return i64{difference(a & 0xffff, b & 0xffff)} + difference(a >> 16, b >> 16); }
 
 // Field `i` of `Bits` bits.
 template <unsigned Bits, bool Signed>
@@ -83,15 +77,11 @@ const MicroOp* packed(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-#define I2(NAME, T, ...) \
-    {NAME "_clamp", map_integer<2, ([](u32 a, u32 b) -> u32 { return kept<T>(__VA_ARGS__); })>}
+#define I2(NAME, T, ...) {NAME "_clamp", map_integer<2, ([](u32 a, u32 b) -> u32 { return kept<T>(__VA_ARGS__); })>}
 #define I3(NAME, T, ...) \
-    {NAME "_clamp",      \
-     map_integer<3, ([](u32 a, u32 b, u32 c) -> u32 { return kept<T>(__VA_ARGS__); })>}
-#define P2(NAME, T, ...) \
-    {NAME "_clamp", packed<2, ([](u32 a, u32 b) -> u32 { return kept<T>(__VA_ARGS__); })>}
-#define P3(NAME, T, ...) \
-    {NAME "_clamp", packed<3, ([](u32 a, u32 b, u32 c) -> u32 { return kept<T>(__VA_ARGS__); })>}
+    {NAME "_clamp", map_integer<3, ([](u32 a, u32 b, u32 c) -> u32 { return kept<T>(__VA_ARGS__); })>}
+#define P2(NAME, T, ...) {NAME "_clamp", packed<2, ([](u32 a, u32 b) -> u32 { return kept<T>(__VA_ARGS__); })>}
+#define P3(NAME, T, ...) {NAME "_clamp", packed<3, ([](u32 a, u32 b, u32 c) -> u32 { return kept<T>(__VA_ARGS__); })>}
 #define DOT(NAME, BITS, SIGNED) \
     {NAME, dot<BITS, SIGNED, false>}, { NAME "_clamp", dot<BITS, SIGNED, true> }
 
@@ -135,9 +125,7 @@ constexpr Entry ENTRIES[] = {
     DOT("v_dot8c_i32_i4", 4, true),
     DOT("v_dot4c_i32_i8", 8, true),
 };
-
 } // namespace
 
 std::span<const Entry> saturate_entries() { return ENTRIES; }
-
 } // namespace emu

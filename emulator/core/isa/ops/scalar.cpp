@@ -6,9 +6,7 @@
 #include <cstdlib>
 
 namespace emu {
-
 namespace {
-
 using u32 = uint32_t;
 using u64 = uint64_t;
 using i32 = int32_t;
@@ -185,14 +183,11 @@ u64 reverse_both(u64 a)
     return u64{reverse_bits(static_cast<u32>(a))} << 32 | reverse_bits(static_cast<u32>(a >> 32));
 }
 
-#define TWO(NAME, T, B, ...) \
-    {NAME, two<T, B, ([](T a, B b, [[maybe_unused]] u32& scc) { return __VA_ARGS__; })>}
-#define ONE(NAME, T, ...) \
-    {NAME, one<T, ([](T a, [[maybe_unused]] u32& scc) { return __VA_ARGS__; })>}
-#define TEST(NAME, T, ...) {NAME, compare<T, ([](T a, T b) -> u32 { return __VA_ARGS__; })>}
-#define SAVE(NAME, ...)    {NAME, save_exec<([](u64 a, u64 exec) -> u64 { return __VA_ARGS__; })>}
-#define SAVE_BACK(NAME, ...) \
-    {NAME, save_exec<([](u64 a, u64 exec) -> u64 { return __VA_ARGS__; }), true>}
+#define TWO(NAME, T, B, ...) {NAME, two<T, B, ([](T a, B b, [[maybe_unused]] u32& scc) { return __VA_ARGS__; })>}
+#define ONE(NAME, T, ...)    {NAME, one<T, ([](T a, [[maybe_unused]] u32& scc) { return __VA_ARGS__; })>}
+#define TEST(NAME, T, ...)   {NAME, compare<T, ([](T a, T b) -> u32 { return __VA_ARGS__; })>}
+#define SAVE(NAME, ...)      {NAME, save_exec<([](u64 a, u64 exec) -> u64 { return __VA_ARGS__; })>}
+#define SAVE_BACK(NAME, ...) {NAME, save_exec<([](u64 a, u64 exec) -> u64 { return __VA_ARGS__; }), true>}
 
 constexpr Entry ENTRIES[] = {
     TWO("s_add_u32", u32, u32, (scc = (u64{a} + b) >> 32 != 0, a + b)),
@@ -318,9 +313,7 @@ constexpr Entry ENTRIES[] = {
         return advance(op);
     }},
 };
-
 } // namespace
 
 std::span<const Entry> scalar_entries() { return ENTRIES; }
-
 } // namespace emu

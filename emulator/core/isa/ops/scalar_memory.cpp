@@ -3,9 +3,7 @@
 #include "isa/registry.h"
 
 namespace emu {
-
 namespace {
-
 void doubt_scalars(const Wave& w, uint64_t address, unsigned dwords, uint32_t* data)
 {
     for(unsigned i = 0; w.group->doubts && i < dwords; ++i)
@@ -51,10 +49,7 @@ int64_t scalar_offset(const Wave& w, const MicroOp* op, unsigned dwords_of_base)
 template <unsigned Dwords>
 const MicroOp* s_load(Wave& w, const MicroOp* op)
 {
-    load(w,
-         op,
-         w.pair(op->src[0].code - SCALAR) + static_cast<uint64_t>(scalar_offset(w, op, 2)),
-         Dwords);
+    load(w, op, w.pair(op->src[0].code - SCALAR) + static_cast<uint64_t>(scalar_offset(w, op, 2)), Dwords);
     return advance(op);
 }
 
@@ -113,9 +108,7 @@ constexpr Entry ENTRIES[] = {
     {"s_dcache_inv_vol", nothing},
     {"s_dcache_wb_vol", nothing},
 };
-
 } // namespace
 
 std::span<const Entry> scalar_memory_entries() { return ENTRIES; }
-
 } // namespace emu

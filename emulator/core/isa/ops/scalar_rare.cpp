@@ -6,9 +6,7 @@
 #include "isa/registry.h"
 
 namespace emu {
-
 namespace {
-
 constexpr unsigned SCALARS = 102; // s0 to s101
 
 // The scalar register that M0 moves `code` to, of `words` registers.
@@ -47,7 +45,7 @@ constexpr Field INDEX{0, 8}, USES{12, 4};
 const MicroOp* s_set_gpr_idx_on(Wave& w, const MicroOp* op)
 {
     const uint32_t index = scalar_value(w, op, op->src[0].code);
-    w.s[M0] = (w.s[M0] & ~(INDEX.mask() | USES.mask())) | INDEX.put(index) | USES.put(op->control);
+    w.s[M0]              = (w.s[M0] & ~(INDEX.mask() | USES.mask())) | INDEX.put(index) | USES.put(op->control);
     return advance(op);
 }
 
@@ -71,8 +69,7 @@ uint8_t* address_of(Wave& w, const MicroOp* op, Access access, unsigned bytes)
     scalars_must_be_defined(w, op, op->src[0].code, Buffer ? 4 : 2, "the address");
     if(op->src[1].code != NONE)
         scalars_must_be_defined(w, op, op->src[1].code, 1, "the address");
-    const int64_t offset =
-        int64_t{op->offset} + (op->src[1].code == NONE ? 0 : w.s[op->src[1].code - SCALAR]);
+    const int64_t offset  = int64_t{op->offset} + (op->src[1].code == NONE ? 0 : w.s[op->src[1].code - SCALAR]);
     const uint32_t* words = &w.s[op->src[0].code - SCALAR];
     uint64_t base         = w.pair(op->src[0].code - SCALAR);
     if constexpr(Buffer)
@@ -110,11 +107,11 @@ void put_old(Wave& w, const MicroOp* op, const void* old, unsigned dwords)
         issue(w, Counter::Scalar);
 }
 
-// The checks that run a wave beside another one would count an atomic twice.
+// A twin would execute the atomic a second time.
 void demand_one_wave(const Wave& w, const MicroOp* op)
 {
-    if(w.twin != nullptr || w.other != nullptr)
-        raise_unknown(w, op, "a scalar atomic, under the options uninitialised and probe");
+    if(w.twin != nullptr)
+        raise_unknown(w, op, "a scalar atomic, under the option uninitialised");
 }
 
 template <bool Buffer, typename T, auto F>
@@ -182,9 +179,7 @@ constexpr Entry ENTRIES[] = {
     {"s_cbranch_cdbgsys_or_user", nothing},
     {"s_cbranch_cdbgsys_and_user", nothing},
 };
-
 } // namespace
 
 std::span<const Entry> scalar_rare_entries() { return ENTRIES; }
-
 } // namespace emu

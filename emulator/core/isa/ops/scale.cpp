@@ -9,9 +9,7 @@
 #include "isa/scaled_formats.h"
 
 namespace emu {
-
 namespace {
-
 // How many values, and in which sources they are.
 enum class Shape
 {
@@ -112,8 +110,8 @@ const MicroOp* narrow(Wave& w, const MicroOp* op)
             uint32_t source = wide.row[i][l] >> wide.shift[i];
             if(flush && (source & Wide::INFINITE) == 0)
                 source &= Wide::SIGN;
-            codes[i] = convert_scaled<Wide, Small>(
-                source, scale.nan, -scale.power, saturate, Stochastic ? &random : nullptr);
+            codes[i] =
+                convert_scaled<Wide, Small>(source, scale.nan, -scale.power, saturate, Stochastic ? &random : nullptr);
             random = next_random(random);
         }
         for(unsigned i = 0; i < count(S); ++i)
@@ -141,11 +139,8 @@ const MicroOp* widen(Wave& w, const MicroOp* op)
         const Scale scale = scale_of(scales[l]);
         uint32_t codes[count(S)];
         for(unsigned i = 0; i < count(S); ++i)
-            codes[i] = convert_scaled<Small, Wide>(
-                get_bits(rows, l, op->control + i * Small::BITS, Small::BITS),
-                scale.nan,
-                scale.power,
-                false);
+            codes[i] = convert_scaled<Small, Wide>(get_bits(rows, l, op->control + i * Small::BITS, Small::BITS),
+                                                   scale.nan, scale.power, false);
         for(unsigned i = 0; i < count(S); ++i)
             put_bits(w, op->dst, l, half + i * Wide::BITS, Wide::BITS, codes[i]);
     }
@@ -156,11 +151,9 @@ const MicroOp* widen(Wave& w, const MicroOp* op)
     {"v_cvt_scalef32_" NAME, narrow<Scaled##WIDE, Scaled##SMALL, Shape::SHAPE, false>}
 #define RANDOM(NAME, WIDE, SMALL, SHAPE) \
     {"v_cvt_scalef32_sr_" NAME, narrow<Scaled##WIDE, Scaled##SMALL, Shape::SHAPE, true>}
-#define WIDEN(NAME, SMALL, WIDE, SHAPE) \
-    {"v_cvt_scalef32_" NAME, widen<Scaled##SMALL, Scaled##WIDE, Shape::SHAPE>}
+#define WIDEN(NAME, SMALL, WIDE, SHAPE) {"v_cvt_scalef32_" NAME, widen<Scaled##SMALL, Scaled##WIDE, Shape::SHAPE>}
 
-#define NARROW_16(NAME, SMALL, SHAPE) \
-    NARROW(NAME "_f16", F16, SMALL, SHAPE), NARROW(NAME "_bf16", Bf16, SMALL, SHAPE)
+#define NARROW_16(NAME, SMALL, SHAPE) NARROW(NAME "_f16", F16, SMALL, SHAPE), NARROW(NAME "_bf16", Bf16, SMALL, SHAPE)
 #define RANDOM_ALL(NAME, SMALL, SHAPE)                                              \
     RANDOM(NAME "_f32", F32, SMALL, SHAPE), RANDOM(NAME "_f16", F16, SMALL, SHAPE), \
         RANDOM(NAME "_bf16", Bf16, SMALL, SHAPE)
@@ -168,10 +161,10 @@ const MicroOp* widen(Wave& w, const MicroOp* op)
     WIDEN(PREFIX "f32_" NAME, SMALL, F32, SHAPE), WIDEN(PREFIX "f16_" NAME, SMALL, F16, SHAPE), \
         WIDEN(PREFIX "bf16_" NAME, SMALL, Bf16, SHAPE)
 // Formats of 8 bits, and of 6 bits.
-#define BYTES(NAME, SMALL)                                                                \
-    NARROW("pk_" NAME "_f32", F32, SMALL, TwoSources), NARROW_16("pk_" NAME, SMALL, Two), \
-        RANDOM_ALL(NAME, SMALL, One), WIDEN("f32_" NAME, SMALL, F32, One),                \
-        WIDEN("f16_" NAME, SMALL, F16, One), WIDEN_ALL("pk_", NAME, SMALL, Two)
+#define BYTES(NAME, SMALL)                                                                                      \
+    NARROW("pk_" NAME "_f32", F32, SMALL, TwoSources), NARROW_16("pk_" NAME, SMALL, Two),                       \
+        RANDOM_ALL(NAME, SMALL, One), WIDEN("f32_" NAME, SMALL, F32, One), WIDEN("f16_" NAME, SMALL, F16, One), \
+        WIDEN_ALL("pk_", NAME, SMALL, Two)
 #define BLOCKS(NAME, SMALL)                                                                        \
     NARROW("2xpk16_" NAME "_f32", F32, SMALL, Interleaved), NARROW_16("pk32_" NAME, SMALL, Block), \
         RANDOM_ALL("pk32_" NAME, SMALL, Block), WIDEN_ALL("pk32_", NAME, SMALL, Block)
@@ -186,9 +179,7 @@ constexpr Entry ENTRIES[] = {
     RANDOM_ALL("pk_fp4", Fp4, Two),
     WIDEN_ALL("pk_", "fp4", Fp4, Two),
 };
-
 } // namespace
 
 std::span<const Entry> scale_entries() { return ENTRIES; }
-
 } // namespace emu

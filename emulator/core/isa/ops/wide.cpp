@@ -6,9 +6,7 @@
 #include <cmath>
 
 namespace emu {
-
 namespace {
-
 using u64 = uint64_t;
 using i64 = int64_t;
 
@@ -85,8 +83,7 @@ const MicroOp* v_lshl_add_u64(Wave& w, const MicroOp* op)
 {
     WideRow b0, b2, out;
     Row b1;
-    const WideSource a     = wide_source(w, op, 0, b0.low, b0.high),
-                     c     = wide_source(w, op, 2, b2.low, b2.high);
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), c = wide_source(w, op, 2, b2.low, b2.high);
     const uint32_t* amount = source_row(w, op, 1, b1);
     for(unsigned l = 0; l < LANES; ++l)
         out.put(l, (a[l] << (amount[l] & 7)) + c[l]);
@@ -106,12 +103,10 @@ const MicroOp* mad_wide(Wave& w, const MicroOp* op)
     for(unsigned l = 0; l < LANES; ++l)
     {
         const u64 product =
-            Signed ? static_cast<u64>(i64{static_cast<int32_t>(a[l])} * static_cast<int32_t>(b[l]))
-                   : u64{a[l]} * b[l];
+            Signed ? static_cast<u64>(i64{static_cast<int32_t>(a[l])} * static_cast<int32_t>(b[l])) : u64{a[l]} * b[l];
         const u64 addend = c[l], sum = product + addend;
         // A 65-bit sum: for signed operands both are sign-extended.
-        const bool carry =
-            Signed ? ((product >> 63) + (addend >> 63) + (sum < product)) & 1 : sum < product;
+        const bool carry = Signed ? ((product >> 63) + (addend >> 63) + (sum < product)) & 1 : sum < product;
         out.put(l, sum);
         carries |= u64{carry} << l;
     }
@@ -147,14 +142,11 @@ const MicroOp* extreme_f64(Wave& w, const MicroOp* op)
     const bool ieee = ieee_mode(w), flush_inputs = !mode::INPUTS_WIDE.of(w.mode),
                flush_results = !mode::RESULTS_WIDE.of(w.mode);
     WideRow b0, b1, out;
-    const WideSource a = wide_source(w, op, 0, b0.low, b0.high),
-                     b = wide_source(w, op, 1, b1.low, b1.high);
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), b = wide_source(w, op, 1, b1.low, b1.high);
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const u64 x      = flush_inputs ? flush_f64(a[l]) : a[l],
-                  y      = flush_inputs ? flush_f64(b[l]) : b[l];
-        const u64 chosen = std::bit_cast<u64>(
-            extreme<Max>(ieee, std::bit_cast<double>(x), std::bit_cast<double>(y)));
+        const u64 x = flush_inputs ? flush_f64(a[l]) : a[l], y = flush_inputs ? flush_f64(b[l]) : b[l];
+        const u64 chosen = std::bit_cast<u64>(extreme<Max>(ieee, std::bit_cast<double>(x), std::bit_cast<double>(y)));
         out.put(l, flush_results ? flush_f64(chosen) : chosen);
     }
     return commit_modified(w, op, out);
@@ -178,30 +170,22 @@ const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op)
 // A quotient below the normal numbers, also one that underflows to zero.
 bool is_denormal(double numerator, double denominator)
 {
-    return std::isfinite(numerator) && std::isfinite(denominator) &&
-           std::fabs(numerator / denominator) < 0x1p-1022;
+    return std::isfinite(numerator) && std::isfinite(denominator) && std::fabs(numerator / denominator) < 0x1p-1022;
 }
 
 const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);
     WideRow b0, b1, b2, out;
-    const WideSource a = wide_source(w, op, 0, b0.low, b0.high),
-                     b = wide_source(w, op, 1, b1.low, b1.high),
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), b = wide_source(w, op, 1, b1.low, b1.high),
                      c = wide_source(w, op, 2, b2.low, b2.high);
     u64 scaled         = 0;
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const double s0 = load<double>(a, l), denominator = load<double>(b, l),
-                     numerator = load<double>(c, l);
-        bool flag              = false;
-        out.put(l,
-                div_scale<768, 53, 128>(s0,
-                                        denominator,
-                                        numerator,
-                                        is_denormal(1.0, denominator),
-                                        is_denormal(numerator, denominator),
-                                        flag));
+        const double s0 = load<double>(a, l), denominator = load<double>(b, l), numerator = load<double>(c, l);
+        bool flag = false;
+        out.put(l, div_scale<768, 53, 128>(s0, denominator, numerator, is_denormal(1.0, denominator),
+                                           is_denormal(numerator, denominator), flag));
         scaled |= u64{flag} << l;
     }
     const u64 lanes = w.exec();
@@ -215,8 +199,7 @@ const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);
     WideRow b0, b1, b2, out;
-    const WideSource a = wide_source(w, op, 0, b0.low, b0.high),
-                     b = wide_source(w, op, 1, b1.low, b1.high),
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), b = wide_source(w, op, 1, b1.low, b1.high),
                      c = wide_source(w, op, 2, b2.low, b2.high);
     const u64 scaled   = w.pair(VCC);
     for(unsigned l = 0; l < LANES; ++l)
@@ -232,9 +215,7 @@ double div_fixup(double quotient, double denominator, double numerator)
     const u64 signs      = std::bit_cast<u64>(denominator) ^ std::bit_cast<u64>(numerator);
     const u64 sign       = signs & u64{1} << 63;
     const auto with_sign = [&](u64 bits) { return std::bit_cast<double>(bits | sign); };
-    const auto quiet     = [](double x) {
-        return std::bit_cast<double>(std::bit_cast<u64>(x) | u64{1} << 51);
-    };
+    const auto quiet     = [](double x) { return std::bit_cast<double>(std::bit_cast<u64>(x) | u64{1} << 51); };
     if(std::isnan(numerator))
         return quiet(numerator);
     if(std::isnan(denominator))
@@ -267,12 +248,12 @@ double frexp_mantissa(double x)
 
 // 2 / pi below the binary point: its first 1201 bits, from the highest on, and zeros.
 constexpr unsigned TWO_OVER_PI_BITS = 1201;
-constexpr uint32_t TWO_OVER_PI[]    = {
-    0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561,
-    0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484,
-    0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff, 0xde05980f,
-    0xef2f118b, 0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7, 0xebe5f17b,
-    0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046, 0xfc7b0000};
+constexpr uint32_t TWO_OVER_PI[] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab,
+                                    0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c, 0xb129a73e,
+                                    0xe88235f5, 0x2ebb4484, 0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b,
+                                    0xbdf9283b, 0x1ff897ff, 0xde05980f, 0xef2f118b, 0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7,
+                                    0x4f463f66, 0x9e5fea2d, 0x7527bac7, 0xebe5f17b, 0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1,
+                                    0x1f8d5d08, 0x56033046, 0xfc7b0000};
 static_assert(TWO_OVER_PI_BITS <= 8 * sizeof TWO_OVER_PI);
 
 // 53 bits of 2 / pi from bit `shift` after the point on.
@@ -301,16 +282,14 @@ const MicroOp* v_trig_preop_f64(Wave& w, const MicroOp* op)
         const auto exponent = static_cast<int>(a.high[l] >> 20 & 0x7ff);
         const int shift     = static_cast<int>(segment[l] & 31) * 53 + std::max(exponent - 1077, 0);
         const int scale     = -53 - shift + (exponent >= 1968 ? 128 : 0);
-        out.put(l,
-                std::ldexp(static_cast<double>(two_over_pi(static_cast<unsigned>(shift))), scale));
+        out.put(l, std::ldexp(static_cast<double>(two_over_pi(static_cast<unsigned>(shift))), scale));
     }
     return commit_modified(w, op, out);
 }
 
 #define D1(NAME, ...) {NAME, map_f64<1, ([](double a) -> double { return __VA_ARGS__; })>}
 #define D2(NAME, ...) {NAME, map_f64<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
-#define D3(NAME, ...) \
-    {NAME, map_f64<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
+#define D3(NAME, ...) {NAME, map_f64<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
 
 constexpr Entry ENTRIES[] = {
     {"v_mov_b64", v_mov_b64},
@@ -341,9 +320,7 @@ constexpr Entry ENTRIES[] = {
     {"v_div_fmas_f64", v_div_fmas_f64},
     D3("v_div_fixup_f64", div_fixup(a, b, c)),
 };
-
 } // namespace
 
 std::span<const Entry> wide_entries() { return ENTRIES; }
-
 } // namespace emu

@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from ckpm.attention.alibi import lse_shift, shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose, sequence_lengths
-from ckpm.attention.arrays.pytorch import (
-    current_stream,
-    dtype_of,
-    empty_like,
-    on_gpu,
-    padded_list,
-    single_precision,
-)
+from ckpm.attention.arrays.pytorch import current_stream, dtype_of, empty_like, on_gpu, padded_list, single_precision
 from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.kept import Kept, find_kept, find_posed

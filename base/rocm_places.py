@@ -86,10 +86,7 @@ def clang() -> tuple[str, tuple[str, ...]] | None:
     names = (re.fullmatch(r"clang\+\+-(\d+)", file.name) for file in folder.glob("clang++-*"))
     versions = [int(name[1]) for name in names if name]
     for version in sorted(versions, reverse=True):
-        places = (
-            *(f"usr/lib/llvm-{version}/lib/clang/{version}", f"usr/lib/clang/{version}"),
-            *_LIBRARY_FOLDERS,
-        )
+        places = (*(f"usr/lib/llvm-{version}/lib/clang/{version}", f"usr/lib/clang/{version}"), *_LIBRARY_FOLDERS)
         for place in places:
             bitcode = SYSTEM / place / "amdgcn/bitcode"
             if (bitcode / "ockl.bc").is_file():

@@ -50,7 +50,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "model": Command("show modelled cycles of measured counts", "ckpm.joined:add_model_options"),
     "timing model": Command("model workgroups of the gates' problems", "ckpm.attention.timing.command:add_options"),
-    "timing show": Command("show modelled workgroups and their stalls", "ckpm.reports.timing.command:add_options"),
+    "timing show": Command("show modelled workgroups and their stalls", "ckpm.reports.page.timing_command:add_options"),
     "timing tables": Command("model V2 and V3 on published problems", "ckpm.attention.timing.tables:add_options"),
     "timing splits": Command("model splits over keys beside the memory", "ckpm.reports.timing.splits:add_options"),
     "timing score": Command(

@@ -23,12 +23,7 @@ _ACCESS = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::Force
 _OPTIONS = ("--variant=apt", "--format=tar", "--include=debian-archive-keyring")
 _SHOWN_LINES = 10
 # mirror, proxies, name and resolver of this machine
-_THIS_MACHINES = (
-    "etc/apt/sources.list",
-    "etc/apt/apt.conf.d/99mmdebstrap",
-    "etc/hostname",
-    "etc/resolv.conf",
-)
+_THIS_MACHINES = ("etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap", "etc/hostname", "etc/resolv.conf")
 
 
 def mirror() -> str:

@@ -146,12 +146,7 @@ def _is_satisfied(constraint: Constraint, fields: tuple[str, ...], values: tuple
 
 
 def _loop(
-    family: Family,
-    filters: _Filters,
-    partials: list[Partial],
-    bound: tuple[str, ...],
-    axis: Axis,
-    mask_impl: str,
+    family: Family, filters: _Filters, partials: list[Partial], bound: tuple[str, ...], axis: Axis, mask_impl: str
 ) -> tuple[list[Partial], tuple[str, ...]]:
     """Partials grown by one axis, and the fields they bind then."""
     after = (*bound, *axis.fields)
@@ -197,12 +192,7 @@ def _inner(
 
 
 def _block(
-    family: Family,
-    filters: _Filters,
-    partial: Partial,
-    bound: tuple[str, ...],
-    block: Pipelines,
-    mask_impl: str,
+    family: Family, filters: _Filters, partial: Partial, bound: tuple[str, ...], block: Pipelines, mask_impl: str
 ) -> list[Partial]:
     partials = [partial]
     for axis in block.axes:

@@ -33,8 +33,7 @@ _DERIVED = ("name", "family", "tile", *GIVEN)
 _READERS: Mapping[str, Callable[[Field], Value]] = {
     **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
     **dict.fromkeys(
-        ["logits", "lse", "dropout", "sink", "skip", "trload", "paged_kv", "dbias", "deterministic"],
-        Field.boolean,
+        ["logits", "lse", "dropout", "sink", "skip", "trload", "paged_kv", "dbias", "deterministic"], Field.boolean
     ),
 }
 

@@ -192,10 +192,7 @@ class _Case:
         left_rows, right_rows = _rows(self.problem, places.keys()), _rows(other, places.values())
         pairs = {"O": (first.o_bits()[left_rows], second.o_bits()[right_rows])}
         if self.problem.lse:
-            pairs["LSE"] = (
-                first.lse()[:, left_rows].view(np.uint32),
-                second.lse()[:, right_rows].view(np.uint32),
-            )
+            pairs["LSE"] = (first.lse()[:, left_rows].view(np.uint32), second.lse()[:, right_rows].view(np.uint32))
         for name, (left, right) in pairs.items():
             different = int((left != right).sum())
             if different:

@@ -70,7 +70,7 @@ def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], s
         for name, (entry, count) in used.items():
             link = f" {entry.link}" if entry.link else ""
             show(
-                f"  {count} cases: {name} ({' or '.join(entry.outcomes)}, until {entry.expires}): {entry.reason}{link}",
+                f"  {count} cases: {name} ({' or '.join(entry.outcomes)}, until {entry.expires}): {entry.reason}{link}"
             )
     bad = [one for one in judged if not one.verdict.good]
     if bad:

@@ -62,10 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--category", choices=TIERS, default=None, help="the testing matrix's shapes of this tier")
     parser.add_argument(
-        "--shape",
-        default=SIZES,
-        metavar="SIZES",
-        help="sizes of launches without --category (default: %(default)s)",
+        "--shape", default=SIZES, metavar="SIZES", help="sizes of launches without --category (default: %(default)s)"
     )
     parser.add_argument("--max-kernels", type=int, default=None, metavar="N", help="the first N kernels alone")
     parser.add_argument(

@@ -90,12 +90,7 @@ OURS = (
     "known_defect",
     "library",
 )
-COLUMNS = (
-    *("problem_name", *SHAPE, *_FIRST),
-    *(name for name in _NAMED if name not in _FIRST),
-    *TIMES,
-    *OURS,
-)
+COLUMNS = (*("problem_name", *SHAPE, *_FIRST), *(name for name in _NAMED if name not in _FIRST), *TIMES, *OURS)
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:

@@ -14,17 +14,7 @@ from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_words import by_device, nest
 from ckpm.kernels.families.kernel_problems import not_laid_out
-from ckpm.kernels.families.words import (
-    Features,
-    arch_tag,
-    element,
-    fill,
-    flag,
-    guard,
-    pad_flags,
-    pad_words,
-    spellings,
-)
+from ckpm.kernels.families.words import Features, arch_tag, element, fill, flag, guard, pad_flags, pad_words, spellings
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
@@ -144,10 +134,7 @@ FAMILY = Family(
     instance="appendkv_instance.hip.j2",
     symbol=symbol,
     host=Host(
-        dispatch=dispatch_text,
-        harness=harness_text,
-        arguments=AppendKvArguments,
-        functions=("fmha_fwd_appendkv_",),
+        dispatch=dispatch_text, harness=harness_text, arguments=AppendKvArguments, functions=("fmha_fwd_appendkv_",)
     ),
     scenarios=scenarios,
     not_laid_out=not_laid_out,

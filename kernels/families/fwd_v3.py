@@ -15,16 +15,7 @@ from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out
-from ckpm.kernels.families.words import (
-    Features,
-    device_check,
-    fill,
-    flag,
-    guard,
-    pad_words,
-    spellings,
-    tile_words,
-)
+from ckpm.kernels.families.words import Features, device_check, fill, flag, guard, pad_words, spellings, tile_words
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_v3"

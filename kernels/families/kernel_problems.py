@@ -51,12 +51,7 @@ def not_laid_out(key: Key) -> str | None:
 
 
 def attention_scenarios(
-    key: Key,
-    *,
-    lse: bool,
-    splits: int = 0,
-    seqlens_q: tuple[int, ...] = (),
-    hdims: tuple[tuple[int, int], ...] = (),
+    key: Key, *, lse: bool, splits: int = 0, seqlens_q: tuple[int, ...] = (), hdims: tuple[tuple[int, int], ...] = ()
 ) -> tuple[Scenario, ...]:
     """One scenario for each of the key's masks; arguments as for :func:`candidates`."""
     return tuple(

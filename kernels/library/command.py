@@ -297,10 +297,7 @@ def read_options(args: argparse.Namespace) -> BuildOptions:
     return BuildOptions(request=request, jobs=args.jobs, emulator=emulator, resources=args.resources)
 
 
-def build(
-    options: BuildOptions,
-    machines: AbstractContextManager[Elsewhere | None] | None = None,
-) -> None:
+def build(options: BuildOptions, machines: AbstractContextManager[Elsewhere | None] | None = None) -> None:
     """Build the library of the options, with compilers on other ``machines`` if given."""
     request, started = options.request, time.monotonic()
     with machines or nullcontext() as elsewhere:

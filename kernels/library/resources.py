@@ -49,7 +49,4 @@ def _cells(figures: KernelResources) -> list[str]:
         )
         if true
     ]
-    return [
-        *(str(getattr(figures, field)) for field in COUNTS),
-        " ".join(remarks),
-    ]
+    return [*(str(getattr(figures, field)) for field in COUNTS), " ".join(remarks)]

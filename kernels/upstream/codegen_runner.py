@@ -173,14 +173,7 @@ def _bytecode() -> tempfile.TemporaryDirectory[str]:
 
 
 def _generate(
-    tree: Tree,
-    arch: str,
-    family: str,
-    receipt: int,
-    mask: str,
-    output: Sequence[str],
-    folder: Path,
-    pool: Pool | None,
+    tree: Tree, arch: str, family: str, receipt: int, mask: str, output: Sequence[str], folder: Path, pool: Pool | None
 ) -> None:
     """Run generate.py in ``folder``, which the command doesn't name, so that it can be run elsewhere."""
     script = tree.fmha.absolute() / "generate.py"

@@ -281,10 +281,7 @@ def other_batches(problem: SuiteCase, check: str) -> Iterator[tuple[str, SuiteCa
         yield from ((f" of sequence {one}", counterpart(p, check, one), {one: 0}) for one in own)
         return
     longer, shorter = (p.seqlen_q + 70, p.seqlen_k + 130), (5, 9)
-    batches = {
-        " reversed": [*reversed(own)],
-        " among others": [longer, *own[1:], shorter, *own[:1]],
-    }
+    batches = {" reversed": [*reversed(own)], " among others": [longer, *own[1:], shorter, *own[:1]]}
     for label, members in batches.items():
         lengths = [p.lengths[one] if isinstance(one, int) else one for one in members]
         changes: dict[str, Any] = {
@@ -315,7 +312,7 @@ def counterpart(problem: SuiteCase, check: str, sequence: int = -1) -> SuiteCase
         "linear_vs_vectorized": {"kv_layout": "linear" if problem.kv_layout == "vectorized" else "vectorized"},
         "sglang_vs_vllm": {"kv_table": "sglang" if problem.kv_table == "vllm" else "vllm"},
         "paged_vs_contiguous": {
-            **{"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "page_order": "identity", "pool_pages": 0},
+            **{"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "page_order": "identity", "pool_pages": 0}
         },
         "exact_vs_padded": {"table_end": "zeros" if problem.table_end == "exact" else "exact"},
         "batch_invariance": {

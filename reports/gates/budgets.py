@@ -139,10 +139,7 @@ class Budgets:
                 return "unchanged", f"allowed until {entry.expires}: {entry.reason} ({entry.name}, {entry.place})"
         if entries:
             late = entries[0]
-            return (
-                "regressed",
-                f"{late.name} ({late.place}) expired on {late.expires}: fix it or extend the entry",
-            )
+            return ("regressed", f"{late.name} ({late.place}) expired on {late.expires}: fix it or extend the entry")
         return "regressed", budget.reason
 
 

@@ -11,13 +11,7 @@ from ckpm.reports.verdicts import VERDICTS
 Cell = str | int | float | None
 GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗?▼✓", strict=True))
 # of cases, the worst first; symbols, because many can't see colours
-STATUSES = {
-    "error": "!",
-    "failed": "✗",
-    KNOWN_DEFECT: "≈",
-    "skipped": "○",
-    "passed": "✓",
-}
+STATUSES = {"error": "!", "failed": "✗", KNOWN_DEFECT: "≈", "skipped": "○", "passed": "✓"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

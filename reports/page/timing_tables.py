@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ckpm.attention.timing.machine import cannot_see as unseen
-from ckpm.attention.timing.record import CAUSES, PHASES
+from ckpm.attention.timing.record import CAUSES, PHASES, Timings
 from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.reports.page.columns import Cell, Folded, Table, columns
 from ckpm.reports.page.inputs import Inputs
@@ -21,10 +23,11 @@ from ckpm.reports.timing.versions import (
 from ckpm.reports.verdicts import V3_AGAINST_V2
 
 
-def timing(inputs: Inputs) -> Table:
+def timing(files: Iterable[tuple[str, Timings]]) -> Table:
+    """Cycles, the matrix units' share and the launch on a GPU, of each problem of labelled files."""
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
-    for label, timings in inputs.timings():
+    for label, timings in files:
         for one in timings.problems:
             causes = sorted(one.stalls(loop=True).items(), key=lambda pair: -pair[1])
             details[len(rows)] = [f"{cause} {share:.1%}: {CAUSES[cause]}" for cause, share in causes if share]
@@ -93,7 +96,7 @@ def score(inputs: Inputs) -> Table:
     )  # fmt: skip
 
 
-def phases(inputs: Inputs) -> Table:
+def phases(files: Iterable[tuple[str, Timings]]) -> Table:
     """Stalls by phase and cause, in percent of the phase's cycles."""
     rows: list[list[Cell]] = [
         [
@@ -101,7 +104,7 @@ def phases(inputs: Inputs) -> Table:
             round(100 * share.matrix, 1), round(100 * share.issued, 1),
             *(round(100 * share.stalls[cause], 1) for cause in CAUSES), one.kernel,
         ]
-        for label, timings in inputs.timings()
+        for label, timings in files
         for one in timings.problems
         for share in one.phases()
     ]  # fmt: skip
@@ -133,10 +136,10 @@ def rows_of_versions(inputs: Inputs) -> list[PublishedRow]:
     return published_rows(files, inputs.gates.values()) if files or compared or built else []
 
 
-def versions(inputs: Inputs) -> Table:
+def versions(published: Iterable[PublishedRow]) -> Table:
     """A row of the documents' tables: V2 and V3 as modelled, as measured, and as published."""
     rows: list[list[Cell]] = []
-    for one in rows_of_versions(inputs):
+    for one in published:
         modelled, measured = one.modelled, one.measured
         rows.append(
             [

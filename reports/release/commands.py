@@ -84,11 +84,7 @@ def run_qualify(args: argparse.Namespace) -> None:
         demand_all(planned, records)
         findings = examine(planned, records, lambda step, role: work / step.outputs[role])
         basis = Basis(
-            facts=facts,
-            epoch=checkout.epoch,
-            archs=archs,
-            toolchain=toolchain.name,
-            images=tuple(sorted(args.image)),
+            facts=facts, epoch=checkout.epoch, archs=archs, toolchain=toolchain.name, images=tuple(sorted(args.image))
         )
         verdict = judge(basis, findings, waivers, today=_today())
         release = Release(
@@ -142,11 +138,7 @@ def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
 
 
 def _tables(args: argparse.Namespace) -> dict[str, Path]:
-    tables = {
-        contents.STAGES: STAGES,
-        contents.LEDGER: LEDGER,
-        contents.REQUIREMENTS: PROJECT / "requirements.txt",
-    }
+    tables = {contents.STAGES: STAGES, contents.LEDGER: LEDGER, contents.REQUIREMENTS: PROJECT / "requirements.txt"}
     return {**tables, **({contents.WAIVERS: args.waivers} if args.waivers else {})}
 
 

@@ -67,13 +67,7 @@ def verify(folder: Path, allowed: Path | None, clone: Path = PROJECT) -> Verifie
             f"{folder}/{contents.SIGNATURE}: missing: {contents.VERDICT} has it as signed.", kind="bundle-file"
         )
     table = _demand_committed(_require(folder, sums, contents.STAGES), basis.facts.commit, clone)
-    planned = steps(
-        table,
-        basis.archs,
-        upstream=basis.facts.upstream,
-        tier=basis.facts.tier,
-        toolchain=basis.toolchain,
-    )
+    planned = steps(table, basis.archs, upstream=basis.facts.upstream, tier=basis.facts.tier, toolchain=basis.toolchain)
     records = _records(folder, sums, planned, basis.facts)
     verdict = _verdict(folder, sums, planned, records, basis, signed=signed)
     _demand_expected(folder, sums, planned, basis.facts.upstream)

@@ -77,7 +77,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 def mutants(text: str) -> Iterator[str]:
     """Changes of a text: a list shortened, two items swapped, a number doubled, or a line removed."""
-    lists = [one for one in re.finditer(r"\[([^\[\]{}\n]+,[^\[\]{}\n]+)\]", text) if "#" not in one[0]]
+    lists = [one for one in re.finditer(r"\[([^\[\]{}]+,[^\[\]{}]+)\]", text) if "#" not in one[0]]
     for one in lists:
         items = one[1].split(",")
         for changed in (items[:-1], [items[1], items[0], *items[2:]]):

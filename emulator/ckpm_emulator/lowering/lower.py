@@ -16,15 +16,7 @@ from ckpm_emulator.lowering import matrix_table, opcodes
 from ckpm_emulator.lowering import microop as m
 from ckpm_emulator.lowering.decode import Instruction, operand
 from ckpm_emulator.lowering.memory import lower_ds, lower_flat, lower_mtbuf, lower_mubuf
-from ckpm_emulator.lowering.operands import (
-    Form,
-    MicroOp,
-    Source,
-    UnknownError,
-    demand,
-    scalar_destination,
-    source,
-)
+from ckpm_emulator.lowering.operands import Form, MicroOp, Source, UnknownError, demand, scalar_destination, source
 from ckpm_emulator.lowering.vector import lower_vop, lower_vop3, lower_vop3p
 
 _B32 = Form(32, "B32")

@@ -9,22 +9,9 @@ from pathlib import Path
 
 from ckpm.base.errors import UsageError
 from ckpm.kernels.code.toolchains import embedded, rocm
-from ckpm.kernels.code.toolchains.base import (
-    Toolchain,
-    compile_command,
-    link_command,
-    response_text,
-)
+from ckpm.kernels.code.toolchains.base import Toolchain, compile_command, link_command, response_text
 
-__all__ = [
-    "CHOICES",
-    "Toolchain",
-    "compile_command",
-    "describe",
-    "detect",
-    "link_command",
-    "response_text",
-]
+__all__ = ["CHOICES", "Toolchain", "compile_command", "describe", "detect", "link_command", "response_text"]
 
 CHOICES = ("auto", "embedded", "rocm")
 

@@ -173,11 +173,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=BwdArguments,
-        functions=(
-            "fmha_bwd_dot_do_o_oneshot_",
-            "fmha_bwd_dq_dk_dv_oneshot_",
-            "fmha_bwd_convert_dq_oneshot_",
-        ),
+        functions=("fmha_bwd_dot_do_o_oneshot_", "fmha_bwd_dq_dk_dv_oneshot_", "fmha_bwd_convert_dq_oneshot_"),
         api="fmha_bwd",
         headers=(INCLUDE, INCLUDE_BWD),
         several=True,

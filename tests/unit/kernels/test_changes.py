@@ -261,7 +261,11 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("families: [batch_prefill]\n    checks", "families: [prefil]\n    checks", "unknown; known: fwd,"),
+        (
+            "our own batch prefill, families: [batch_prefill]",
+            "our own batch prefill, families: [prefil]",
+            "unknown; known: fwd,",
+        ),
         ("compare: suites", "compare: sweets", "unknown word 'sweets'"),
         ("checks: [unit, planted]", "checks: [units]", "unknown; known: lint"),
         ("  lint: [lint, workflows, docs]\n", "", "there must be a check named lint"),

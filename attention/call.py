@@ -127,8 +127,7 @@ def fmha(
     over = dispatcher if dispatcher is not None else default()
     stream = stream or current_stream(q)
     in_place = over.device.kind == "hip" and on_gpu(q)
-    if in_place:
-        options = _as_read(over, q, options)
+    options = _as_read(over, q, options)
     if in_place and (found := find_kept(over, {"q": q, "k": k, "v": v, **options}, _outputs_to_keep)) is not None:
         kept, tensors = found
         if timing is UNTIMED and lse_out is None:
@@ -143,7 +142,7 @@ def fmha(
 def _as_read(over: Dispatcher, q: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Convert sink logits on a GPU to float32, and append zeros to a page list if kernels read ahead."""
     pages, sinks = options.get("pages"), options.get("sink_logits")
-    if sinks is not None:
+    if sinks is not None and on_gpu(q):
         options = {**options, "sink_logits": single_precision(sinks, q)}
     if pages is not None and over.reads_ahead and (indices := padded_list(pages.indices)) is not pages.indices:
         options = {**options, "pages": replace(pages, indices=indices)}

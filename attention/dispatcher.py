@@ -31,6 +31,7 @@ from ckpm.attention.selection import (
     same_in_every_batch,
     skips_stage,
     stages,
+    tiles_for_blocks,
     to_keep,
 )
 from ckpm.attention.splitting import best_split
@@ -38,8 +39,8 @@ from ckpm.base.errors import NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import own_upstreams, upstreams
-from ckpm.matrix.keys import is_split
-from ckpm.matrix.problems.problem import Problem, heads_lie_apart, missing_load, serving_kernels
+from ckpm.matrix.keys import is_split, is_v3
+from ckpm.matrix.problems.problem import Problem, missing_load, needs_named_loads, serving_kernels
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
@@ -162,8 +163,8 @@ class Dispatcher:
 
     @property
     def has_own(self) -> bool:
-        """True with batch-prefill kernels of our own headers."""
-        return not self.registry.upstreams("batch_prefill").isdisjoint(own_upstreams())
+        """True with built batch-prefill kernels of our own headers."""
+        return not self.registry.upstreams("batch_prefill", built=True).isdisjoint(own_upstreams())
 
     @property
     def batch_invariant(self) -> bool:
@@ -176,7 +177,7 @@ class Dispatcher:
         Raises:
             ProblemError, UsageError: as :meth:`plan`.
         """
-        problem = validate(self._with_order(problem))
+        asked = problem = validate(self._with_order(problem))
         choice = None
         for built in (True, *((False,) if self._compile is not None else ())):
             found = self._search(problem, built=built)
@@ -184,6 +185,8 @@ class Dispatcher:
         chosen = {one.identity for one in choice.stages} if choice is not None else set()
         others = (one for one in self.registry.instances() if one.identity not in chosen)
         split, why = self._split(problem)
+        if choice is not None:  # its mask may be open
+            problem, split = (replace(one, mask=choice.problem.mask) for one in (problem, split))
 
         def against(one: Instance) -> str:
             if not is_split(one.key.pipeline):
@@ -191,7 +194,7 @@ class Dispatcher:
             return refusal(one, split) if split.split_keys else why
 
         refused = {one: against(one) or _passed_over(one, self._compile is not None) for one in others}
-        return Explanation(problem=problem, choice=choice, refused=refused)
+        return Explanation(problem=asked, choice=choice, refused=refused)
 
     def _forget(self) -> None:
         """Begin anew: after a change of the registry, and at the end."""
@@ -277,7 +280,7 @@ class Dispatcher:
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
         problem, found, mask = _open_mask(problem, there)
         reaching = reach_every_pool(found.instances, problem)
-        able = found.instances if self._order == UPSTREAM else reaching
+        able = found.instances if self._order in (UPSTREAM, MEASURED) else reaching
         able = same_in_every_batch(reaching) if problem.batch_invariant else able
         defects = {one: reason for one in able if (reason := known_defect(one, problem))}
         lacking = [*found.reasons, *defects.values()]
@@ -285,13 +288,14 @@ class Dispatcher:
             lacking.append("batch_invariant takes no other kernel instead: set the priority of one without the defect")
         sound = tuple(one for one in able if one not in defects)
         ordered, order, named, note = self._order_kernels(problem, sound) if sound else ((), UPSTREAM, False, "")
+        fit = tiles_for_blocks(reaching, problem, self.device.compute_units) if order == UPSTREAM else reaching
         for first in ordered:
             chosen, lack = _all_stages(first, there, problem)
             spoiled = any(one.library == first.library for one in defects)
             by_name = named or spoiled or not _dispatch_finds(first, there, problem)
             if not chosen:
                 lacking.append(lack)
-            elif not by_name or first in reaching:
+            elif not by_name or first in fit:
                 keep = tuple(text for one in chosen for text in to_keep(one, problem))
                 choice = Choice(stages=chosen, problem=problem, order=order, named=by_name, note=note, keep=keep)
                 return _add_note(choice, mask)
@@ -309,7 +313,8 @@ class Dispatcher:
         if self._order == MEASURED and self._tuning is not None:
             best = self._tuning.best(problem, self.device.kind, [one.name for one in able])
             if best is not None:
-                first = [one for one in able if one.name == best.kernel]
+                wide = best.kernel.replace("_bload_", "_gload_")  # what its tile has by name
+                first = [one for one in able if one.name in (best.kernel, wide)]
                 return (
                     [*first, *able],
                     MEASURED,
@@ -335,13 +340,26 @@ def _add_note(choice: Choice, note: str) -> Choice:
 
 
 def _open_mask(problem: Problem, there: Sequence[Instance]) -> tuple[Problem, Serving, str]:
-    """The problem and the kernels that serve it, under a mask open on both sides if none serves without; and a note."""
+    """The problem, the kernels that serve it and a note; under a mask open on both sides where others lack kernels.
+
+    V3 has sink logits under masks alone.
+    """
     found = find_serving(problem.family, there, problem)
-    if not found.instances and problem.mask == "no" and problem.family == "batch_prefill":
+    v3 = problem.sink_logits and not _has_v3(found)
+    if problem.mask == "no" and problem.family == "batch_prefill" and (v3 or not found.instances):
         masked = replace(problem, mask="bottom_right")
-        if (opened := find_serving(problem.family, there, masked)).instances:
-            return masked, opened, "its mask is open: no kernel without a mask serves"
+        opened = find_serving(problem.family, there, masked)
+        if _has_v3(opened) or (opened.instances and not found.instances):
+            return (
+                masked,
+                opened,
+                f"its mask is open: no kernel {'of V3 ' if found.instances else ''}without a mask serves",
+            )
     return problem, found, ""
+
+
+def _has_v3(found: Serving) -> bool:
+    return any(is_v3(one.key.pipeline) for one in found.instances)
 
 
 def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) -> tuple[tuple[Instance, ...], str]:
@@ -373,8 +391,8 @@ def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem
     library = host(library_with(first.key.family))
     if not library.arguments.BY_NAME:
         return True
-    if first.library is None or (problem.page_size and heads_lie_apart(problem)):
-        return False  # it will be compiled alone, or needs loads that dispatch may not take
+    if first.library is None or (first.key.load == "gload" and needs_named_loads(problem)):
+        return False  # it will be compiled alone, or dispatch may take its 32-bit twin
     keys = [one.key for one in there if one.library == first.library]
     able = serving_kernels(keys, problem)
     return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)

@@ -69,7 +69,7 @@ class Registry:
         self._lock = threading.Lock()
         self._instances: Mapping[Identity, Instance] = {}
         self._ordered: tuple[Instance, ...] = ()
-        self._upstreams: Mapping[str, frozenset[str]] = {}
+        self._upstreams: Mapping[tuple[str, bool], frozenset[str]] = {}
         self.version = 0
         self.add(instances)
 
@@ -80,16 +80,19 @@ class Registry:
         """The instances of an arch and a family, of all if they are not given."""
         return tuple(one for one in self._ordered if arch in ("", one.arch) and family in ("", one.key.family))
 
-    def upstreams(self, family: str) -> frozenset[str]:
-        """The upstreams of which there are kernels of a family."""
-        return self._upstreams.get(family, frozenset())
+    def upstreams(self, family: str, *, built: bool = False) -> frozenset[str]:
+        """The upstreams of which there are kernels of a family, or built ones."""
+        return self._upstreams.get((family, built), frozenset())
 
     def _set(self, instances: Mapping[Identity, Instance]) -> None:
         """Set the instances; the lock is held."""
         self._instances = instances
         self._ordered = tuple(sorted(instances.values(), key=lambda one: -one.priority))
-        pairs = {(one.key.family, one.upstream) for one in self._ordered}
-        self._upstreams = {family: frozenset(name for each, name in pairs if each == family) for family, _ in pairs}
+        kinds: dict[tuple[str, bool], set[str]] = {}
+        for one in self._ordered:
+            for built in {False, one.library is not None}:
+                kinds.setdefault((one.key.family, built), set()).add(one.upstream)
+        self._upstreams = {kind: frozenset(names) for kind, names in kinds.items()}
         self.version += 1
 
     def add(self, instances: Iterable[Instance]) -> None:

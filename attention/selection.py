@@ -19,7 +19,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems import problem as kernels_of
 from ckpm.matrix.problems.ledger import house_ledger, source
 from ckpm.matrix.problems.matching import Matcher, padding
-from ckpm.matrix.problems.problem import Problem, loads
+from ckpm.matrix.problems.problem import Problem, few_blocks, loads
 
 Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
 
@@ -162,9 +162,16 @@ def reach_every_pool(able: Sequence[Instance], problem: Problem) -> Sequence[Ins
     """
     if problem.family != "batch_prefill" or "gload" not in loads(problem):
         return able
-    wide = {(one.library, one.name) for one in able if one.key.load == "gload"}
-    twin = {one: (one.library, one.name.replace("_bload_", "_gload_")) for one in able if one.key.load == "bload"}
+    wide = {(one.upstream, one.name) for one in able if one.key.load == "gload"}
+    twin = {one: (one.upstream, one.name.replace("_bload_", "_gload_")) for one in able if one.key.load == "bload"}
     return tuple(one for one in able if twin.get(one) not in wide)
+
+
+def tiles_for_blocks(able: Sequence[Instance], problem: Problem, compute_units: int) -> Sequence[Instance]:
+    """Leave out tiles for few blocks, if there are others and many blocks: a launch by name has no condition."""
+    p = problem
+    others = tuple(one for one in able if one.key.tile.when != "few_blocks")
+    return able if not others or few_blocks(p.batch, p.nhead_q, p.seqlen_q, compute_units) else others
 
 
 ORDERS: Mapping[str, Heuristic] = {"first-fit": first_fit, "seqtune": seqtune}

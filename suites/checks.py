@@ -24,15 +24,13 @@ from ckpm.base.errors import HipError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import BATCH_CHECKS, PAIRWISE, SuiteCase, counterpart, other_batches
-from ckpm.matrix.problems.problem import missing_kernel, missing_load, refused_for, serves, serving_kernels
+from ckpm.matrix.problems.problem import few_blocks, missing_kernel, missing_load, refused_for, serves, serving_kernels
 from ckpm.suites.philox import drawn
 from ckpm.suites.signatures import FAULTS, why_not_predicted
 
 RESULTS = ("passed", "wrong", "fault", "timeout", "unsupported", "infrastructure")
 _GPU_PAGE = 4096
 _OTHER_FAULTS = {"timeout": "timeout", "unknown": "infrastructure", "internal": "infrastructure"}
-_BLOCK_ROWS = 128  # CK's dispatch: fewer blocks of so many rows than 0.8 a compute unit take the smaller tile
-_LEAST_USE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,8 +400,7 @@ def _without_v3(case: _Case) -> None:
 def _able(case: _Case) -> list[Key]:
     """Kernels that serve the problem and that dispatch may choose: some tiles are for few blocks alone."""
     p, bench = case.problem, case.bench
-    blocks = p.batch * p.nhead_q * -(-max(p.seqlens_q) // _BLOCK_ROWS)
-    few = blocks < _LEAST_USE * bench.device.compute_units
+    few = few_blocks(p.batch, p.nhead_q, max(p.seqlens_q), bench.device.compute_units)
     return [key for key in serving_kernels(bench.keys, p) if few or key.tile.when != "few_blocks"]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ckpm.attention.arrays.pytorch import single_precision
@@ -36,7 +36,7 @@ from ckpm.attention.familiar.tensors import (
     widen,
 )
 from ckpm.attention.splitting import MOST_QUERIES
-from ckpm.base.errors import CompileError, NoKernelError, SetupError
+from ckpm.base.errors import CompileError, NoKernelError, ProblemError, SetupError
 
 _NOT_SERVED = (NoKernelError, CompileError, SetupError)
 _MOST_FP8_DIMS = 256  # of kernels with a Q in fp8
@@ -151,10 +151,10 @@ def flash_attn_varlen_func(
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
         return attend(k, v, pages=Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k))
     needed = sink_ptr is not None or k.shape[-1] != v.shape[-1]
-    faster = causal and has_fp8(k) and _dispatcher(ours).has_own
-    if (needed or faster) and not isinstance(k, OnDevice):
+    faster = causal and has_fp8(k) and k.shape[0] and not ours.keys() & {"family", "splits"}
+    if (needed or (faster and _dispatcher(ours).has_own)) and not isinstance(k, OnDevice):
         pages = Pages(indices=count_up(k.shape[0], k), indptr=cu_seqlens_k, longest=max_seqlen_k)
-        with contextlib.suppress(*(() if needed else _NOT_SERVED)):
+        with contextlib.suppress(*(() if needed else (*_NOT_SERVED, ProblemError))):  # fwd reports mistakes
             return attend(add_page_axis(k), add_page_axis(v), pages=pages)
     return attend(k, v, cu_seqlens_k=cu_seqlens_k, max_seqlen_k=max_seqlen_k)
 
@@ -187,9 +187,9 @@ def unified_attention(
 
     K and V are [page, token, head, dim], or vectorized with ``shuffled_kv_cache``. The mask is causal. Kernels that
     split the keys, and those of large heads, take Q in 16 bits. So an fp8 Q of at most 64 queries a sequence, or of a
-    head dim over 256, is widened to the dtype of ``out`` where a kernel serves that. With ``batch_invariant`` the
-    number of queries decides nothing. ``backend``, a choice of aiter's kernels, changes nothing. Scales beside K and V
-    of 16 bits must be 1, which is checked of arrays of the host.
+    head dim over 256, is widened to the dtype of ``out`` where a kernel serves that. Others are where no kernel serves
+    them in fp8. With ``batch_invariant`` the number of queries decides nothing. ``backend``, a choice of aiter's
+    kernels, changes nothing. Scales beside K and V of 16 bits must be 1, which is checked of arrays of the host.
 
     Raises:
         ProblemError: ``causal`` is false. A scale of O or of blocks, a bias of pairs of queries, results of parts.
@@ -211,10 +211,10 @@ def unified_attention(
     )  # fmt: skip
     invariant = _dispatcher(ours).batch_invariant or ours.get("batch_invariant")
     few = (not invariant and max_seqlen_q <= MOST_QUERIES) or q.shape[-1] > _MOST_FP8_DIMS
-    if few and "dtype" not in ours and can_widen(q, out):
-        with contextlib.suppress(*_NOT_SERVED):
-            return attend(q=widen(q, q_descale, out), scales=(None, k_descale, v_descale))
-    return attend(q=q, scales=(q_descale, k_descale, v_descale))
+    scales = q_descale, k_descale, v_descale
+    if "dtype" in ours or not can_widen(q, out):
+        return attend(q=q, scales=scales)
+    return _widen_first_or_last(attend, q, scales, out, first=few)
 
 
 # fmt: off
@@ -273,12 +273,31 @@ def _attend_last(
         k, v = swap_axes(k, 1, 2), swap_axes(v, 1, 2)
     sums = count_up(q.shape[0] + 1, q)
     return _attend_pages(
-        q, k=k, v=v, pages=pages, scales=(None, *scales), cu_seqlens_q=sums, max_seqlen_q=1, mask="bottom_right",
+        q, (None, *scales), k=k, v=v, pages=pages, cu_seqlens_q=sums, max_seqlen_q=1, mask="bottom_right",
         **options,
     )  # fmt: skip
 
 
-def _attend_pages(q: Any, *, k: Any, v: Any, pages: Pages, scales: tuple[Any, Any, Any], **options: Any) -> Any:
+def _widen_first_or_last(
+    attend: Callable[..., Any], q: Any, scales: tuple[Any, Any, Any], out: Any, *, first: bool
+) -> Any:
+    """O of an fp8 Q, widened to the dtype of ``out`` ``first``, or where no kernel serves it as it is.
+
+    Raises the refusal of Q as it is.
+    """
+    if first:
+        with contextlib.suppress(*_NOT_SERVED):
+            return attend(q=widen(q, scales[0], out), scales=(None, *scales[1:]))
+    try:
+        return attend(q=q, scales=scales)
+    except _NOT_SERVED as refused:
+        if not first:
+            with contextlib.suppress(*_NOT_SERVED):
+                return attend(q=widen(q, scales[0], out), scales=(None, *scales[1:]))
+        raise refused
+
+
+def _attend_pages(q: Any, scales: tuple[Any, Any, Any], *, k: Any, v: Any, pages: Pages, **options: Any) -> Any:
     """O of queries over pages in fp8 with a scale each, or in 16 bits with scales of 1."""
     return fmha(q, k, v, pages=pages, descales=cache_descales(k, scales), **options).o
 

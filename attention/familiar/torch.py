@@ -118,7 +118,7 @@ def _check(tensors: Sequence[Any]) -> None:
             all(one.dtype in (torch.int32, torch.float32) for one in there[3:]),
             lambda: f"Expected tables of torch.int32, scales of torch.float32, but got {[t.dtype for t in there[3:]]}",
         ),
-        (all(one.is_contiguous() for one in there[3:]), lambda: "Expected tables and scales to be contiguous"),
+        (all(map(_is_packed, there[3:])), lambda: "Expected tables and scales to be contiguous"),
         (
             scales == [False, True, True] if mixed else sum(scales) in ((3,) if scales and q.dtype in _FP8 else (0, 3)),
             lambda: (
@@ -162,6 +162,11 @@ def _no_lse(device: torch.device) -> Tensor:
     """LSE without elements, of which each call returns a view."""
     with torch.inference_mode(False):
         return torch.empty(0, dtype=torch.float32, device=device)
+
+
+def _is_packed(one: Tensor) -> bool:
+    """True if it is contiguous, or a block table whose rows lie apart."""
+    return bool(one.is_contiguous() or (one.dim() == 2 and one.dtype == torch.int32 and one.stride(1) == 1))
 
 
 def _trace(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ckpm.attention.jit.orders import Place, order_for
 from ckpm.attention.registry import Instance
-from ckpm.attention.selection import find_serving, known_defect
+from ckpm.attention.selection import find_serving, known_defect, reach_every_pool
 from ckpm.base.errors import CkPrefillError
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
@@ -25,7 +25,7 @@ def find_missing(problem: Problem, preferred: Iterable[str] = ()) -> Instance | 
         with contextlib.suppress(CkPrefillError):  # the dialect has no such family, or the arch no such kernel
             keys = enumerate_keys(of.family(problem.family), arch=problem.arch)
             declared = [Instance(key=key, arch=problem.arch, upstream=upstream, dialect=of.name) for key in keys]
-            for one in find_serving(problem.family, declared, problem).instances:
+            for one in reach_every_pool(find_serving(problem.family, declared, problem).instances, problem):
                 order_for(one.key, Place(upstream=upstream), one.arch, one.dialect)
                 if not (defect := known_defect(one, problem)):
                     return one

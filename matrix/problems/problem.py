@@ -314,13 +314,23 @@ def loads(problem: Problem) -> tuple[str, ...]:
     ours = p.split_keys or p.dtype in MIXED_DTYPES or has_large_head(max(p.hdim_q, p.hdim_v))
     if p.page_size == 1 and ours:  # of ckpm alone, which has the newest selector
         return ("gload",)
-    return ("gload",) if heads_lie_apart(p) or p.pool_bytes > 2**31 - 1 else ("bload", "gload")
+    return ("gload",) if _heads_lie_apart(p) or p.pool_bytes > 2**31 - 1 else ("bload", "gload")
 
 
-def heads_lie_apart(problem: Problem) -> bool:
+def _heads_lie_apart(p: Problem) -> bool:
     """True if a head's pages come before the next head, as in vLLM's LHBNC. A selector sees the first head's alone."""
-    strides = (problem.stride(tensor) for tensor in "kv")
-    return problem.nhead_k > 1 and any(one.nhead > one.batch for one in strides)
+    return p.nhead_k > 1 and any(one.nhead > one.batch for one in map(p.stride, "kv"))
+
+
+def needs_named_loads(problem: Problem) -> bool:
+    """True if a selector may take 32-bit loads, and only 64-bit loads reach all heads."""
+    p = problem
+    return 1 < p.page_size < STEP and p.pool_bytes <= 2**31 - 1 and _heads_lie_apart(p)
+
+
+def few_blocks(batch: int, nhead_q: int, seqlen_q: int, compute_units: int) -> bool:
+    """True if CK's dispatch takes the tile of 64 rows: below 0.8 blocks of 128 rows a compute unit."""
+    return batch * nhead_q * -(-seqlen_q // 128) < 0.8 * compute_units
 
 
 def _head_dims(p: Problem) -> frozenset[int]:

@@ -152,9 +152,10 @@ def test_kernel_by_name_has_loads_that_reach_every_pool(order: Any) -> None:
     short = tuple(one for one in kernels if one.key.load == "bload")
     assert dispatcher(Registry(short), order=order)[0].plan(problem).stages[0].key.load == "bload"
     assert not dispatcher(Registry(kernels))[0].plan(problem).named  # the library chooses among both
-    apart = replace(problem, strides=tuple((name, Strides(2048, 2048 * 100, 128)) for name in "kv"))
-    plan = dispatcher(Registry(kernels))[0].plan(apart)
-    assert (plan.named, plan.stages[0].key.load) == (True, "gload")
+    alone = (
+        replace(one, library=Path("/nowhere", one.name, "batch_prefill", "libckpm.so")) for one in kernels
+    )  # as ckpm jit makes them
+    assert dispatcher(Registry(alone), order=order)[0].plan(problem).stages[0].key.load == "gload"
     declared = Registry(replace(one, library=None) for one in kernels)
     compiled: list[Instance] = []
 
@@ -165,6 +166,29 @@ def test_kernel_by_name_has_loads_that_reach_every_pool(order: Any) -> None:
     with pytest.raises(NoKernelError):
         dispatcher(declared, compile=compile_kernels)[0].plan(problem)
     assert [one.key.load for one in compiled] == ["gload"]
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(2, 64), (200, 128)])
+def test_heads_that_lie_apart_have_64_bit_loads_by_name(batch: int, rows: int) -> None:
+    """A tile for few blocks is taken for few blocks alone, as the library's dispatch takes it."""
+    kernels = built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16, kv_layout="linear")
+    strides = tuple((name, Strides(2048, 2048 * 100, 128)) for name in "kv")
+    problem = replace(PREFILL, page_size=16, batch=batch, total_q=batch * 30)
+    plan = dispatcher(Registry(kernels))[0].plan(replace(problem, strides=strides))
+    assert (plan.named, plan.stages[0].key.load, rows_of(plan)) == (True, "gload", rows)
+    assert not dispatcher(Registry(kernels))[0].plan(problem).named
+
+
+def test_measured_kernel_of_32_bit_loads_gives_its_64_bit_twin(tmp_path: Path) -> None:
+    kernels = built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16, kv_layout="linear")
+    problem, base = replace(PREFILL, page_size=16), TuningDatabase(tmp_path / "t.db")
+    over, _ = dispatcher(Registry(kernels), order="measured", tuning=base)
+    chosen = over.plan(problem).stages[0]
+    assert (chosen.key.load, over.plan(problem).named) == ("bload", False)  # without a measurement as upstream
+    small = next(one.name for one in kernels if one.name == chosen.name.replace("_gload_", "_bload_"))
+    base.add(problem, "emulator", [Measurement(kernel=small, value=1.0)])
+    plan = dispatcher(Registry(kernels), order="measured", tuning=base)[0].plan(problem)
+    assert (plan.named, plan.stages[0].name) == (True, small.replace("_bload_", "_gload_"))
 
 
 def test_without_batch_invariance_tile_follows_batch() -> None:
@@ -344,6 +368,17 @@ def test_problem_without_a_mask_takes_an_open_one() -> None:
         asked = explained.choice.problem
         assert (asked.mask, asked.window_left, asked.window_right) == (mask, -1, -1)
         assert ("its mask is open" in str(explained)) is (mask != "no")
+        able = [one for one, why in explained.refused.items() if why == "it serves, but ranks lower"]
+        assert {one.key.mask for one in able} == {"mask" if mask != "no" else "no"}
+
+
+def test_sink_logits_without_a_mask_take_v3_under_an_open_one() -> None:
+    over, _ = dispatcher(Registry(built("batch_prefill", "ckpm-serving", dtype="bf16", hdim_q=128, page_size=16)))
+    problem = replace(PREFILL, page_size=16, kv_table="vllm", table_width=9, seqlen_q=4096, total_q=5000, lse=True)
+    for sinks, mask in ((True, "bottom_right"), (False, "no")):
+        choice = over.why(replace(problem, sink_logits=sinks)).choice
+        assert choice
+        assert (choice.stages[0].key.pipeline, choice.problem.mask) == ("qr_async_trload_v3", mask)
 
 
 def test_why_without_any_kernel_reports_it() -> None:

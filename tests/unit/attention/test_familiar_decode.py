@@ -144,6 +144,12 @@ def test_batch_invariant_fp8_q_stays_in_fp8() -> None:
             dispatcher=over,
         )  # fmt: skip
         assert device.launched[0].data_type == dtype
+    over, device = dispatcher(Registry(kinds[0]), order="batch-invariant")  # no fp8 Q is served, in any batch
+    unified_attention(
+        q, pool, pool, np.zeros((3, 4, 128), BF16), np.arange(4, dtype=np.int32), 1, np.array([70, 25, 9], np.int32),
+        80, 0.5, True, (-1, -1), np.zeros((3, 5), np.int32), 0.0, ONE, ONE, ONE, dispatcher=over,
+    )  # fmt: skip
+    assert device.launched[0].data_type == b"bf16kvfp8"
 
 
 @pytest.mark.parametrize(("dtype", "causal", "pages"), [("fp8bf16", True, 1), ("fp8bf16", False, 0), ("bf16", True, 0)])

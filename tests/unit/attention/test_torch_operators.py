@@ -124,6 +124,17 @@ def test_failed_launch_raises_runtime_error(device: FakeDevice) -> None:
         operators.paged_prefill(**arguments())
 
 
+def test_rows_of_a_block_table_may_lie_apart(in_place: FakeDevice) -> None:
+    over, _ = dispatcher(prefill(upstream="ckpm", page_size=16), in_place)
+    operators.dispatch_to(over)
+    cache = torch.zeros(100, 16, 2, 128, dtype=torch.bfloat16)
+    given = arguments(k=cache, v=cache, page_table=torch.zeros(8, 64, dtype=INT)[:2, :9], indptr=None)
+    operators.paged_prefill(**given, seqlens_k=torch.tensor([70, 25], dtype=INT))
+    assert in_place.launched[0].batch_stride_block_table == 64
+    with pytest.raises(RuntimeError, match="contiguous"):
+        operators.paged_prefill(**{**given, "seqlens_k": torch.tensor([70, 0, 25, 0], dtype=INT)[::2]})
+
+
 def test_tensors_in_place_are_launched_by_their_addresses(
     in_place: FakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,10 @@ TESTS = {
     "torch": Tests("operators of PyTorch on the emulated device", ("pytest", *TORCH), "torch"),
     "triton": Tests("500 launches of Triton kernels for each arch", ("pytest", "tests/triton"), "triton"),
 }
+# nox -l prints it
+__doc__ = "\n".join(
+    (__doc__, "nox -s tests -- NAME runs:", "", *(f"- {name:11}{one.what}" for name, one in TESTS.items()))
+)
 
 
 def session(name: str, group: str, what: str = "") -> Callable[[Session], Session]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import re
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import nox.registry
@@ -20,7 +22,6 @@ from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.reports.release.libraries import parser as libraries_parser
 from ckpm_emulator.cli import _parser as emulator_parser
 from tests.docs.pages import ROOT
-from tests.docs.sessions import noxfile
 from tests.programs.__main__ import parser as programs_parser
 from tests.programs.conformance.__main__ import parser as conformance_parser
 
@@ -39,6 +40,17 @@ PROGRAMS = {
 _OPERATORS = {"&&", "||", "|", ";", "&"}
 _REDIRECTIONS = {">", ">>", "<", "<<", ">&", "2>&1"}
 _ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
+
+
+@functools.cache
+def noxfile() -> ModuleType:
+    """Import noxfile.py, which registers its sessions in nox."""
+    spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def complaints(command: str) -> list[str]:

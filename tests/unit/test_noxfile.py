@@ -1,12 +1,12 @@
-"""The sessions of noxfile.py: their number, the arguments of tests, and their page."""
+"""The sessions of noxfile.py: their number, and the arguments of tests."""
 
 from __future__ import annotations
 
 import nox.registry
 import pytest
 
+from tests.docs.commands import noxfile
 from tests.docs.pages import ROOT
-from tests.docs.sessions import PAGE, noxfile, with_tables
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,3 @@ def test_tests_by_name_exist() -> None:
         assert all((ROOT / folder).exists() for folder in folders)
         assert folders or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
         assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()
-
-
-def test_page_has_sessions_of_noxfile() -> None:
-    page = PAGE.read_text()
-    assert with_tables(page) == page, "python -m tests.docs.sessions"

@@ -23,7 +23,7 @@ PLAIN = (
     "key.dtype == 'bf16' and key.mode == 'batch' and key.tile.bm0 in (16, 128) and key.tile.bn0 != 64 "
     "and key.pad in ('psskddv', 'npad') and not (key.dropout or key.lse)"
 )
-# a kernel each, for test_fwd_features.py: one library serves both files
+# a kernel each, for test_fwd_features.py and test_kernel_cases.py: one library serves the three files
 DROPOUT = (
     "key.dtype == 'bf16' and key.mode == 'group' and key.pad == 'psskddv' and key.dropout and key.lse "
     "and key.mask == 'mask'"

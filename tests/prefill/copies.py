@@ -44,7 +44,7 @@ class PrefillCopy:
         """Edit the headers, and undo the edits at the end."""
         before: dict[Path, str] = {}
         for edit in edits:
-            header = self.headers / edit.folder / edit.header
+            header = self.headers / edit.header
             text = header.read_text()
             assert text.count(edit.old) == 1, f"{edit.header} holds {text.count(edit.old)} times: {edit.old}"
             before.setdefault(header, text)
@@ -55,14 +55,15 @@ class PrefillCopy:
             for header, text in before.items():
                 header.write_text(text)
 
-    def case(self, suite: str, name: str, upstream: str = UPSTREAM) -> Case:
-        """Run one case on the emulator with the last library of the upstream."""
+    def case(self, whole: str, upstream: str = UPSTREAM) -> Case:
+        """Run one case, SUITE/NAME, on the emulator with the last library of the upstream."""
+        suite, name = whole.split("/")
         output = self.work / f"{suite}.json"
         words = ("--suite", suite, "--tier", "full", "--case", name, "--device", "emulator", "--output", str(output))
         done = self._run(("test",), upstream, *words)
         assert done.returncode in (0, CheckFailedError.exit_code), done.stdout + done.stderr
         (case,) = Results.read(output).cases
-        assert case.name == f"{suite}/{name}"
+        assert case.name == whole
         assert (done.returncode == 0) == (case.outcome == "passed"), done.stdout
         return case
 

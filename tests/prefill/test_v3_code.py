@@ -17,9 +17,9 @@ from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.keys import Key
 from ckpm_emulator.inspection.waits import waited_for
 from tests.prefill.copies import PrefillCopy
+from tests.prefill.defects import DEFECTS
 from tests.prefill.instead import ARCH, EXTENDED, V3
 from tests.prefill.v3_code import KernelCode, Loop, Way, is_branch, is_dword_load, is_load_to_lds, is_mfma, plain, read
-from tests.prefill.v3_defects import WAIT_TOO_SHORT
 
 SCORES = 32  # of a lane in a tile: 64 keys and 32 queries on 64 lanes
 PRODUCTS = {"fp8bf16": "v_mfma_f32_32x32x64_f8f6f4", "bf16": "v_mfma_f32_32x32x16_bf16"}
@@ -106,7 +106,7 @@ def test_wait_for_lookup_leaves_loads_in_flight(kernels: tuple[Kernel, ...]) -> 
 
 
 def test_wrong_wait_for_lookup_is_found(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
-    with copy.edit((WAIT_TOO_SHORT,)):
+    with copy.edit(DEFECTS["the wait for a page id is for one load too few"].edits):
         (kernel,) = built(copy, (kernels[0].key,))
     wrong = wrong_waits(kernel)
     assert len(wrong) == sum(tiles for tiles, _ in kernel.iterations())

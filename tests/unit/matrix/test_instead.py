@@ -19,8 +19,6 @@ from ckpm.matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, Edit
 from tests.prefill.instead import ARCH, EXTENDED, INSTEAD, UPSTREAM, V3, kernels_for
-from tests.prefill.mixed_defects import MIXED_DEFECTS
-from tests.prefill.v3_defects import V3_DEFECTS
 
 ARCHS = ("gfx942", "gfx950")
 
@@ -79,12 +77,12 @@ def test_problems_name_entries_and_cases_without_partner() -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_ckpm_has_kernels_for_every_case(arch: str) -> None:
     keys = tuple(enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch=arch))
-    for case in (*INSTEAD.values(), *(f"{one.suite}/{one.case}" for one in DEFECTS.values())):
+    for case in (*INSTEAD.values(), *(one.case for one in DEFECTS.values() if one.upstream == UPSTREAM)):
         assert kernels_for(find(case), keys), case
 
 
 def stands_once(edit: Edit) -> bool:
-    return (Path(__file__).parents[3] / HEADERS / edit.folder / edit.header).read_text().count(edit.old) == 1
+    return (Path(__file__).parents[3] / HEADERS / edit.header).read_text().count(edit.old) == 1
 
 
 def test_planted_defects_fit_once_and_have_one_kernel() -> None:
@@ -92,7 +90,7 @@ def test_planted_defects_fit_once_and_have_one_kernel() -> None:
         upstream: tuple(enumerate_keys(dialect(upstreams()[upstream].dialect).family("batch_prefill"), arch=ARCH))
         for upstream in (UPSTREAM, V3, EXTENDED)
     }
-    for name, defect in (*DEFECTS.items(), *V3_DEFECTS.items(), *MIXED_DEFECTS.items()):
+    for name, defect in DEFECTS.items():
         assert all(map(stands_once, defect.edits)), name
-        (key,) = kernels_for(find(f"{defect.suite}/{defect.case}"), keys[defect.upstream])
-        assert (key.pipeline == "qr_async_trload_v3") == (name in V3_DEFECTS), name
+        (key,) = kernels_for(find(defect.case), keys[defect.upstream])
+        assert (key.pipeline == "qr_async_trload_v3") == defect.of_v3, name

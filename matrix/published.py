@@ -67,7 +67,7 @@ class _Entry(Record, frozen=True):
     version: str
     arch: str
     api: str
-    receipt: int
+    receipts: tuple[int, ...]
     mask: str
     count: int
     sha256: str
@@ -98,7 +98,7 @@ def stored_lists(folder: Path = GOLDEN) -> tuple[StoredList, ...]:
             arch=entry.arch,
             api=entry.api,
             families=entry.families or APIS.get(entry.api, (entry.api,)),  # lists of one family of an API name it
-            receipt=entry.receipt,
+            receipt=receipt,
             mask_impl=entry.mask,
             count=entry.count,
             sha256=entry.sha256,
@@ -107,6 +107,7 @@ def stored_lists(folder: Path = GOLDEN) -> tuple[StoredList, ...]:
             member=entry.file,
         )
         for entry in manifest.entries
+        for receipt in entry.receipts
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -126,7 +127,8 @@ def settings() -> dict[str, Any]:
 def _release_stages(archs: Sequence[str]) -> dict[str, Any]:
     """The jobs of a release, without the stages that need every arch: these run where the shards are joined.
 
-    A stage that one other stage needs is in its job. A stage that several need has a job of its own.
+    A stage that one other stage needs is in its job. A stage that several need has a job of its own. Stages of one arch
+    that need the same jobs are a matrix.
     """
     table = read_stages().stages
     own = {name: stage for name, stage in table.items() if stage.each_arch}
@@ -147,8 +149,23 @@ def _release_stages(archs: Sequence[str]) -> dict[str, Any]:
         for job in dict.fromkeys(last[name] for name in own)
     ]
     project = [name for name, stage in table.items() if not stage.each_arch and not stage.needs]
-    shards = ["project", *(job["name"] for job in jobs)]
-    return {"project_stages": project, "release_jobs": jobs, "shards": shards}
+    groups = [
+        [*alike]
+        for _, alike in itertools.groupby(
+            jobs,
+            key=lambda job: (job["arch"], job["needs"] if len(job["stages"]) == 1 and job["needs"] else job["name"]),
+        )
+    ]
+    return {
+        "project_stages": project,
+        "release_jobs": [
+            {**first, "name": f"{first['arch']}-stages", "matrix": [job["stages"][-1] for job in (first, *others)]}
+            if others
+            else {**first, "matrix": []}
+            for first, *others in groups
+        ],
+        "shards": ["project", *(job["name"] for job in jobs)],
+    }
 
 
 def _sessions(table: Rules, suites: Any, arch: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -44,6 +45,18 @@ def document(name: str) -> dict[Any, Any]:
 
 def steps(name: str) -> list[dict[str, Any]]:
     return [step for job in document(name)["jobs"].values() for step in job["steps"]]
+
+
+def release_jobs() -> dict[str, Any]:
+    """The jobs of a release by name, with a job for each stage of a matrix."""
+    found, names = {}, dict[str, list[str]]()
+    for name, job in document("release")["jobs"].items():
+        for stage in job.pop("strategy", {"matrix": {"stage": [""]}})["matrix"]["stage"]:
+            whole = re.sub(r"-stages$", f"-{stage}", name)
+            names.setdefault(name, []).append(whole)
+            found[whole] = json.loads(json.dumps(job).replace("${{ matrix.stage }}", stage))
+            found[whole]["needs"] = [one for need in job.get("needs", ()) for one in names[need]]
+    return found
 
 
 @pytest.fixture
@@ -165,7 +178,7 @@ def test_objects_of_later_libraries_are_compiled_after_failure(tmp_path: Path) -
 
 def test_release_downloads_the_files_of_every_stage(tmp_path: Path) -> None:
     """Check that --shard finds the files of every stage after the workflow's own uploads and downloads."""
-    jobs = document("release")["jobs"]
+    jobs = release_jobs()
     commands = {
         name: " ".join(step.get("env", {}).get("COMMAND", "") for step in job["steps"]) for name, job in jobs.items()
     }
@@ -187,10 +200,7 @@ def test_release_downloads_the_files_of_every_stage(tmp_path: Path) -> None:
             )
             assert provider == job or f"--shard build/shards/{provider}" in commands[job], step.name
         files = [*map(Path, step.outputs.values()), record.record_path(step.arch, step.stage)]
-        for reader in [
-            "qualification",
-            *(name for name in jobs if job in jobs[name].get("needs", ()) if name in commands),
-        ]:
+        for reader in ["qualification", *(name for name in jobs if job in jobs[name]["needs"] if name in commands)]:
             transfer(jobs, job, reader, files, tmp_path / reader / step.name)
     assert left_over == {"report"}  # of every arch at once, made where they are joined
     assert "--only" not in commands["qualification"]
@@ -218,7 +228,7 @@ def transfer(jobs: dict[str, Any], job: str, reader: str, files: list[Path], fol
 
 def test_each_suite_of_release_has_own_job() -> None:
     """A job ends after 360 minutes, and all stages of an arch were one job."""
-    for name, job in document("release")["jobs"].items():
+    for name, job in release_jobs().items():
         suites = re.findall(rf"--only ({'|'.join(SUITES)})(?: |$)", str(job))
         assert len(suites) <= 1, name
 

@@ -35,7 +35,7 @@ from ckpm.attention.selection import (
     to_keep,
 )
 from ckpm.attention.splitting import best_split
-from ckpm.base.errors import NoKernelError, UsageError
+from ckpm.base.errors import CompileError, NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import own_upstreams, upstreams
@@ -111,7 +111,7 @@ class Dispatcher:
         self._order, self._tuning, self._compile = order, tuning, compile
         self._lock = threading.RLock()
         self._plans: dict[Problem, Plan] = {}
-        self._refused: dict[Problem, NoKernelError] = {}
+        self._refused: dict[Problem, NoKernelError | CompileError] = {}
         self._plans_version = registry.version
         self._workspaces = Workspaces(device.hip)
         self.kept: dict[Any, Any] = {}  # of ckpm.attention.kept, forgotten with the plans
@@ -138,7 +138,7 @@ class Dispatcher:
             if self._plans_version != self.registry.version:
                 self._forget()
             if before := self._refused.get(problem):
-                raise NoKernelError(str(before), kind=before.kind)
+                raise type(before)(str(before), kind=before.kind)
             if problem not in self._plans:
                 self._keep_plan(problem)
             return self._plans[problem]
@@ -147,7 +147,7 @@ class Dispatcher:
         """Make the plan of a problem, or keep the reason against it. Raises as :meth:`plan`."""
         try:
             made = self._make_plan(validate(problem))
-        except NoKernelError as reason:  # kept, as a search among all kernels takes half a second
+        except (NoKernelError, CompileError) as reason:  # kept, as a search or a compilation takes long
             if len(self._refused) >= _MOST_PLANS:
                 self._refused.clear()
             self._refused[problem] = reason.with_traceback(None)
@@ -163,8 +163,9 @@ class Dispatcher:
 
     @property
     def has_own(self) -> bool:
-        """True with built batch-prefill kernels of our own headers."""
-        return not self.registry.upstreams("batch_prefill", built=True).isdisjoint(own_upstreams())
+        """True with batch-prefill kernels of our own headers that are built, or will be compiled."""
+        there = self.registry.upstreams("batch_prefill", built=self._compile is None)
+        return not there.isdisjoint(own_upstreams())
 
     @property
     def batch_invariant(self) -> bool:

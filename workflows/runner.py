@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import itertools
 import json
 import os
 import re
@@ -140,10 +141,13 @@ def _run_entries(run: Run, name: str, job: Mapping[str, Any], values: Texts) -> 
 
 
 def _matrix(job: Mapping[str, Any], values: Texts) -> list[Texts]:
-    """The entries of a job's matrix, which an earlier job's output lists; one without values if it has no matrix."""
+    """The entries of a job's matrix, which it lists or an earlier job's output; one without values without a matrix."""
     if "strategy" not in job:
         return [{}]
-    listed = _VALUE.fullmatch(str(job["strategy"]["matrix"].get("include")))
+    matrix = job["strategy"]["matrix"]
+    if "include" not in matrix:
+        return [dict(zip(matrix, one, strict=True)) for one in itertools.product(*matrix.values())]
+    listed = _VALUE.fullmatch(str(matrix["include"]))
     source = _LIST.fullmatch(listed[1]) if listed else None
     if source is None:
         raise InputError("this runner needs a matrix of the form `include: ${{ fromJSON(NAME) }}`.", kind="workflow")

@@ -36,22 +36,23 @@ def timing(files: Iterable[tuple[str, Timings]]) -> Table:
                 [
                     one.problem, label, one.cycles, one.resident, round(one.cycles / one.resident),
                     round(one.pass_cycles), round(100 * one.matrix_share, 1), round(100 * one.loop_share, 1),
-                    round(whole.expected) if whole else None, show_range(whole) if whole else "",
+                    round(whole.expected) if whole else None, round(whole.ghz, 2) if whole else None,
+                    show_range(whole) if whole else "",
                     show_published(whole) if whole else "",
                     causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), one.kernel,
                 ]
             )  # fmt: skip
     counted = (
         "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop",
-        "expected TFLOP/s", "% of that",
+        "expected TFLOP/s", "GHz", "% of that",
     )  # fmt: skip
     return Table(
         id="timing",
         short="Timing",
         title="Workgroups on the timing model",
         columns=columns(
-            problem="name", library_or_file="choice", **dict.fromkeys(counted[:7], "number"), range="word",
-            published="word", most_stalls="choice", **{counted[7]: "number"}, kernel="kernel",
+            problem="name", library_or_file="choice", **dict.fromkeys(counted[:8], "number"), range="word",
+            published="word", most_stalls="choice", **{counted[8]: "number"}, kernel="kernel",
         ),
         rows=rows,
         details=details,

@@ -165,7 +165,7 @@ def test_report_shows_timings_of_this_build(tmp_path: Path) -> None:
         90.0,
         3,
     ]  # 2 heads of 64 x 128 x 4 x 128 flop in 1,000 cycles of 2.4 GHz and 2.7 us
-    assert tables["timing"][0][9:13] == ["2 to 3", "", "wait_memory", 10.0]
+    assert tables["timing"][0][9:14] == [2.4, "2 to 3", "", "wait_memory", 10.0]
     matrix = next(row for row in tables["timing-phases"] if row[3] == "matrix")
     assert matrix[:8] == [PROBLEM, "gfx950/aiter", "V2", "matrix", 15, 50.0, 80.0, 60.0]
     assert any(PROBLEM in plot.title and "wave 2 S1" in plot.svg for plot in plots(found))

@@ -112,6 +112,10 @@ def test_matrix_runs_each_entry_and_worst_counts(run: Any) -> None:
     assert "job-2: not chosen" in printed
     found, _ = run({"job": job}, values={"inputs.list": "[]"})
     assert found["job"].result == "skipped"
+    job["strategy"] = {"matrix": {"n": ["1", "2", "3"]}}
+    found, printed = run({"job": job}, only=("job-[12]",))
+    assert found["job"].result == "failure"
+    assert "job-3: not chosen" in printed
 
 
 def test_job_that_writes_to_github_is_skipped(run: Any) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +21,14 @@ from ckpm.kernels.library.request import LIBRARY
 
 CONTENT = "0123456789abcdef"
 GOING_ON = threading.Event()  # never set
+ROOT = Path(__file__).parents[3]
+HOLDER = """
+import pathlib, signal, sys, threading
+from ckpm.attention.jit.entries import Entries
+with Entries(pathlib.Path(sys.argv[1])).lock(sys.argv[2], threading.Event()):
+    print("locked", flush=True)
+    signal.pause()
+"""
 
 
 def record(version: int = VERSION) -> Record:
@@ -114,20 +122,14 @@ def test_one_at_a_time(entries: Entries) -> None:
 
 
 def test_killed_process_holds_nothing_up(entries: Entries) -> None:
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with entries.lock(CONTENT, GOING_ON):
-            os.write(writer, b".")
-            signal.pause()
-    os.read(reader, 1)
     stopping = threading.Event()
     stopping.set()
-    with pytest.raises(StoppedError), entries.lock(CONTENT, stopping):
-        pass
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    command = [sys.executable, "-c", HOLDER, str(entries.top.parent), CONTENT]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline()  # nothing if it ended
+        with pytest.raises(StoppedError), entries.lock(CONTENT, stopping):
+            pass
+        holder.kill()
     with entries.lock(CONTENT, stopping):
         pass
-    os.close(reader)
-    os.close(writer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from ckpm.attention import reference
 from ckpm.attention.call import fmha
 from ckpm.attention.chunks import chunk_lengths, chunk_pages
 from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.launch.device import Device
+from ckpm.attention.registry import Registry
 from tests.attention.calls import Call, Floats, contiguous, paged_call
 
 LENGTHS = ((100, 150), (20, 25), (1, 300), (48, 48))
@@ -35,7 +39,10 @@ def test_pages_in_chunks_agree_with_chunked_mask(size: int, layout: str, over: D
     assert (said := reference.agreement(done.o, mask_chunks(call), "bf16")).passed, said
 
 
-def test_chunks_of_many_queries_take_v3(over: Dispatcher) -> None:
+def test_chunks_of_many_queries_take_v3(built: tuple[Path, ...], device: Device) -> None:
+    registry = Registry()
+    registry.add_library(next(one for one in built if one.parent.name.startswith("ckpm-extended")))
+    over = Dispatcher(registry, device)  # with aiter's library there, its kernel comes first
     call, chunk = paged_call(23, ((300, 500), (2, 400), (64, 64))), 192
     sums, pages = chunk_pages(call.options["cu_seqlens_q"], call.options["pages"], 1, chunk)
     done = fmha(*call.arrays, dispatcher=over, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums, pages=pages)

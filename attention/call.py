@@ -144,9 +144,14 @@ def _as_read(over: Dispatcher, q: Any, options: dict[str, Any]) -> dict[str, Any
     pages, sinks = options.get("pages"), options.get("sink_logits")
     if sinks is not None and on_gpu(q):
         options = {**options, "sink_logits": single_precision(sinks, q)}
-    if pages is not None and over.reads_ahead and (indices := padded_list(pages.indices)) is not pages.indices:
+    if pages is not None and (indices := pad_list(over, pages.indices)) is not pages.indices:
         options = {**options, "pages": replace(pages, indices=indices)}
     return options
+
+
+def pad_list(over: Dispatcher, pages: Any) -> Any:
+    """A page table, with zeros after a list of PyTorch on its GPU if registered kernels read ahead."""
+    return padded_list(pages) if over.reads_ahead else pages
 
 
 def fmha_of(
@@ -154,22 +159,17 @@ def fmha_of(
     tensors: Sequence[Any],
     numbers: Any,
     *,
-    page_list: int,
     dispatcher: Dispatcher | None = None,
     out: Any = None,
     **ours: Any,
 ) -> Attention:
     """:func:`fmha` of what ``pose_call`` makes of a caller's tensors (or stand-ins) and numbers: Q, K, V and options.
 
-    ``page_list`` is the place of the page table among the tensors.
-
     A kept plan of tensors of PyTorch on a GPU is found by the caller's own arguments, and nothing is posed.
     """
     over = dispatcher if dispatcher is not None else default()
     q = tensors[0]
     in_place = not ours and over.device.kind == "hip" and on_gpu(q)
-    if in_place and over.reads_ahead:
-        tensors = (*tensors[:page_list], padded_list(tensors[page_list]), *tensors[page_list + 1 :])
     if in_place and (kept := find_posed(over, pose_call, tensors, numbers, _outputs_to_keep)) is not None:
         return _run_kept(kept, tensors, q, out, current_stream(q))
     (q, k, v), options = pose_call(tensors, numbers)

@@ -21,11 +21,11 @@ from ckpm.attention.selection import (
     ORDERS,
     UPSTREAM,
     Heuristic,
-    Serving,
     by_heuristic,
     check_order,
     find_serving,
     known_defect,
+    open_mask,
     reach_every_pool,
     refusal,
     same_in_every_batch,
@@ -39,7 +39,7 @@ from ckpm.base.errors import CompileError, NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import own_upstreams, upstreams
-from ckpm.matrix.keys import is_split, is_v3
+from ckpm.matrix.keys import is_split
 from ckpm.matrix.problems.problem import Problem, missing_load, needs_named_loads, serving_kernels
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class Dispatcher:
         """The same with the keys split as the problem has them."""
         stages(problem.family)  # raises for a family without libraries
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
-        problem, found, mask = _open_mask(problem, there)
+        problem, found, mask = open_mask(problem, there)
         reaching = reach_every_pool(found.instances, problem)
         able = found.instances if self._order in (UPSTREAM, MEASURED) else reaching
         able = same_in_every_batch(reaching) if problem.batch_invariant else able
@@ -338,29 +338,6 @@ class Dispatcher:
 def _add_note(choice: Choice, note: str) -> Choice:
     """A choice with one more note, if there is one."""
     return replace(choice, note="; ".join(filter(None, (choice.note, note))))
-
-
-def _open_mask(problem: Problem, there: Sequence[Instance]) -> tuple[Problem, Serving, str]:
-    """The problem, the kernels that serve it and a note; under a mask open on both sides where others lack kernels.
-
-    V3 has sink logits under masks alone.
-    """
-    found = find_serving(problem.family, there, problem)
-    v3 = problem.sink_logits and not _has_v3(found)
-    if problem.mask == "no" and problem.family == "batch_prefill" and (v3 or not found.instances):
-        masked = replace(problem, mask="bottom_right")
-        opened = find_serving(problem.family, there, masked)
-        if _has_v3(opened) or (opened.instances and not found.instances):
-            return (
-                masked,
-                opened,
-                f"its mask is open: no kernel {'of V3 ' if found.instances else ''}without a mask serves",
-            )
-    return problem, found, ""
-
-
-def _has_v3(found: Serving) -> bool:
-    return any(is_v3(one.key.pipeline) for one in found.instances)
 
 
 def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) -> tuple[tuple[Instance, ...], str]:

@@ -7,7 +7,7 @@ kernels that serve. The order ``upstream`` leaves the choice to the library's ow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckpm.attention.problems.shapes import to_shape
 from ckpm.attention.registry import Instance
@@ -15,7 +15,7 @@ from ckpm.base.errors import NoKernelError, UsageError, unknown_word
 from ckpm.kernels.families.backward import convert_dq
 from ckpm.kernels.families.libraries import host, libraries, library_with
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.matrix.keys import Key
+from ckpm.matrix.keys import Key, is_v3
 from ckpm.matrix.problems import problem as kernels_of
 from ckpm.matrix.problems.ledger import house_ledger, source
 from ckpm.matrix.problems.matching import Matcher, padding
@@ -71,6 +71,29 @@ def find_serving(family: str, instances: Sequence[Instance], problem: Problem) -
         able += [one for one in group if one.name in names]
         reasons += [reason] if reason else []
     return Serving(tuple(sorted(able, key=lambda one: -one.priority)), tuple(dict.fromkeys(reasons)))
+
+
+def open_mask(problem: Problem, instances: Sequence[Instance]) -> tuple[Problem, Serving, str]:
+    """The problem, the kernels that serve it and a note; under a mask open on both sides where others lack kernels.
+
+    V3 has sink logits under masks alone.
+    """
+    found = find_serving(problem.family, instances, problem)
+    v3 = problem.sink_logits and not _has_v3(found)
+    if problem.mask == "no" and problem.family == "batch_prefill" and (v3 or not found.instances):
+        masked = replace(problem, mask="bottom_right")
+        opened = find_serving(problem.family, instances, masked)
+        if _has_v3(opened) or (opened.instances and not found.instances):
+            return (
+                masked,
+                opened,
+                f"its mask is open: no kernel {'of V3 ' if found.instances else ''}without a mask serves",
+            )
+    return problem, found, ""
+
+
+def _has_v3(found: Serving) -> bool:
+    return any(is_v3(one.key.pipeline) for one in found.instances)
 
 
 def _names_that_serve(family: str, group: Sequence[Instance], problem: Problem) -> tuple[set[str], str]:

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -149,23 +149,19 @@ def _release_stages(archs: Sequence[str]) -> dict[str, Any]:
         for job in dict.fromkeys(last[name] for name in own)
     ]
     project = [name for name, stage in table.items() if not stage.each_arch and not stage.needs]
-    groups = [
-        [*alike]
-        for _, alike in itertools.groupby(
-            jobs,
-            key=lambda job: (job["arch"], job["needs"] if len(job["stages"]) == 1 and job["needs"] else job["name"]),
-        )
-    ]
-    return {
-        "project_stages": project,
-        "release_jobs": [
-            {**first, "name": f"{first['arch']}-stages", "matrix": [job["stages"][-1] for job in (first, *others)]}
-            if others
-            else {**first, "matrix": []}
-            for first, *others in groups
-        ],
-        "shards": ["project", *(job["name"] for job in jobs)],
-    }
+    release = []
+    for _, alike in itertools.groupby(jobs, key=_alike):
+        first, *others = alike
+        if others:
+            first = {**first, "name": f"{first['arch']}-stages"}
+        release.append({**first, "matrix": [job["stages"][-1] for job in (first, *others)] if others else []})
+    shards = ["project", *(job["name"] for job in jobs)]
+    return {"project_stages": project, "release_jobs": release, "shards": shards}
+
+
+def _alike(job: Mapping[str, Any]) -> tuple[str, Any]:
+    """The arch and needs of a job with one stage, which jobs of one matrix share; the name of any other job."""
+    return job["arch"], job["needs"] if len(job["stages"]) == 1 and job["needs"] else job["name"]
 
 
 def _sessions(table: Rules, suites: Any, arch: str) -> str:

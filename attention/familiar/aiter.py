@@ -17,7 +17,7 @@ from typing import Any
 from ckpm.attention.arrays.pytorch import single_precision
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
-from ckpm.attention.call import Attention, default, fmha, fmha_of
+from ckpm.attention.call import Attention, default, fmha, fmha_of, pad_list
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.aiter_latent import mla_decode_fwd, mla_prefill_fwd, mla_prefill_ps_asm_fwd, mla_reduce_v1
 from ckpm.attention.familiar.tensors import (
@@ -78,7 +78,7 @@ def mha_batch_prefill_func(
     """
     del deterministic
     if block_table is None:
-        tables = kv_page_indices, kv_indptr, kv_last_page_lens, None
+        tables = pad_list(_dispatcher(ours), kv_page_indices), kv_indptr, kv_last_page_lens, None
     else:
         tables = block_table, None, None, seqlen_k
     tensors = (
@@ -89,7 +89,7 @@ def mha_batch_prefill_func(
         max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, logits_soft_cap, causal, window_size, sink_size,
         return_lse, return_attn_probs,
     )  # fmt: skip
-    done = fmha_of(_pose_batch_prefill, tensors, numbers, page_list=4, out=out, **ours)
+    done = fmha_of(_pose_batch_prefill, tensors, numbers, out=out, **ours)
     return _results(done, return_lse, return_attn_probs)
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import pose
-from ckpm.attention.arrays.pytorch import current_stream, empty_like, padded_list
+from ckpm.attention.arrays.pytorch import current_stream, empty_like
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import WORDS
 from ckpm.attention.backward.call import fmha_backward
-from ckpm.attention.call import default, fmha
+from ckpm.attention.call import default, fmha, pad_list
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.tensors import add_page_axis, demand_scale, mask_options
 from ckpm.attention.kept import Kept, find, find_latest, keep, stand_in
@@ -184,7 +184,7 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
         arrays, options = pose_call(tensors, numbers)
         done = fmha(*arrays, dispatcher=over, lse=lse, **options)
         return done.o, done.lse if lse else _new_lse(q, lse)
-    if pose_call is _pose_paged and over.reads_ahead and (padded := padded_list(tensors[4])) is not tensors[4]:
+    if pose_call is _pose_paged and (padded := pad_list(over, tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
     key = pose_call, numbers, lse
     if (kept := find_latest(over, key, tensors)) is None:  # before _kept_plan, which takes longer

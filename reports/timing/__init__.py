@@ -1,1 +1,0 @@
-"""Modelled workgroups of a library: tables, and pictures of their waves."""

@@ -228,7 +228,7 @@ def build_decode(session: nox.Session) -> None:
     """Compile the decode kernels and check their registers; `-- --accept REASON` accepts changed values."""
     BUILT.add("decode")
     python = install_extra(session, "triton")
-    session.run(python, "-m", "ckpm", "guard", "decode/guard.yaml", *session.posargs, external=True)
+    session.run(python, "-m", "ckpm", "guard", "reports/guard.yaml", *session.posargs, external=True)
     session.run(python, "-m", "ckpm", "decode", "build", external=True)
 
 
@@ -271,7 +271,7 @@ def lint(session: nox.Session) -> None:
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "mypy")
-    session.run(program(session, "lint-imports"), "--no-cache")
+    session.run(program(session, "lint-imports"), "--no-cache", env={"PYTHONPATH": "emulator"})
     session.run(program(session, "typos"))
     patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
     sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ckpm.base.paths import find_emulator
+
 __version__ = "0.1.0"
+find_emulator()
 
 if TYPE_CHECKING:
     from ckpm import aiter, torch  # noqa: A004  # as the packages are named

@@ -6,7 +6,6 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from ckpm import __version__
@@ -14,6 +13,7 @@ from ckpm.base import logs
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
+from ckpm.base.paths import PROJECT
 from ckpm.base.processes import git
 from ckpm.matrix.options import Parser
 
@@ -45,22 +45,18 @@ COMMANDS: Mapping[str, Command] = {
         "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"
     ),
     "bench": Command("measure the promised figures", "ckpm.bench.command:add_options"),
-    "measure": Command(
-        "count what the gates' problems do on the emulator", "ckpm.attention.timing.measure:add_options"
-    ),
+    "measure": Command("count what the gates' problems do on the emulator", "ckpm.timing.measure:add_options"),
     "model": Command("show modelled cycles of measured counts", "ckpm.joined:add_model_options"),
-    "timing model": Command("model workgroups of the gates' problems", "ckpm.attention.timing.command:add_options"),
+    "timing model": Command("model workgroups of the gates' problems", "ckpm.timing.command:add_options"),
     "timing show": Command("show modelled workgroups and their stalls", "ckpm.reports.page.timing_command:add_options"),
-    "timing tables": Command("model V2 and V3 on published problems", "ckpm.attention.timing.tables:add_options"),
-    "timing splits": Command("model splits over keys beside the memory", "ckpm.reports.timing.splits:add_options"),
-    "timing score": Command(
-        "score the model on published measurements", "ckpm.reports.timing.score_command:add_options"
-    ),
+    "timing tables": Command("model V2 and V3 on published problems", "ckpm.timing.tables:add_options"),
+    "timing splits": Command("model splits over keys beside the memory", "ckpm.timing.splits:add_options"),
+    "timing score": Command("score the model on published measurements", "ckpm.timing.score_command:add_options"),
     "guard": Command("check registers of a Triton kernel's configurations", "ckpm.decode.guard.command:add_options"),
     "decode build": Command("compile the decode kernels for the gates", "ckpm.decode.built:add_options"),
     "decode compare": Command("compare the decode kernels' two forms", "ckpm.decode.compare:add_options"),
-    "sweep run": Command("compile and time a sweep's kernels", "ckpm.attention.sweeps.command:add_benchmark_options"),
-    "sweep best": Command("list the best kernel of each shape", "ckpm.attention.sweeps.command:add_best_options"),
+    "sweep run": Command("compile and time a sweep's kernels", "ckpm.timing.sweeps.command:add_benchmark_options"),
+    "sweep best": Command("list the best kernel of each shape", "ckpm.timing.sweeps.command:add_best_options"),
     "jit": Command("compile kernels by name, and load them", "ckpm.attention.jit.command:add_options"),
     "cpp index": Command("write the index that C++ programs read", "ckpm.attention.cpp.command:add_index_options"),
     "cpp kernels": Command(
@@ -76,7 +72,6 @@ COMMANDS: Mapping[str, Command] = {
     "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.runner:add_options"),
 }
 _VERBOSITY = (("v", "verbose", 1, "also print details"), ("q", "quiet", -1, "print no progress, only results"))
-_HOME = Path(__file__).resolve().parents[1]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -144,7 +139,7 @@ def _table(only: str) -> str:
 
 def _revision() -> str:
     """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" elsewhere or without git."""
-    if not (_HOME / ".git").exists():
+    if not (PROJECT / ".git").exists():
         return ""
-    found = git(_HOME, "describe", "--always", "--dirty")
+    found = git(PROJECT, "describe", "--always", "--dirty")
     return "" if found is None else f" ({found.decode().strip()})"

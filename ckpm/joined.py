@@ -42,7 +42,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
 
 def add_compare_options(parser: argparse.ArgumentParser) -> None:
     from ckpm.reports.gates import compare_command
-    from ckpm.reports.timing.versions import remarks
+    from ckpm.reports.gates.versions import remarks
 
     compare_command.add_options(parser, remarks)
 

@@ -3,10 +3,9 @@
 project = "ck-prefill-matrix"
 extensions = ["myst_parser", "sphinx.ext.napoleon", "autoapi.extension"]
 autoapi_dirs = ["../ckpm"]
-autoapi_follow_symlinks = True  # the rooms of a clone
 autoapi_ignore = [
     f"*/{room}/*"
-    for room in ("base", "bench", "cluster", "decode", "docker", "kernels", "reports", "suites", "workflows")
+    for room in ("base", "bench", "cluster", "decode", "docker", "kernels", "reports", "suites", "timing", "workflows")
 ]
 autoapi_generate_api_docs = False  # reference/api.md lists the objects
 exclude_patterns = ["requirements.txt"]

@@ -26,7 +26,7 @@ from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry
-from ckpm.base import rocm_places, settings
+from ckpm.base import paths, rocm_places
 from ckpm.base.errors import ArgumentError, NoKernelError
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.request import LIBRARY
@@ -91,7 +91,7 @@ def _arch_here() -> str:
 
 def _folders(arch: str) -> list[Path]:
     """Folders that may contain libraries of an arch: of the current folder, of the clone, of ``ckpm_libraries``."""
-    tops = (Path(), *(() if settings.INSTALLED else (settings.IMPORTS,)))
+    tops = (Path(), *(() if paths.INSTALLED else (paths.PROJECT,)))
     prebuilt = importlib.util.find_spec("ckpm_libraries")
     packages = prebuilt.submodule_search_locations or [] if prebuilt else []
     return [*(top.absolute() / "build" / arch for top in tops), *(Path(one) / arch for one in packages)]

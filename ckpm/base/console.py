@@ -19,7 +19,7 @@ class PlainConsole(Console):
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def on_broken_pipe(self) -> None:
-        """Raise, because the command chooses the exit code of a closed pipe (base/entry.py); rich's is 1."""
+        """Raise, because the command chooses the exit code of a closed pipe (ckpm/base/entry.py); rich's is 1."""
         raise
 
     def render_str(self, text: str, **options: Any) -> Text:

@@ -9,7 +9,7 @@ import os
 import signal
 from types import FrameType
 
-_INTERRUPTED = 130  # as base/entry.py
+_INTERRUPTED = 130  # as ckpm/base/entry.py
 
 
 class Importing:

@@ -9,11 +9,6 @@ from pathlib import Path
 from .errors import UsageError
 from .trust import refuse_shared
 
-# The folder that `ckpm` is imported from: a clone, where ckpm/base is a link, or site-packages. Child processes get it
-# as PYTHONPATH, since they may run in any folder.
-IMPORTS = Path(__file__).absolute().parents[2]
-INSTALLED = not (IMPORTS / "noxfile.py").exists()  # True in a wheel, without a clone
-
 
 def cache_folder() -> Path:
     """Return the folder of upstream trees and of all caches, which is private.
@@ -69,10 +64,3 @@ def ck_root(given: Path | None = None, upstreams: Sequence[str] = ()) -> Path | 
         )
     root = os.environ.get("CK_ROOT")
     return given or (Path(root) if root else None)
-
-
-def upstream(given: str | None, root: Path | None) -> str:
-    """Return the selected upstream; else the checkout that :func:`ck_root` found, else the default package."""
-    from ckpm.matrix.options import DEFAULT_UPSTREAM  # SCons starts in half the time
-
-    return given or ("checkout" if root else DEFAULT_UPSTREAM)

@@ -1,7 +1,7 @@
 """Check the files that zig builds for a link and keeps (libc++, compiler_rt, the C library's start files and stubs).
 
 zig doesn't check the files of its cache. After the first link, the sha256 of each file is kept beside it, in the way of
-base/store.py. Before the next link the two are compared.
+ckpm/base/store.py. Before the next link the two are compared.
 """
 
 from __future__ import annotations

@@ -20,11 +20,12 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError
+from ckpm.base.paths import PROJECT
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
 from ckpm.kernels.families.words import features as features_of
-from ckpm.kernels.library.request import PROJECT, Request, prepare, scons_command
+from ckpm.kernels.library.request import Request, prepare, scons_command
 from ckpm.kernels.library.run_step import EVENT
 from ckpm.kernels.upstream import codegen_runner
 from ckpm.kernels.upstream.tree import Tree

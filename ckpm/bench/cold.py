@@ -18,9 +18,9 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError
+from ckpm.base.paths import PROJECT, PYTHONPATH
 from ckpm.bench.figures import Figure
 from ckpm.kernels.code.toolchains import detect
-from ckpm.kernels.library.request import PROJECT
 
 ARCH = "gfx950"
 _LIMIT_SECONDS = 120
@@ -88,7 +88,12 @@ def _libcxx(toolchain: str, cache: Path) -> Spent:
 def _spent(command: Sequence[str], environment: Mapping[str, str]) -> Spent:
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
-        command, cwd=PROJECT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        command,
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import sys
 import time
@@ -13,15 +14,16 @@ from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.launching import plan_of, upload
-from ckpm.attention.timing import tables
-from ckpm.attention.timing.record import Timings
 from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError, RecordError
+from ckpm.base.paths import PROJECT, PYTHONPATH
 from ckpm.base.records import Source, Value
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.abi import Status
-from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.problems.case import SUITES, SuiteCase
+from ckpm.timing import tables
+from ckpm.timing.record import Timings
 
 ARCH = "gfx950"
 _CPU = Path("/proc/cpuinfo")
@@ -87,7 +89,10 @@ def _best(
 
 def _output_of(command: Sequence[str]) -> str:
     """Standard output of a Python module of ours. Raises InconclusiveError."""
-    process = subprocess.run([sys.executable, *command], cwd=PROJECT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    process = subprocess.run(
+        [sys.executable, *command], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
+    )
     if process.returncode != 0:
         raise InconclusiveError(
             f"{' '.join(command)} failed: {process.stdout[-2000:]}{process.stderr[-2000:]}", kind="bench"
@@ -191,7 +196,7 @@ def model_versions(toolchain: str, folder: Path) -> list[Figure]:
     A launch that is resident at once takes the cycles of its longest workgroup, at the median start offset of two on a
     compute unit. All rows: ckpm timing tables.
 
-    Raises as :func:`ckpm.attention.timing.tables.model`.
+    Raises as :func:`ckpm.timing.tables.model`.
     """
     timings = tables.model(f"{tables.PUBLISHED[:-1]}*-q[148]k", toolchain, folder)
     return [_ratio_figure(timings, scale) for scale in _SCALES]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpm.base import errors, settings
 from ckpm.base.errors import CkPrefillError, UsageError
+from ckpm.base.paths import data
 from ckpm.base.processes import ended_by_signals
 from ckpm.cluster.identity import Sources
 from ckpm.cluster.site import Site, read_site
@@ -23,7 +24,7 @@ from ckpm.kernels.library.request import Request
 if TYPE_CHECKING:
     from ckpm.cluster.connection import Connection
 
-REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements-cluster.txt"
+REQUIREMENTS = data("requirements-cluster.txt")
 _MOST_JOBS = 1024  # threads of SCons that wait for workers
 
 
@@ -37,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition", default=None, help="of --cluster (default: Slurm's)")
     parser.add_argument("--walltime", default=None, metavar="HH:MM:SS", help="of --cluster (default: 04:00:00)")
     parser.add_argument(
-        "--cluster-file", type=Path, default=None, metavar="FILE", help="of --cluster: a file like cluster/slurm.yaml"
+        "--cluster-file", type=Path, default=None, metavar="FILE", help="of --cluster: a file like docker/slurm.yaml"
     )
 
 

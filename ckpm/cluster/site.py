@@ -8,9 +8,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, decode, load, overlay
 
-DEFAULTS = Path(__file__).resolve().parent / "slurm.yaml"
+DEFAULTS = data("docker", "slurm.yaml")
 
 
 class Site(Record, frozen=True):

@@ -1,6 +1,6 @@
 """The decode kernels as files, ``<arch>/decode/``: gates and devices read them without Triton.
 
-``decode.json`` names for each problem (decode/problem.py) what was compiled, and where the two code objects lie.
+``decode.json`` names for each problem (ckpm/decode/problem.py) what was compiled, and where the two code objects lie.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def read(file: Path, arch: str) -> Built:
     for name in {*rows, *known}:
         now = [one.identity for one in known[name].candidates(arch)] if name in known else None
         if name not in rows or [one.text() for one in rows[name].get("identities").items()] != now:
-            raise MeasureError(f"{file}: '{name}' is not what decode/problem.py names today. {_AGAIN}.")
+            raise MeasureError(f"{file}: '{name}' is not what ckpm/decode/problem.py names today. {_AGAIN}.")
     stages = {
         name: Stages(attention=_code(file, name, "attention", row), reduction=_code(file, name, "reduction", row))
         for name, row in ((name, rows[name]) for name in known)

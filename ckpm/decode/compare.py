@@ -1,8 +1,8 @@
 """``ckpm decode compare``: counts and modelled cycles of streaming and resident, beside published times of an MI350.
 
 ``--tune`` ranks launches of streaming, among those that fit the guard's budget, by cycles of the timing model. On a
-GPU, Triton's autotuner measures their times (:func:`autotuner`). The default, ``forced_launch`` of decode/problem.py,
-measures nothing.
+GPU, Triton's autotuner measures their times (:func:`autotuner`). The default, ``forced_launch`` of
+ckpm/decode/problem.py, measures nothing.
 """
 
 from __future__ import annotations

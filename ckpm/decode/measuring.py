@@ -9,11 +9,11 @@ import numpy as np
 
 from ckpm.attention.launch.counters import Measured, flatten
 from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.timing.machine import numbers, replay
-from ckpm.attention.timing.record import SIMDS
 from ckpm.decode.attention import Stages, decode
 from ckpm.decode.guard.figures import Figures, figures_of
 from ckpm.decode.problem import TOKENS, Array, Cache, Problem, quantise
+from ckpm.timing.machine import numbers, replay
+from ckpm.timing.record import SIMDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from ckpm.base import settings
 from ckpm.base.console import console, make_table
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
+from ckpm.base.paths import INSTALLED
 from ckpm.docker import building, context
 from ckpm.docker.context import Sources, labels
 from ckpm.docker.engines import CHOICES, Engine, detect
@@ -63,7 +64,7 @@ def _list(chosen: Sequence[Image]) -> None:
 
 
 def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
-    if args.update_locks and settings.INSTALLED:
+    if args.update_locks and INSTALLED:
         raise UsageError("--update-locks writes into docker/locks of a clone: run it in a clone.")
     bare = sorted({one.base.name for one in chosen if not building.read_lock(one.base)}) if args.locked else []
     if bare:

@@ -17,6 +17,7 @@ import jinja2
 
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import make_folder, name_write_errors, write_atomically
+from ckpm.base.paths import PROJECT
 from ckpm.base.processes import git
 from ckpm.docker import rootfs
 from ckpm.docker.images import FOLDER, Image
@@ -94,7 +95,7 @@ def _link(source: Path, target: Path) -> None:
             shutil.copy(source, target)
 
 
-def labels(repository: Path = FOLDER.parent) -> Labels:
+def labels(repository: Path = PROJECT) -> Labels:
     """The origin of this repository without credentials, and its commit. Unknown for an installed ckpm."""
     if not (repository / ".git").exists():
         return UNLABELLED

@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Meta
 
 from ckpm.base.errors import UnknownWordError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, Table, read_table
 from ckpm.matrix.dialects import archs, upstreams
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = data("docker")
 
 
 class _Purpose(Record, frozen=True):

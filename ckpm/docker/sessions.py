@@ -21,15 +21,15 @@ from ckpm.base.display import show
 from ckpm.base.entry import FAILURES
 from ckpm.base.errors import UsageError
 from ckpm.base.files import make_folder
+from ckpm.base.paths import INSTALLED, PROJECT
 from ckpm.docker import building, context, running
 from ckpm.docker.command import DEFAULT_WORK
 from ckpm.docker.context import Sources, labels
 from ckpm.docker.engines import CHOICES, Mount, Run, detect, device_groups, present
-from ckpm.docker.images import FOLDER, Image, image
+from ckpm.docker.images import Image, image
 from ckpm.docker.rootfs import write_private
 
 DEFAULT_IMAGE = "debian-rocm-test"
-_ROOT = FOLDER.parent
 _PACKAGES = "/opt/ckpm/packages"  # CK's package in the image
 _PIP_CONF = Path("/run/ckpm/pip.conf")
 _ENVIRONMENTS = Path("/run/ckpm/sessions")  # short: nox warns of environments whose path has more than 87 characters
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the sessions and return the exit code of nox. Raises UsageError without a clone."""
-    if settings.INSTALLED:
+    if INSTALLED:
         raise UsageError("in-container runs the sessions of a clone's noxfile.py: run it in a clone.")
     from ckpm.kernels.upstream.package_index import pip_settings  # here: other commands need no HTTP client
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 def demand_sessions(names: Sequence[str]) -> None:
     """Check names of sessions by nox itself. Raises UsageError. Without nox here, nox in the container does."""
-    listing = [sys.executable, "-m", "nox", "--noxfile", str(_ROOT / "noxfile.py"), "--list", "--session", *names]
+    listing = [sys.executable, "-m", "nox", "--noxfile", str(PROJECT / "noxfile.py"), "--list", "--session", *names]
     done = subprocess.run(listing, capture_output=True, text=True, errors="replace", check=False)
     _, found, unknown = done.stderr.partition("Sessions not found: ")
     if found:
@@ -95,7 +95,7 @@ def plan(
     conf: Path,
     pip: Mapping[str, str],
     cache: Path,
-    root: Path = _ROOT,
+    root: Path = PROJECT,
 ) -> Run:
     """The container's command, mounts, environment and devices. ``words`` are nox's arguments after --session."""
     folder = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
-_FOLDER = Path(__file__).resolve().parent
+from ckpm.base.paths import data
+
+_FOLDER = data("kernels")
 _HEADERS = {
     "ckpm": "include/ckpm.h",
     "ckpm_fwd": "include_fwd/ckpm_fwd.h",

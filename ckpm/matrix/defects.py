@@ -1,4 +1,4 @@
-"""Kernels that an upstream lists and can't compile (matrix/tables/defects.yaml)."""
+"""Kernels that an upstream lists and can't compile (matrix/defects.yaml)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read dialects from matrix/tables/dialects: the kernels of one version of upstream's codegen.
+"""Read dialects from matrix/dialects: the kernels of one version of upstream's codegen.
 
 A dialect is a folder. dialect.yaml names its parent; a file for each family lists the differences from the parent's.
 """
@@ -14,11 +14,12 @@ from typing import Annotated, Any
 import msgspec
 
 from ckpm.base.errors import SetupError, TableError, UnknownWordError, UsageError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, Table, decode, load, overlay, read_table
 from ckpm.matrix.families import Family
 from ckpm.matrix.family_tables import read_family
 
-TABLES = Path(__file__).parent / "tables"
+TABLES = data("matrix")
 
 # Upstream's APIs (generate.py --api) with the families that each lists, both in upstream's order.
 APIS: Mapping[str, tuple[str, ...]] = {
@@ -157,7 +158,7 @@ class _ComputeUnitRow(Record, frozen=True):
 
 
 class ComputeUnit(_ComputeUnitRow, frozen=True, kw_only=True):
-    """The bounds of the waves on one compute unit. Sources: matrix/tables/archs.yaml."""
+    """The bounds of the waves on one compute unit. Sources: matrix/archs.yaml."""
 
     lds_bytes: int
 

@@ -283,11 +283,11 @@ def _location(chosen: Dialect, family: Family, field: str, values: Mapping[str, 
 
 
 def _line(chosen: Dialect, family: Family, path: tuple[str, ...]) -> str:
-    """The place of a field of a family, as ``matrix/tables/dialects/FILE:LINE``."""
+    """The place of a field of a family, as ``matrix/dialects/FILE:LINE``."""
     field = _table(chosen.name, family.name)
     for name in path:
         field = field.get(name)
-    return f"{field.file.relative_to(TABLES.parent.parent)}:{field.line}"
+    return f"{field.file.relative_to(TABLES.parent)}:{field.line}"
 
 
 @functools.cache

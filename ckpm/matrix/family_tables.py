@@ -306,7 +306,7 @@ def _tile(field: Field, family: Family) -> Tile:
 
 def _rule(field: Field, family: Family) -> Rule:
     if field.text() not in RULES:
-        raise field.fail(f"no rule '{field.text()}' in matrix/rules.py; known: {', '.join(RULES)}")
+        raise field.fail(f"no rule '{field.text()}' in ckpm/matrix/rules.py; known: {', '.join(RULES)}")
     rule = RULES[field.text()]
     if missing := [name for name in rule.fields if name not in (*family.fields, *GIVEN)]:
         raise field.fail(f"rule '{rule.name}' reads {', '.join(missing)}, which this family has no axis for")

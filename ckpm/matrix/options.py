@@ -36,6 +36,11 @@ DEFAULT_FAMILY = "batch_prefill"
 _LONGEST_COMPLAINT = 1000
 
 
+def chosen_upstream(upstream: str | None, root: Path | None) -> str:
+    """Return the selected upstream; else the checkout of :func:`settings.ck_root`, else the default package."""
+    return upstream or ("checkout" if root else DEFAULT_UPSTREAM)
+
+
 class _Store(argparse.Action):
     """An option with one value: two different values in a line are a mistake."""
 
@@ -60,8 +65,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """A command complains about its own unknown words: argparse would leave that to the program's parser.
 
-        Refuses an output that is also an input (base/outputs.py). Replaces a profile that stands for an upstream by
-        that upstream. Raises UsageError, UnknownWordError.
+        Refuses an output that is also an input (ckpm/base/outputs.py). Replaces a profile that stands for an upstream
+        by that upstream. Raises UsageError, UnknownWordError.
         """
         self.given.clear()
         parsed, unknown = super().parse_known_args(args, namespace)
@@ -97,7 +102,7 @@ def _take_variant(parsed: argparse.Namespace) -> None:
 
 @functools.cache
 def upstream_profiles() -> Mapping[str, Mapping[str, str]]:
-    """Upstream -> its profiles -> the upstream that each stands for (tables/upstreams.yaml). Raises TableError."""
+    """Upstream -> its profiles -> the upstream that each stands for (matrix/upstreams.yaml). Raises TableError."""
     table = read_table(TABLES / "upstreams.yaml", UpstreamTable)
     for name, row in table.record.profiles.items():
         if name not in upstreams():

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.errors import TableError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import APIS
 
-GOLDEN = Path(__file__).with_name("golden")
+GOLDEN = data("matrix", "golden")
 _SHOWN = 5  # names of each kind in a description: enough to see the pattern, few enough to read
 
 

@@ -30,7 +30,7 @@ class Selection:
     """The kernels that the user selects, as given on the command line.
 
     ``receipt`` is the number of one of CK's subsets, ``profile`` names conditions of
-    matrix/tables/selections.yaml. ``mask_impl`` is CK's set of mask types. ``shard`` is (index from 1, count).
+    matrix/selections.yaml. ``mask_impl`` is CK's set of mask types. ``shard`` is (index from 1, count).
     """
 
     archs: tuple[str, ...]

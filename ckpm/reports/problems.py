@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from ckpm.attention.timing.measure import performance_problems
 from ckpm.matrix.problems.case import SUITES, TIERS, SuiteCase
 from ckpm.matrix.problems.problem import mask_corner
 from ckpm.matrix.problems.tables import problems
+from ckpm.timing.measure import performance_problems
 
 
 @cache

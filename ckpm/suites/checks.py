@@ -1,4 +1,4 @@
-"""One case on a device: its launches, and what is checked afterwards (the CHECKS of matrix/problems/case.py).
+"""One case on a device: its launches, and what is checked afterwards (the CHECKS of ckpm/matrix/problems/case.py).
 
 :func:`run_case` never raises for what a kernel did: a wrong number, a fault or a refusal is the case's result.
 """
@@ -50,7 +50,7 @@ class Result:
     """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
 
     ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``mean_shift`` is
-    the mean error of O furthest from 0 (attention/tolerances.py), None for too few elements. ``signature``:
+    the mean error of O furthest from 0 (ckpm/attention/tolerances.py), None for too few elements. ``signature``:
     "" if the case fails exactly as the ledger describes, else the difference; None if it was not checked.
     ``same_batches``: the BATCH_CHECKS in which the kernel gave the same bits. ``executed``: the machine code of each
     kernel that ran (Device.executed_ranges).
@@ -251,7 +251,7 @@ def run_case(
 ) -> Result:
     """Run a case once for each set of device options, and stop at the first failure.
 
-    ``signatures`` describe how a known defect must look (suites/signatures.py). A second signature is checked
+    ``signatures`` describe how a known defect must look (ckpm/suites/signatures.py). A second signature is checked
     after the input that faults is removed.
     """
     case = _Case(bench, problem)

@@ -32,7 +32,7 @@ from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import folder_name
 from ckpm.matrix.dialects import check_built_arch, check_upstream
-from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, split_words
+from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, chosen_upstream, split_words
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
 from ckpm.matrix.problems.pairs import legal, met
@@ -53,7 +53,7 @@ EVERY = "*"  # case names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a run. ``family`` is the library's name in kernels/families/libraries.py.
+    """The options of a run. ``family`` is the library's name in ckpm/kernels/families/libraries.py.
 
     ``library`` is a file instead of the one in ``work``/build. Without ``machines`` the cases run on this machine.
     """
@@ -256,7 +256,7 @@ def _conclude(judged: Sequence[Judged], o: Options) -> None:
 
 
 def _family(args: argparse.Namespace) -> str:
-    """The wanted library, by its name in kernels/families/libraries.py.
+    """The wanted library, by its name in ckpm/kernels/families/libraries.py.
 
     Raises:
         UsageError: ``--family`` with a suite of batch prefill, not with the one of families, or none of those.
@@ -274,7 +274,7 @@ def _family(args: argparse.Namespace) -> str:
 
 def _library(o: Options) -> LocatedLibrary:
     """Raises LibraryError, UnknownWordError."""
-    upstream = settings.upstream(o.upstream, settings.ck_root())
+    upstream = chosen_upstream(o.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     if o.library is None:

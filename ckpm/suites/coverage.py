@@ -9,9 +9,9 @@ import functools
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, Text, read_table
 from ckpm.kernels.code import code_object
 from ckpm.suites.suites import LocatedLibrary
@@ -19,7 +19,7 @@ from ckpm.suites.suites import LocatedLibrary
 if TYPE_CHECKING:
     from ckpm.kernels.code.code_object import Block
 
-_FILE = Path(__file__).with_name("unexecuted.yaml")
+_FILE = data("matrix", "unexecuted.yaml")
 
 
 class _Row(Record, frozen=True):

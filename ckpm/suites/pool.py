@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpm.base.errors import DeviceError, RefusedError
-from ckpm.base.settings import IMPORTS
+from ckpm.base.paths import PYTHONPATH
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.suites import Case
 
@@ -37,12 +37,12 @@ _TAIL = 4000  # bytes of a dead worker's standard error that are evidence
 _FAULTS = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP))
 _GPU_FAULT = re.compile(r"[Mm]emory access fault.*", re.DOTALL)
 _LOST = ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "device lost", "GPU reset", "No space left", "Cannot allocate memory")
-ENVIRONMENT = {"PYTHONPATH": str(IMPORTS), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 Reply = dict[str, Any]
 
 
 def worker_command(setup: Mapping[str, Any]) -> tuple[str, ...]:
-    """The command that starts suites/worker.py with a setup."""
+    """The command that starts ckpm/suites/worker.py with a setup."""
     return (sys.executable, "-m", "ckpm.suites.worker", json.dumps(setup))
 
 

@@ -1,4 +1,4 @@
-"""Cases on the workers of a Dask scheduler: what suites/pool.py does with processes here, there.
+"""Cases on the workers of a Dask scheduler: what ckpm/suites/pool.py does with processes here, there.
 
 A worker keeps as many warm processes as it has threads, which have loaded the library; each case is a task of its own.
 A case that kills its process ends alone, as on one machine. The cases of a worker that is lost are given to
@@ -27,7 +27,7 @@ from ckpm.suites.suites import Case
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The setup of suites/worker.py, and the client's facts about itself and the library."""
+    """The setup of ckpm/suites/worker.py, and the client's facts about itself and the library."""
 
     session: str
     process: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Setup:
 
 @dataclass(frozen=True, kw_only=True)
 class RemotePool:
-    """The pool of a connection; ``setup`` as JSON is what suites/worker.py is started with."""
+    """The pool of a connection; ``setup`` as JSON is what ckpm/suites/worker.py is started with."""
 
     connection: Connection
     setup: Mapping[str, Any]
@@ -50,7 +50,7 @@ class RemotePool:
 
         Raises:
             RefusedError: a worker has no device or library.
-            DeviceError, and the failures of cluster/connection.py.
+            DeviceError, and the failures of ckpm/cluster/connection.py.
         """
         there = self.connection
         there.demand_same(project(), project)

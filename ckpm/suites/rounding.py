@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, Text, read_table
 from ckpm.matrix.problems.case import SuiteCase
 
-_FILE = Path(__file__).with_name("rounding.yaml")
+_FILE = data("matrix", "rounding.yaml")
 
 
 class _Range(Record, frozen=True):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.launch.counters import executed_instructions
-from ckpm.attention.timing.measure import identity_facts
 from ckpm.base.errors import InconclusiveError, LibraryError, NameSyntaxError, RecordError
 from ckpm.base.results import Case as Recorded
 from ckpm.base.results import CaseFault, LedgerUse, Results
@@ -31,6 +30,7 @@ from ckpm.matrix.problems.ledger import Entry, Ledger, Verdict
 from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.tables import problems
 from ckpm.suites.rounding import check_rounding
+from ckpm.timing.measure import identity_facts
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
@@ -94,7 +94,7 @@ class Judged:
 def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) -> LocatedLibrary:
     """The library that ``kernels build`` made of an upstream for an arch, alone or among others.
 
-    ``library`` is its name in kernels/families/libraries.py.
+    ``library`` is its name in ckpm/kernels/families/libraries.py.
 
     Raises:
         LibraryError: there is none.

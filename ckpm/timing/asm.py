@@ -15,11 +15,11 @@ import numpy as np
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.kv_pool import Buffer
 from ckpm.attention.launch.launching import host_buffers, upload
-from ckpm.attention.timing.published import Shape
 from ckpm.base.errors import TrustError
 from ckpm.base.files import hold_lock, sha256_of
 from ckpm.kernels.upstream.package_index import download
 from ckpm.matrix.dialects import check_upstream
+from ckpm.timing.published import Shape
 
 ROWS = 256  # queries of a tile
 _HEAD_DIM, _BYTES = 128, 2

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.timing import streams
-from ckpm.attention.timing.machine import Number, values
-from ckpm.attention.timing.published import PublishedFigure
-from ckpm.attention.timing.record import SIMDS
-from ckpm.attention.timing.streams import CHASE, FMA, KERNEL, READ, Stream, assemble, large, small
 from ckpm.base.errors import TableError
+from ckpm.timing import streams
+from ckpm.timing.machine import Number, values
+from ckpm.timing.published import PublishedFigure
+from ckpm.timing.record import SIMDS
+from ckpm.timing.streams import CHASE, FMA, KERNEL, READ, Stream, assemble, large, small
 
 ARCH = "gfx950"  # whose figures they are
 _FLOPS = 2 * 32 * 32 * 16  # of an MFMA, 32x32x16 and twice 16x16x32

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ckpm.attention.timing.published import PublishedFigure, published_figures
-from ckpm.reports.gates.model import Machine, machines
+from ckpm.timing.model import Machine, machines
+from ckpm.timing.published import PublishedFigure, published_figures
 
 OUTSIDE = 0.035
 BOARDS = 0.14  # relative, ours: how far the clocks of boards may differ (references.yaml); not the model's error

@@ -6,11 +6,11 @@ import argparse
 import fnmatch
 from pathlib import Path
 
-from ckpm.attention.timing.measure import EVERY, add_measured_options, kernel_name, on_library, performance_problems
-from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
 from ckpm.matrix.problems.problem import missing_kernel
+from ckpm.timing.measure import EVERY, add_measured_options, kernel_name, on_library, performance_problems
+from ckpm.timing.record import Timed, Timings
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     # only here: other commands do without NumPy and the emulator
-    from ckpm.attention.timing import modelling
+    from ckpm.timing import modelling
 
     place = modelling.open_library(library, arch, foreign=args.library is not None)
     keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]

@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 from ckpm.attention.launch import fwd_launching
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import EmulatedDevice, choose
-from ckpm.attention.timing import asm, grid
-from ckpm.attention.timing.checks import model
-from ckpm.attention.timing.machine import Number, cycles_together, launch_numbers, neighbours, numbers, values
-from ckpm.attention.timing.measure import manifest_of
-from ckpm.attention.timing.published import PublishedFigure, Shape
-from ckpm.attention.timing.record import SIMDS
 from ckpm.base.errors import MeasureError
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.timing import asm, grid
+from ckpm.timing.checks import model
+from ckpm.timing.machine import Number, cycles_together, launch_numbers, neighbours, numbers, values
+from ckpm.timing.measure import manifest_of
+from ckpm.timing.published import PublishedFigure, Shape
+from ckpm.timing.record import SIMDS
 
 # Selects the kernels that CK's example launches for the published shapes
 CK_WHERE = (

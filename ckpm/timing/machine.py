@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ckpm.base.errors import MeasureError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, read_table
 
 if TYPE_CHECKING:
     from ckpm.attention.launch.device import EmulatedDevice
 
-TABLE = Path(__file__).with_name("machine.yaml")
+TABLE = data("reports", "timing", "machine.yaml")
 _BINS, _PASSES, _LEAST_BIN = 240, 2, 4
 
 

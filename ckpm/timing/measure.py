@@ -1,4 +1,4 @@
-"""``ckpm measure``: run the problems of matrix/tables/performance.yaml and store what the emulator counts.
+"""``ckpm measure``: run the problems of matrix/performance.yaml and store what the emulator counts.
 
 Counts don't depend on the machine, its load or the number of threads: two runs of the same library give the same file.
 """
@@ -33,7 +33,7 @@ from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, lib
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import TABLES, check_built_arch, check_upstream
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
+from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, chosen_upstream
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import (
@@ -80,7 +80,7 @@ def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> i
     Raises what ``write`` raises; UnknownWordError, OutputError.
     """
     arch = check_built_arch(args.arch).name
-    upstream = settings.upstream(args.upstream, settings.ck_root())
+    upstream = chosen_upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     library = args.library or args.work / "build" / arch / upstream / LIBRARY

@@ -1,6 +1,6 @@
 """A model of time from counts: cycles of a workgroup and of the grid, their bound, and the point on the roofline.
 
-It compares builds; it doesn't predict a GPU. The timing model (attention/timing) replays one workgroup instruction by
+It compares builds; it doesn't predict a GPU. The timing model (ckpm/timing) replays one workgroup instruction by
 instruction; it has no grid, no HBM and no roofline. The rules, with the numbers of model.yaml:
 
 - A workgroup's waves are spread over the four SIMDs of its compute unit. Of an average workgroup, ``matrix`` is the
@@ -27,10 +27,11 @@ import msgspec
 
 from ckpm.attention.launch.counters import Measured
 from ckpm.base.errors import GateError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Positive, Record, read_table
 from ckpm.matrix.dialects import compute_units
 
-TABLE = Path(__file__).with_name("model.yaml")
+TABLE = data("reports", "gates", "model.yaml")
 _ONE_AFTER_THE_OTHER = ("salu", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
 
 

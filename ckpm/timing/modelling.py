@@ -15,9 +15,6 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.launch.launching import Outcome, run_problem
-from ckpm.attention.timing.machine import Number, cycles_together, numbers, replay, sensitivity, values
-from ckpm.attention.timing.measure import GPU_PAGE, identity_facts, keys_of, manifest_of
-from ckpm.attention.timing.record import SIMDS, Copies, Timed, wave_of
 from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
@@ -25,6 +22,9 @@ from ckpm.matrix.dialects import compute_units
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.timing.machine import Number, cycles_together, numbers, replay, sensitivity, values
+from ckpm.timing.measure import GPU_PAGE, identity_facts, keys_of, manifest_of
+from ckpm.timing.record import SIMDS, Copies, Timed, wave_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, Table, read_table
 
-TABLE = Path(__file__).with_name("published.yaml")
+TABLE = data("reports", "timing", "published.yaml")
 ARCHS = {"MI300X": "gfx942", "MI355X": "gfx950"}
 UNITS = {"cycles": "cycles", "share": "%", "flop_per_cycle": "flop/cycle", "tflops": "TFLOP/s"}
 _SHAPE = re.compile(r"(\d+)x(\d+)/(\d+)x(\d+)")

@@ -14,16 +14,17 @@ from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 
-from ckpm.attention.timing.machine import launch_numbers, numbers
-from ckpm.attention.timing.published import PublishedFigure
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
+from ckpm.base.paths import data
 from ckpm.base.records import Source, as_text
 from ckpm.base.tablefile import Record, read_table
-from ckpm.reports.gates.model import machines
-from ckpm.reports.timing.clock import LAUNCH_SECONDS, Clock, fit_clocks
+from ckpm.timing.clock import LAUNCH_SECONDS, Clock, fit_clocks
+from ckpm.timing.machine import launch_numbers, numbers
+from ckpm.timing.model import machines
+from ckpm.timing.published import PublishedFigure
 
-ACCEPTED = Path(__file__).with_name("accepted.yaml")
+ACCEPTED = data("reports", "timing", "accepted.yaml")
 GROUPS = {"A": "cycles and shares, free of the clock", "B": "TFLOP/s", "C": "ratios of pairs on one board"}
 TIERS: Mapping[str, tuple[str, ...]] = {"smoke": ("stream", "asm"), "full": ("stream", "asm", "fwd")}
 SCORE = "model-score.json"
@@ -145,7 +146,7 @@ def score_model(
 ) -> Score:
     """Model every figure that the tier can. ``ck``: a library of CK's kernels, for tier full. ``changed``: see answers.
 
-    Raises what :func:`ckpm.attention.timing.launches.answers` raises.
+    Raises what :func:`ckpm.timing.launches.answers` raises.
     """
     clocks = fit_clocks(figures, machines())
     chosen = [one for one in figures if one.model in TIERS[tier]]
@@ -170,7 +171,7 @@ def _model(
     ck: Path | None,
     changed: tuple[str, int] | None,
 ) -> list[ScoreRow]:
-    from ckpm.attention.timing.launches import answers  # only here: readers of a score do without the emulator
+    from ckpm.timing.launches import answers  # only here: readers of a score do without the emulator
 
     by_arch = {
         arch: list(some) for arch, some in groupby(sorted(figures, key=lambda one: one.arch), lambda one: one.arch)

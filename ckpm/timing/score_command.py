@@ -10,12 +10,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ckpm.attention.timing.published import UNITS, published_figures, published_pairs
 from ckpm.base.console import console, make_table
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
-from ckpm.reports.timing.score import GROUPS, SCORE, TIERS, Score, ScoreRow, read_accepted, score_model, vary
+from ckpm.timing.published import UNITS, published_figures, published_pairs
+from ckpm.timing.score import GROUPS, SCORE, TIERS, Score, ScoreRow, read_accepted, score_model, vary
 
 OUTPUT = Path("build") / SCORE
 _KINDS = {**UNITS, "ratio": ""}
@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
         CheckFailedError: a group is worse than accepted.yaml has it.
         InconclusiveError, DeviceError, LibraryError, ServiceError, TrustError, DiskFullError, OutputError, TableError.
     """
-    from ckpm.attention.timing.launches import CK_WHERE  # only here: other commands do without the emulator
-    from ckpm.attention.timing.tables import library
+    from ckpm.timing.launches import CK_WHERE  # only here: other commands do without the emulator
+    from ckpm.timing.tables import library
 
     demand_place(args.output)
     figures, bounds = published_figures(), read_accepted(args.tier)

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.splitting import ROWS, best_split
-from ckpm.attention.timing import grid
-from ckpm.attention.timing.modelling import Asked, Modelled, open_library
-from ckpm.attention.timing.tables import ARCH, WORK, library
 from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
-from ckpm.reports.gates.model import machines
-from ckpm.reports.timing.clock import LAUNCH_SECONDS
+from ckpm.timing import grid
+from ckpm.timing.clock import LAUNCH_SECONDS
+from ckpm.timing.model import machines
+from ckpm.timing.modelling import Asked, Modelled, open_library
+from ckpm.timing.tables import ARCH, WORK, library
 
 UPSTREAM = "ckpm-extended"
 WHERE = (

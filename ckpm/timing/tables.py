@@ -14,18 +14,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ckpm.attention.timing.command import summary
-from ckpm.attention.timing.measure import performance_problems
-from ckpm.attention.timing.modelling import Asked, Modelled, open_library
-from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
 from ckpm.base.outputs import demand_place
+from ckpm.base.paths import PROJECT
 from ckpm.kernels.code.toolchains import CHOICES
-from ckpm.kernels.library.request import LIBRARY, PROJECT, folder_name
+from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
+from ckpm.timing.command import summary
+from ckpm.timing.measure import performance_problems
+from ckpm.timing.modelling import Asked, Modelled, open_library
+from ckpm.timing.record import Timed, Timings
 
 ARCH, UPSTREAM, TIER = "gfx950", "ckpm-v3", TIERS[-1]
 PUBLISHED = "performance/published_fp8.*"  # pull request 6054: its two tables
@@ -69,7 +70,7 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
     """
     chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
     if not chosen:
-        raise MeasureError(f"no problem fits '{problems}'. See matrix/tables/performance.yaml.")
+        raise MeasureError(f"no problem fits '{problems}'. See matrix/performance.yaml.")
     place = open_library(library(toolchain, work), ARCH)
     rows = tuple(_model_row(place, problem, version) for problem in chosen for version in VERSIONS)
     return Timings(provenance=place.provenance(TIER), problems=rows)

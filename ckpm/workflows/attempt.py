@@ -1,7 +1,7 @@
 """Run one line of shell as a step of a workflow does: ``python -m ckpm.workflows.attempt COMMAND``.
 
 It prints the command, runs it, and tries again only if every failure that our programs recorded in CKPM_FAILURES (see
-base/entry.py) is of class infrastructure. It ends with the exit code of the last try. Standard library only,
+ckpm/base/entry.py) is of class infrastructure. It ends with the exit code of the last try. Standard library only,
 because it runs before anything is installed.
 """
 

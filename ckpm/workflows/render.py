@@ -17,16 +17,16 @@ from msgspec import Meta
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import write_if_changed
+from ckpm.base.paths import PROJECT, data
 from ckpm.base.tablefile import Record, read_table
 from ckpm.kernels.changes.plan import every_build
 from ckpm.kernels.changes.rules import Rules, rules
 from ckpm.reports.release.sbom import find_needed, pins
 from ckpm.reports.release.stages import read_stages
 
-PROJECT = Path(__file__).resolve().parents[1]
-HERE = Path(__file__).resolve().parent
+HERE = data(".github")
 FOLDER = Path(".github") / "workflows"
-NOX = Path("workflows") / "nox.txt"
+NOX = Path(".github") / "nox.txt"
 LABELS = Path(".github") / "actionlint.yaml"
 _KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own labels of self-hosted runners
 
@@ -96,7 +96,7 @@ def render_all() -> dict[Path, str]:
     )
     texts = {}
     for name in names():
-        source = f"workflows/templates/{name}.yml.j2"
+        source = f".github/templates/{name}.yml.j2"
         head = f"# Rendered from {source} by `ckpm workflows render --write`: edit that.\n"
         text = engine.get_template(f"{name}.yml.j2").render(values)
         texts[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
@@ -189,7 +189,7 @@ def check(root: Path = PROJECT) -> None:
     differences += [f"{file}: has no template" for file in sorted(strangers)]
     if found := [text for text in differences if text]:
         raise CheckFailedError(
-            "\n".join(found) + "\nEdit workflows/templates or workflows.yaml, then: ckpm workflows render --write",
+            "\n".join(found) + "\nEdit .github/templates or workflows.yaml, then: ckpm workflows render --write",
             kind="stale-workflow",
         )
 

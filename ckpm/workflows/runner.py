@@ -26,8 +26,9 @@ import yaml
 
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, InputError, UnknownWordError
+from ckpm.base.paths import PROJECT
 from ckpm.kernels.changes.history import commit_of
-from ckpm.workflows.render import FOLDER, PROJECT, check, names
+from ckpm.workflows.render import FOLDER, check, names
 
 Texts = Mapping[str, str]
 _VALUE = re.compile(r"\$\{\{ *(.*?) *\}\}")
@@ -114,7 +115,7 @@ def fill(text: str, values: Texts) -> str:
         if match[1] not in values:
             raise InputError(
                 f"{match[0]}: this runner has no value for it, only {', '.join(sorted(values))}. "
-                "Use one of these, or add a value to workflows/runner.py.",
+                "Use one of these, or add a value to ckpm/workflows/runner.py.",
                 kind="workflow",
             )
         return values[match[1]]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.kernels.library.request import PROJECT
+from ckpm.base.paths import PROJECT
 from ckpm_emulator import toolchain
 from tests.emulator.emulator_fwd import build
 from tests.emulator.opcodes.test_emulator_opcodes import ENCODINGS, listed_opcodes

@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 
-from ckpm.attention.timing.machine import numbers, values
+from ckpm.timing.machine import numbers, values
 from ckpm_emulator.base.errors import DeviceError
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.options import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.attention.timing.machine import numbers, values
+from ckpm.timing.machine import numbers, values
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.options import Record
 from tests.emulator.emulator_assembly import assemble, launch

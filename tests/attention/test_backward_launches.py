@@ -38,7 +38,7 @@ def join(call: Call, parts: list[Floats]) -> Floats:
 def check(call: Call, over: Dispatcher, problem: Problem, **options: Any) -> Backward:
     """O and LSE of the forward reference to the kernels, whose gradients must agree. ``problem`` for the reference.
 
-    Random bytes of dropout are those of CK's generator, by the seed (suites/philox.py).
+    Random bytes of dropout are those of CK's generator, by the seed (ckpm/suites/philox.py).
     """
     random, more = np.random.default_rng(9), dict(call.more)
     lengths = [(len(q), len(k)) for q, k in zip(call.q, call.k, strict=True)]

@@ -1,7 +1,8 @@
 """Libraries of the newest dialect, whose CK can't be had here: built for the host against a declared interface.
 
 tests/data/interface_2026 declares what CK of 2026 gives to batch prefill. Units, dispatch and harness are compiled for
-the host with the embedded toolchain and linked with a fake HIP runtime; the C ABI is called through kernels/abi.py.
+the host with the embedded toolchain and linked with a fake HIP runtime; the C ABI is called through
+ckpm/kernels/abi.py.
 """
 
 from __future__ import annotations

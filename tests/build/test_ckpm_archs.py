@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.paths import PROJECT
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code.toolchains import compile_command, detect
 from ckpm.kernels.families.render import plan_units, render
-from ckpm.kernels.library.request import PROJECT, features_for
+from ckpm.kernels.library.request import features_for
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select

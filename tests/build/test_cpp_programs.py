@@ -1,4 +1,4 @@
-"""attention/include/ckpm_dispatcher.hpp, compiled by the embedded toolchain, with a built library on the emulator."""
+"""ckpm_dispatcher.hpp, compiled by the embedded toolchain, with a built library on the emulator."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ckpm.attention.cpp.declared import declarations, kernels_of
 from ckpm.attention.cpp.index import INDEX, write_index
 from ckpm.attention.cpp.running import build_program
 from ckpm.attention.jit.compiling import compile_keys
+from ckpm.base.paths import PROJECT
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library.manifest import MANIFEST
-from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.library.request import LIBRARY
 from tests.build.real_kernel import NAME
 
 PROGRAMS = PROJECT / "tests/data/dispatcher"

@@ -16,9 +16,10 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from ckpm import commands as cli
+from ckpm.base.paths import PROJECT
 from ckpm.base.results import Results
 from ckpm.kernels.code import code_object as codeobject
-from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.library.request import LIBRARY
 from ckpm.suites.pool import Worker
 from ckpm.suites.suites import Case, cases
 from ckpm_emulator.lowering.decode import decode

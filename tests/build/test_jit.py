@@ -20,9 +20,10 @@ from ckpm.attention.jit.compiling import Compiled, compile_each, where
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch.device import Device, choose
 from ckpm.base.errors import CompileError, LibraryError
+from ckpm.base.paths import PROJECT
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
-from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.library.request import LIBRARY
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import dialect

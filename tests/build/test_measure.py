@@ -12,7 +12,8 @@ import pytest
 from ckpm import commands as cli
 from ckpm.attention.launch.counters import Measurements
 from ckpm.base.errors import InconclusiveError, LibraryError
-from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.base.paths import PROJECT
+from ckpm.kernels.library.request import LIBRARY
 from ckpm.reports.gates.emulated import by_problem
 from tests.build.real_kernel import NAME
 from tests.fuzz import compiled

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.timing.published import published_figures
-from ckpm.attention.timing.record import Timings
 from ckpm.base.errors import InconclusiveError
-from ckpm.kernels.library.request import LIBRARY, PROJECT
-from ckpm.reports.timing.score import score_model
+from ckpm.base.paths import PROJECT
+from ckpm.kernels.library.request import LIBRARY
+from ckpm.timing.published import published_figures
+from ckpm.timing.record import Timings
+from ckpm.timing.score import score_model
 from tests.build.real_kernel import NAME
 
 PROBLEM = "performance/prefill.m64-full-q256k1024"

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from ckpm.attention.timing.record import Timed, Timings
-from ckpm.kernels.library.request import PROJECT
+from ckpm.base.paths import PROJECT
+from ckpm.timing.record import Timed, Timings
 
 pytestmark = pytest.mark.nightly  # twelve kernels are compiled
 TILES = 1024 // 64  # of keys, which V3's last workgroup goes through

@@ -158,7 +158,7 @@ def test_compile_error_is_that_of_one_machine(
 def copy_of_project(folder: Path) -> Path:
     """Copy this project, with one more comment in a file of a room."""
     copy_rooms(folder)
-    file = folder / "kernels/families/render.py"
+    file = folder / "ckpm/kernels/families/render.py"
     file.write_text(file.read_text() + "# changed\n")
     return folder
 

@@ -93,7 +93,7 @@ def test_comparison_finds_difference(there: Machines, work: Path, tmp_path: Path
 
 
 def suite_processes(there: Machines) -> list[int]:
-    """Running processes of suites/worker.py whose parents are workers."""
+    """Running processes of ckpm/suites/worker.py whose parents are workers."""
     parents = {str(process.pid) for process in there.workers.values()}
     found = []
     for folder in Path("/proc").glob("[0-9]*"):

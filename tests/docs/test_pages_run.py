@@ -33,7 +33,7 @@ def test_run_page_follows_every_page(file: Path, tmp_path: Path) -> None:
         (["```console", "$ git log --no-such-option", "```"], "p.md:2: $ git log --no-such-option\nended with 128"),
         (["```console exit=3", "$ test -d matrix", "```"], "ended with 0, expected 3"),
         (["```console", "$ ckpm count", "total 385 385", "```"], "did not print, in this order: total 385"),
-        (["```console", "$ cd matrix", "$ cat cli.py", "$ cat matrix/cli.py", "```"], "p.md:4: $ cat matrix"),
+        (["```console", "$ cd matrix", "$ cat archs.yaml", "$ cat matrix/archs.yaml", "```"], "p.md:4: $ cat matrix"),
         (["```diff", "--- a/LICENSE", "+++ b/LICENSE", "@@ -1,1 +1,1 @@", "-no", "+x", "```"], "p.md:1: error: patch"),
     ],
 )

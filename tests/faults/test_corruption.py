@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 from ckpm.base.files import sha256_of
+from ckpm.base.paths import PROJECT
 from ckpm.base.settings import cache_folder
 from ckpm.base.store import BESIDE
-from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.library.request import LIBRARY
 from ckpm_emulator import toolchain
 from tests.build.real_kernel import NAME
 from tests.unit.base.test_store import damage

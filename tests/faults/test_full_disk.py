@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import DiskFullError
-from ckpm.kernels.library.request import PROJECT
+from ckpm.base.paths import PROJECT
 from tests.unit.reports import report_samples
 
 MOUNTED = 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"'

@@ -17,8 +17,8 @@ from ckpm.reports.verdicts import Gate
 from tests.gate.planted import MASKED, PLAIN, Copy
 
 PIPELINE = Path("include/ck_tile/ops/fmha/pipeline/block_fmha_batch_prefill_pipeline_qr_ks_vs_async.hpp")
-FLAGS = Path("kernels/code/toolchains/base.py")
-AXES = Path("matrix/tables/dialects/ck-2025-11/batch_prefill.yaml")
+FLAGS = Path("ckpm/kernels/code/toolchains/base.py")
+AXES = Path("matrix/dialects/ck-2025-11/batch_prefill.yaml")
 
 
 @pytest.fixture

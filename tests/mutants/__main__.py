@@ -23,7 +23,7 @@ from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.jobs import processors
 from ckpm.kernels.changes.history import commit_of
 from ckpm.matrix.dialects import check_arch, check_upstream
-from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options
+from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options, chosen_upstream
 from ckpm.matrix.problems.case import SUITES
 from ckpm.suites import suites
 from tests.mutants import excused, trial, workers
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     if args.count < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--count and --jobs must be at least 1")
     seed = _seed(args.seed)
-    upstream = settings.upstream(args.upstream, settings.ck_root())
+    upstream = chosen_upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     library = suites.locate(args.work.absolute(), check_arch(args.arch).name, upstream)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError
+from ckpm.base.paths import PROJECT
 from ckpm.base.results import Case, Results
-from ckpm.kernels.library.request import PROJECT
 from ckpm.matrix.keys import Key
 from ckpm.suites.suites import locate
 from tests.prefill.defects import Edit

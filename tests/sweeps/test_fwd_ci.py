@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.sweeps.results import Results
 from ckpm.attention.tuning import TuningDatabase
+from ckpm.timing.sweeps.results import Results
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "tests/sweeps/fwd_ci.json"

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from ckpm.attention.timing.machine import TimingMachine
-from ckpm.attention.timing.published import PublishedTable
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
 from ckpm.cluster.site import Site
@@ -31,47 +29,49 @@ from ckpm.matrix.problems.testing import TestingTable
 from ckpm.matrix.published import GoldenManifest
 from ckpm.reports.gates.budgets import BudgetTable
 from ckpm.reports.gates.comparing import ThresholdTable
-from ckpm.reports.gates.model import MachineTable
 from ckpm.reports.gates.references import ReferenceTable
 from ckpm.reports.gates.statistics import Settings
 from ckpm.reports.release.stages import StageTable
 from ckpm.reports.release.verdict import WaiverTable
-from ckpm.reports.timing.score import AcceptedTable
 from ckpm.suites.coverage import UnexecutedTable
 from ckpm.suites.rounding import RoundingTable
+from ckpm.timing.machine import TimingMachine
+from ckpm.timing.model import MachineTable
+from ckpm.timing.published import PublishedTable
+from ckpm.timing.score import AcceptedTable
 from ckpm.workflows.render import WorkflowTable
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its tables
     "accepted": (AcceptedTable, "reports/timing/accepted.yaml"),
-    "archs": (ArchTable, "matrix/tables/archs.yaml"),
+    "archs": (ArchTable, "matrix/archs.yaml"),
     "budgets": (BudgetTable, "reports/gates/budgets.yaml"),
-    "changes": (ChangeTable, "kernels/changes/changes.yaml"),
-    "defects": (DefectTable, "matrix/tables/defects.yaml"),
-    "dialect": (DialectHead, "matrix/tables/dialects/*/dialect.yaml"),
+    "changes": (ChangeTable, "matrix/changes.yaml"),
+    "defects": (DefectTable, "matrix/defects.yaml"),
+    "dialect": (DialectHead, "matrix/dialects/*/dialect.yaml"),
     "golden": (GoldenManifest, "matrix/golden/manifest.json"),
     "gpu_gate": (Settings, "reports/gates/gpu_gate.yaml"),
-    "guard": (GuardTable, "decode/guard.yaml"),
+    "guard": (GuardTable, "reports/guard.yaml"),
     "images": (ImageTable, "docker/images.yaml"),
     "ledger": (LedgerTable, "matrix/ledger.yaml"),
-    "machine": (TimingMachine, "attention/timing/machine.yaml"),
+    "machine": (TimingMachine, "reports/timing/machine.yaml"),
     "model": (MachineTable, "reports/gates/model.yaml"),
-    "problems": (ProblemTable, "matrix/tables/performance.yaml matrix/tables/problems/*.yaml"),
-    "published": (PublishedTable, "attention/timing/published.yaml"),
-    "selections": (SelectionTable, "matrix/tables/selections.yaml"),
-    "spellings": (SpellingTable, "kernels/families/spellings.yaml"),
+    "problems": (ProblemTable, "matrix/performance.yaml matrix/problems/*.yaml"),
+    "published": (PublishedTable, "reports/timing/published.yaml"),
+    "selections": (SelectionTable, "matrix/selections.yaml"),
+    "spellings": (SpellingTable, "kernels/spellings.yaml"),
     "references": (ReferenceTable, "reports/gates/references.yaml"),
-    "slurm": (Site, "cluster/slurm.yaml"),
+    "slurm": (Site, "docker/slurm.yaml"),
     "stages": (StageTable, "reports/release/stages.yaml"),
-    "sweeps": (SweepTable, "matrix/tables/sweeps.yaml"),
-    "testing": (TestingTable, "matrix/tables/testing.yaml"),
+    "sweeps": (SweepTable, "matrix/sweeps.yaml"),
+    "testing": (TestingTable, "matrix/testing.yaml"),
     "thresholds": (ThresholdTable, "reports/gates/*thresholds.yaml"),
-    "rounding": (RoundingTable, "suites/rounding.yaml"),
-    "unexecuted": (UnexecutedTable, "suites/unexecuted.yaml"),
-    "upstreams": (UpstreamTable, "matrix/tables/upstreams.yaml"),
-    "validation": (LimitTable, "matrix/tables/validation.yaml"),
+    "rounding": (RoundingTable, "matrix/rounding.yaml"),
+    "unexecuted": (UnexecutedTable, "matrix/unexecuted.yaml"),
+    "upstreams": (UpstreamTable, "matrix/upstreams.yaml"),
+    "validation": (LimitTable, "matrix/validation.yaml"),
     "waivers": (WaiverTable, "waivers.yaml"),
-    "workflows": (WorkflowTable, "workflows/workflows.yaml"),
+    "workflows": (WorkflowTable, ".github/workflows.yaml"),
 }
 
 

@@ -23,12 +23,11 @@ Run = Callable[..., tuple[int, str, str]]  # what a fixture `run` gives: exit co
 
 
 def copy_rooms(folder: Path) -> None:
-    """Copy the rooms, and the links between them. A change of a copied room is then a change of its import."""
-    rooms = [link.name for link in (ROOT / "ckpm").iterdir() if link.is_symlink()]
-    for name in ("ckpm", "emulator", *rooms):
+    """Copy the rooms and their data. A change of a copied room is then a change of its import."""
+    for name in ("ckpm", "emulator", "matrix", "kernels", "docker", "reports"):
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "ckpm_emulator").symlink_to("emulator/ckpm_emulator")
-    shutil.copy(ROOT / "SConstruct", folder)
+    for name in ("SConstruct", "noxfile.py"):  # the noxfile marks a clone
+        shutil.copy(ROOT / name, folder)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:

@@ -1,4 +1,4 @@
-"""The Python files of the rooms, each read and parsed once in a process."""
+"""The Python files of both packages, each read and parsed once in a process."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = (
-    *("base", "matrix", "kernels", "attention", "suites", "decode", "cluster", "docker", "bench", "reports"),
-    *("workflows", "emulator/ckpm_emulator"),
-)
+PACKAGES = ("ckpm", "emulator/ckpm_emulator")
 Sources = Mapping[str, str]  # path from the root, with slashes -> text
 
 
 @functools.cache
 def sources() -> Sources:
-    files = sorted(file for room in (*ROOMS, "ckpm") for file in (ROOT / room).rglob("*.py"))
+    files = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
     return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 

@@ -63,8 +63,8 @@ def page(*lines: str, fence: str = "console") -> str:
          "p.md:3: error: patch failed: README.md"),
         (page("--- a/REDME.md", "+++ b/REDME.md", "@@ -1,1 +1,1 @@", "-x", "+y", fence="diff"),
          "p.md: a change of REDME.md, which is not there"),
-        ("See `matrix/tables/arch.yaml`.", "p.md:1: there is no matrix/tables/arch.yaml"),
-        ("See `matrix/tables/dialects/<dialect>/bwd.yaml`.", "p.md:1: there is no matrix/tables/dialects/<dialect>"),
+        ("See `matrix/arch.yaml`.", "p.md:1: there is no matrix/arch.yaml"),
+        ("See `matrix/dialects/<dialect>/bwd.yaml`.", "p.md:1: there is no matrix/dialects/<dialect>"),
         ("It ends with `CheckFailedError` (44).", "p.md:1: CheckFailedError ends with 8, not with 44"),
         ("It ends with `RegresedError` (43).", "p.md:1: there is no class RegresedError"),
         ("It ends with exit code 99999.", "p.md:1: nothing ends with 99999"),
@@ -102,7 +102,7 @@ def test_link_out_of_pages_is_reported(link: str, complaint: str) -> None:
         ),
         page("$ cat > waivers.yaml <<'END'", "> waivers:", "> END", "written"),
         page("$ cd build && ckpm count > count.txt"),
-        "`matrix/tables/dialects/<dialect>/<family>.yaml`, `build/<arch>/x.json`, `CheckFailedError` (8), exit code 1, "
+        "`matrix/dialects/<dialect>/<family>.yaml`, `build/<arch>/x.json`, `CheckFailedError` (8), exit code 1, "
         "https://github.com/ROCm/rocm-libraries/pull/6932.",
     ],
 )

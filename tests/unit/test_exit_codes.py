@@ -1,4 +1,4 @@
-"""Exit codes: one for each kind of failure, defined in base/errors.py and listed on a page."""
+"""Exit codes: one for each kind of failure, defined in ckpm/base/errors.py and listed on a page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckpm.base.errors import CkPrefillError
 from tests.unit.sources import ROOT, nodes, sources
 
 # programs that stand in for another one, whose codes they give; not our command lines
-STAND_INS = {"kernels/code/toolchains/offload_bundler.py"}
+STAND_INS = {"ckpm/kernels/code/toolchains/offload_bundler.py"}
 CLASSES = {
     name: one
     for name, one in inspect.getmembers(errors, inspect.isclass)
@@ -52,7 +52,7 @@ def test_failures_outside_errors_module_are_subclasses() -> None:
     elsewhere = [
         f"{file}: {node.name}"
         for file, text in sources().items()
-        if file != "base/errors.py"
+        if file != "ckpm/base/errors.py"
         for node in nodes(text)
         if isinstance(node, ast.ClassDef)
         and (

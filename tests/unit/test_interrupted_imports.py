@@ -37,7 +37,7 @@ MOMENTS = 5  # for each command
 def interrupt(room: str, moment: int, folder: Path) -> tuple[subprocess.CompletedProcess[str], int]:
     """Run ``python -m ROOM --help`` with a SIGINT at an import. Return the process and the count of modules."""
     (folder / "sitecustomize.py").write_text(HOOK)
-    path = os.pathsep.join((str(folder), str(ROOT)))
+    path = os.pathsep.join((str(folder), str(ROOT), str(ROOT / "emulator")))
     more = {"PYTHONPATH": path, "FIRST": MODULES[room], "MOMENT": str(moment), "COUNTED": str(folder / "counted")}
     command = [sys.executable, "-m", room, "--help"]
     done = subprocess.run(command, cwd=folder, env={**os.environ, **more}, capture_output=True, text=True, timeout=300)

@@ -20,7 +20,7 @@ from ckpm.base.outputs import RECORD, demand_ours, forget_output, is_ours, refus
 from ckpm.base.results import Case, Results
 from tests.unit.sources import ROOT, nodes, sources
 
-# what writes or removes a file in another way than base/files.py and outputs.py
+# what writes or removes a file in another way than ckpm/base/files.py and outputs.py
 _OWN_WAYS = ("write_text", "write_bytes", "unlink", "rename", "replace_file", "open")
 
 

@@ -18,11 +18,11 @@ from ckpm.reports.junit import summary
 from tests.unit.sources import nodes, sources
 
 PRINTERS = {
-    "base/display.py",
-    "base/console.py",
+    "ckpm/base/display.py",
+    "ckpm/base/console.py",
     # run before anything is installed, or in place of a compiler, and print only their own text
-    *("workflows/attempt.py", "workflows/outputs.py", "workflows/verdict.py"),
-    *("cluster/guard.py", "kernels/code/toolchains/offload_bundler.py"),
+    *("ckpm/workflows/attempt.py", "ckpm/workflows/outputs.py", "ckpm/workflows/verdict.py"),
+    *("ckpm/cluster/guard.py", "ckpm/kernels/code/toolchains/offload_bundler.py"),
 }
 
 

@@ -27,7 +27,7 @@ from tests.unit.sources import nodes
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PROJECT, SOURCES = PYPROJECT["project"], PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["sources"]
+PROJECT, DATA = PYPROJECT["project"], PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
 PINS, TOOLS = ((ROOT / "requirements.in").read_text()).split("# sessions, tests and lint\n")
 
 
@@ -63,15 +63,11 @@ def call(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_wheel_contains_files_of_rooms(wheel: Path) -> None:
-    listed = call(["git", "ls-files", "-zco", "--exclude-standard", "--", "ckpm", *SOURCES], ROOT)
+    listed = call(["git", "ls-files", "-zco", "--exclude-standard", "--", "ckpm", *DATA], ROOT)
     if listed.returncode:
         pytest.skip("no git repository, which lists the files of the project")
     present = [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
-    folders = {f"{folder}/": f"{packed}/" for folder, packed in SOURCES.items()}
-    expected = {"ckpm/SConstruct"}
-    for name in present:
-        folder = next((folder for folder in folders if name.startswith(folder)), "")
-        expected.add(folders.get(folder, "") + name.removeprefix(folder))
+    expected = {name if name.startswith("ckpm/") else f"ckpm/data/{name}" for name in present}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert len(expected) > 400  # fewer in a wrong folder
@@ -129,9 +125,7 @@ def test_help_names_every_command() -> None:
 
 
 def test_imports_are_dependencies() -> None:
-    folders = [ROOT / name for name in ("ckpm", *SOURCES)]
-    files = [file for folder in folders for file in folder.rglob("*.py")]
-    texts = [file.read_text() for file in files if file.name != "hatch_build.py"]  # imported by hatchling alone
+    texts = [file.read_text() for file in (ROOT / "ckpm").rglob("*.py")]
     imported = set()
     for node in (node for text in texts for node in nodes(text)):
         if isinstance(node, ast.Import):

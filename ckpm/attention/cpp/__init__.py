@@ -1,1 +1,1 @@
-"""Tools for C++ programs: the index that attention/include/ckpm_dispatcher.hpp reads, and declared kernel sets."""
+"""Tools for C++ programs: the index that ckpm_dispatcher.hpp reads, and declared kernel sets."""

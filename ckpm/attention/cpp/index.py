@@ -5,7 +5,7 @@ manifest: ``kernel NAME field=value...``. No value holds a space.
 
 Patterns over kernels are the same in C++ and here: ``family=batch_prefill dtype=bf16 mask=no,mask lse=*``. Words stand
 for conditions that must all hold: a field and its values, any of which will do; ``*`` is every value. The fields are
-those of a key (matrix/keys.py), a tile's as ``tile.bm0``; a flag is ``true`` or ``false``.
+those of a key (ckpm/matrix/keys.py), a tile's as ``tile.bm0``; a flag is ``true`` or ``false``.
 """
 
 from __future__ import annotations

@@ -15,10 +15,11 @@ from pathlib import Path
 from ckpm.attention.launch.device import Device
 from ckpm.base.errors import InputError
 from ckpm.base.files import name_write_errors
+from ckpm.base.paths import data
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_FWD
 
-HEADERS = Path(__file__).resolve().parents[1] / "include"
+HEADERS = data("kernels", "include_dispatcher")
 
 
 def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:

@@ -28,6 +28,7 @@ from ckpm.base.entry import FAILURES
 from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceError, UsageError
 from ckpm.base.files import StoppedError, name_write_errors
 from ckpm.base.jobs import job_count
+from ckpm.base.paths import PYTHONPATH
 from ckpm.base.processes import Pool, group
 from ckpm.base.records import Source
 from ckpm.base.store import draft_folder
@@ -211,7 +212,7 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Pool)
         raise StoppedError
     order, failures = draft / "order.json", draft / "failures"
     job.order.write(order)
-    search = {"PYTHONPATH": str(settings.IMPORTS), FAILURES: str(failures)}
+    search = {"PYTHONPATH": PYTHONPATH, FAILURES: str(failures)}
     command = [sys.executable, "-P", "-m", "ckpm.attention.jit.worker", str(order), str(jobs)]
     lines: list[str] = []
     with group(command, cwd=draft, environment={**os.environ, **search}) as worker, pool.among(worker):

@@ -1,7 +1,7 @@
 """A compile order: the kernels to compile into one library for a wanted kernel, with CK and the compiler to take.
 
 The process that compiles reads the order from a file. So both processes make the same request to kernels/library. An
-order among kernels, as in attention/selection.py, is something else.
+order among kernels, as in ckpm/attention/selection.py, is something else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A built library from Python, through ctypes: opened by the C ABI that its struct of one launch belongs to.
 
-The structs are in kernels/abi.py. A library leaves its HIP symbols open: load a ``libamdhip64.so`` (a GPU's or an
+The structs are in ckpm/kernels/abi.py. A library leaves its HIP symbols open: load a ``libamdhip64.so`` (a GPU's or an
 emulator's) with ``ctypes.RTLD_GLOBAL`` first.
 """
 

@@ -11,6 +11,7 @@ from rich.table import Table as Printed
 from ckpm.base.console import console, number
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InputError, UsageError
+from ckpm.base.paths import data
 from ckpm.decode.guard.bare import budget_of, table_of
 from ckpm.decode.guard.candidates import Judged, candidate
 from ckpm.decode.guard.compiling import configurations, demand_triton, function_of, jit_function, judge
@@ -20,7 +21,7 @@ from ckpm.decode.guard.ratchet import Accepted, changes, merge
 from ckpm.decode.guard.table import CaseRow, Guarded, Table, read_guard_table
 from ckpm.matrix.dialects import check_built_arch
 
-OWN = Path(__file__).parents[1] / "guard.yaml"
+OWN = data("reports", "guard.yaml")
 ARCHS = ("gfx942", "gfx950")  # of a Python file
 _SHOWN = 20  # changes in a message
 
@@ -29,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         metavar="FILE|KERNEL",
-        help="a Python file with Triton kernels, a table of them (.yaml; its form is in decode/guard/table.py), "
+        help="a Python file with Triton kernels, a table of them (.yaml; its form is in ckpm/decode/guard/table.py), "
         f"or a kernel of {OWN.parent.name}/{OWN.name}",
     )
     parser.add_argument(

@@ -13,6 +13,7 @@ from typing import Any
 
 from ckpm.base.display import one_line
 from ckpm.base.errors import InputError, SetupError
+from ckpm.base.paths import data
 from ckpm.decode.guard.candidates import Candidate, Constant, Judged
 from ckpm.decode.guard.figures import Budget, figures_of, over_budget
 
@@ -176,7 +177,7 @@ def judge(function: Any, candidate: Candidate, budget: Budget) -> Judged:
     return Judged(candidate=candidate, figures=figures, reasons=over_budget(figures, budget))
 
 
-REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements-triton.txt"
+REQUIREMENTS = data("requirements-triton.txt")
 
 
 def demand_triton() -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ckpm.base.errors import SetupError, UsageError
 
-PROJECT = Path(__file__).resolve().parents[2]
-
 
 def changed_paths(root: Path, revision: str) -> tuple[str, ...]:
     """Files that differ between a commit and the working tree, by path: changed, added, deleted, not yet added.

@@ -18,8 +18,9 @@ from pathlib import Path
 from ckpm.base.display import show
 from ckpm.base.errors import TableError
 from ckpm.base.files import write_atomically
+from ckpm.base.paths import PROJECT
 from ckpm.base.tablefile import load, plain
-from ckpm.kernels.changes.history import PROJECT, changed_paths, commit_of, extract
+from ckpm.kernels.changes.history import changed_paths, commit_of, extract
 from ckpm.kernels.changes.manifest import Altered, ManifestError, altered_kernels, altered_suites, manifests
 from ckpm.kernels.changes.rules import ALWAYS, Effect, Rules, rules
 from ckpm.matrix.defects import defect_of
@@ -138,7 +139,7 @@ def _compare(root: Path, commit: str, changes: Mapping[str, Effect]) -> tuple[Se
         extract(root, commit, folder)
         tables = [Path(path) for path, effect in changes.items() if effect.compare == "kernels"]
         tables = [path for path in tables if path.suffix != ".yaml" or _values(folder / path) != _values(root / path)]
-        one_family = all(path.match("tables/dialects/*/*.yaml") and path.stem != "dialect" for path in tables)
+        one_family = all(path.match("matrix/dialects/*/*.yaml") and path.stem != "dialect" for path in tables)
         families = {path.stem for path in tables} if one_family else None
         before, now = manifests(folder, root, families, problems="suites" in compared)
     return altered_kernels(before["kernels"], now["kernels"]), altered_suites(before["problems"], now["problems"])

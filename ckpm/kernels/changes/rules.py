@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, structs
 
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
@@ -90,7 +91,7 @@ class Rules:
         for patterns, effect in self.effects:
             if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
                 return effect
-        return Effect(reason="no rule of kernels/changes/changes.yaml has this file", everything=True)
+        return Effect(reason="no rule of matrix/changes.yaml has this file", everything=True)
 
 
 class ChangeTable(Record, frozen=True):
@@ -108,7 +109,7 @@ class ChangeTable(Record, frozen=True):
 @functools.cache
 def rules() -> Rules:
     """The rules of this checkout. Raises TableError."""
-    return read_rules(Path(__file__).with_name("changes.yaml"))
+    return read_rules(data("matrix", "changes.yaml"))
 
 
 def read_rules(file: Path) -> Rules:

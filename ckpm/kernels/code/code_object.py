@@ -1,6 +1,6 @@
 """GPU code inside a built file: its code objects, and the hardware resources of each kernel.
 
-The emulator (ckpm_emulator) reads the files: this is the only module of kernels/code/ that imports it. The
+The emulator (ckpm_emulator) reads the files: this is the only module of ckpm/kernels/code/ that imports it. The
 numbers are in the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
 section Code Object V5 Metadata.
 """

@@ -1,6 +1,6 @@
 """Batch prefill: attention over a paged KV cache. Its keys as C++, its dispatch, its library.
 
-The spellings are in kernels/families/spellings.yaml; the order of template arguments is CK's own (TileFmhaTraits,
+The spellings are in kernels/spellings.yaml; the order of template arguments is CK's own (TileFmhaTraits,
 TileFmhaBatchPrefillTraits, fmha_fwd_traits_, fmha_fwd_batch_prefill_traits_ in fmha_fwd.hpp of each version).
 """
 

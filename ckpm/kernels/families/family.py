@@ -1,6 +1,6 @@
 """The record of a family of kernels, used by everything that renders, builds, compares and launches them.
 
-A module of this folder makes one for its family, and kernels/families/table.py lists them. Code that depends on
+A module of this folder makes one for its family, and ckpm/kernels/families/table.py lists them. Code that depends on
 a family looks it up there; nothing compares a family's name.
 """
 
@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ckpm.base.paths import data
 from ckpm.kernels.abi import CheckedArguments
 from ckpm.kernels.families.words import Features
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 
-_HEADERS = Path(__file__).resolve().parents[1]
+_HEADERS = data("kernels")
 INCLUDE = _HEADERS / "include"
 INCLUDE_FWD = _HEADERS / "include_fwd"  # apart: a change there leaves batch prefill's objects
 INCLUDE_BWD = _HEADERS / "include_bwd"
@@ -51,7 +52,7 @@ class Host:
 
     ``may_lack`` are families of the library that a selection may leave out.
 
-    ``table_problems``: its problems come from matrix/tables (problems/ and performance.yaml), not from keys.
+    ``table_problems``: its problems come from matrix/ (problems/ and performance.yaml), not from keys.
     ``races``: the checker of races may run, because no two waves of a kernel write the same bytes of LDS on purpose.
     """
 

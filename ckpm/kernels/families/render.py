@@ -1,6 +1,6 @@
 """C++ text of keys: units of instances, the dispatch and the harness, written only where they changed.
 
-Families (kernels/families/table.py) have the templates of their kernels. A unit is a group of instances that are
+Families (ckpm/kernels/families/table.py) have the templates of their kernels. A unit is a group of instances that are
 compiled together. Merging pays because the front end dominates: eight instances in a unit take a third of the time of
 eight units. A unit holds kernels that share their tile and dtype. Grouping follows axis values, not positions in a
 list, so that a changed axis value changes only the units that contain it.

@@ -1,6 +1,6 @@
 """C++ text that the families share: spellings of axis values, flags, pads, tiles, a dialect's features; templates.
 
-kernels/families/spellings.yaml has the spellings; an error in it names file, line and field.
+kernels/spellings.yaml has the spellings; an error in it names file, line and field.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 import jinja2
 
 from ckpm.base.errors import UsageError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.keys import Key, Tile
 
-SPELLINGS = Path(__file__).with_name("spellings.yaml")
+SPELLINGS = data("kernels", "spellings.yaml")
 
 
 class _Dtype(Record, frozen=True):
@@ -91,7 +92,7 @@ def spellings(file: Path = SPELLINGS) -> Words:
 def environment() -> jinja2.Environment:
     """The template engine; a name without a value is an error."""
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        loader=jinja2.FileSystemLoader(data("kernels", "templates")),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -39,7 +39,7 @@ from ckpm.kernels.library.signature_file import discard_foreign
 from ckpm.kernels.upstream import headers
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import Dialect, check_built_arch
-from ckpm.matrix.options import DEFAULT_ARCH, selection_from, split_words
+from ckpm.matrix.options import DEFAULT_ARCH, chosen_upstream, selection_from, split_words
 from ckpm.matrix.selection import Selection, select_some
 
 TEMPORARY = "tmp"  # in an output folder: the TMPDIR of compilers, whose files of a crash or an interrupt lie there
@@ -279,7 +279,7 @@ def read_options(args: argparse.Namespace) -> BuildOptions:
     make_folder(work, "choose another folder with --work")
     cache = settings.cache_folder()
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
-    upstream = settings.upstream(args.upstream, ck_root)
+    upstream = chosen_upstream(args.upstream, ck_root)
     headers = Path(os.path.realpath(args.headers)) if args.headers else None
     tree = locate(upstream, cache=cache, ck_root=ck_root, headers=headers)
     if args.dialect not in (None, tree.dialect):

@@ -183,7 +183,7 @@ def _with_digests(top: Path, *folders: str) -> list[Path]:
 
 
 def _is_whole_launcher(folder: Path) -> bool:
-    """True if the folder's name is the digest of its texts (kernels/code/toolchains/embedded.py)."""
+    """True if the folder's name is the digest of its texts (ckpm/kernels/code/toolchains/embedded.py)."""
     texts = (folder / name for name in ("lld", "clang-offload-bundler"))
     return hashlib.sha256(b"\0".join(text.read_bytes() for text in texts)).hexdigest()[:16] == folder.name
 

@@ -22,10 +22,11 @@ from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, LibraryError
 from ckpm.base.files import sha256_of
 from ckpm.base.jobs import job_count
+from ckpm.base.paths import PROJECT
 from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
-from ckpm.kernels.library.request import LIBRARY, PROJECT, Request
+from ckpm.kernels.library.request import LIBRARY, Request
 
 # Files about the machine or the run, which are not artifacts. Nor are hidden files (a build's locks, signatures,
 # headers and outputs) and files that compilers left in the folder for temporary files.

@@ -17,7 +17,7 @@ from pathlib import Path
 from ckpm.base import settings
 from ckpm.base.errors import UpstreamError, UsageError
 from ckpm.base.files import write_if_changed
-from ckpm.base.settings import IMPORTS
+from ckpm.base.paths import PROJECT, PYTHONPATH, data
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
 from ckpm.kernels.families.libraries import host, is_default, library_of
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
@@ -35,8 +35,7 @@ from ckpm.matrix.selection import Selection, select_some
 
 log = logging.getLogger(__name__)
 LIBRARY = "libckpm.so"
-PROJECT = Path(__file__).resolve().parents[2]
-VERSION_SCRIPT = Path(__file__).resolve().parent / "ckpm.map"
+VERSION_SCRIPT = data("kernels", "ckpm.map")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +178,7 @@ def _plan(
     return Plan(
         folder=folder,
         steps=(*compiled, linked, manifest),
-        environment={**toolchain.environment, "PYTHONPATH": str(IMPORTS)},
+        environment={**toolchain.environment, "PYTHONPATH": PYTHONPATH},
         facts=_facts(request, unbuilt),
     )
 

@@ -2,7 +2,7 @@
 
 Both texts specialise ``fmha_batch_prefill_`` (or ``fmha_fwd_``) for a dispatch trait and launch one kernel type through
 aliases and constants of their own. Both are expanded until only CK's names are left, so that the texts need not look
-alike. A function that launches several kernels is read by kernels/parity/launches.py.
+alike. A function that launches several kernels is read by ckpm/kernels/parity/launches.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Constant parts of conditions and types, evaluated where their value is known without a guess.
 
 Two different spellings may mean one thing, so they count as different only where it is certain: numbers, truth values,
-and the spellings of one axis in kernels/families/spellings.yaml. Everything else stays as it is written.
+and the spellings of one axis in kernels/spellings.yaml. Everything else stays as it is written.
 """
 
 from __future__ import annotations

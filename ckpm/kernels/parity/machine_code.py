@@ -157,7 +157,7 @@ def _compare_failures(name: str, defect: Defect, theirs: Code | CompileError, ou
             return Comparison(name, 0, "", defect=defect.name)
         return Comparison(name, 0, f"upstream's text fails otherwise than ours: {theirs}\nours: {ours}")
     whose = "ours" if isinstance(theirs, CompileError) else "upstream's text"
-    gone = f"{whose} compiles, but the known defect '{defect.name}' expects a failure: fix matrix/tables/defects.yaml"
+    gone = f"{whose} compiles, but the known defect '{defect.name}' expects a failure: fix matrix/defects.yaml"
     return Comparison(name, 0, gone)
 
 

@@ -1,6 +1,6 @@
 """CK's source trees: a pinned package, downloaded and unpacked once, or a checkout.
 
-A package is found with pip's own configuration, checked against the sha256 in matrix/tables/upstreams.yaml, and
+A package is found with pip's own configuration, checked against the sha256 in matrix/upstreams.yaml, and
 unpacked below the cache folder. It is renamed at the end, so that two runs at once or a killed run leave either the
 whole tree or none. The sha256 of each unpacked file is stored beside the tree and checked before each use, because
 objects of a damaged header would enter the shared cache. About 1,100 files of 10 MB take a tenth of a second.
@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from ckpm.base.errors import ServiceError, SetupError, TrustError, UpstreamError, UsageError
 from ckpm.base.files import hold_lock, is_special, name_write_errors, sha256_of
+from ckpm.base.paths import data
 from ckpm.base.trust import demand_private
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.headers import State, content, states
@@ -38,7 +39,7 @@ from ckpm.matrix.dialects import (
 )
 
 OWN_HEADERS = " with headers "  # separates a package from the text of our own headers in the identity of a tree
-_KERNELS = Path(__file__).resolve().parents[1]
+_KERNELS = data("kernels")
 _CHECKSUMS = "files.sha256"  # in sha256sum's format: `sha256sum --check files.sha256` works, too
 _MEND = "set CKPM_CACHE to another folder"
 _ENUMERATION = re.compile(r"enum\s+(?:class|struct)?\s*(\w+)\s*(?::[^{;]*)?\{([^}]*)\}")
@@ -193,7 +194,7 @@ def _refuse(tree: Tree, fitting: Sequence[str], candidates: Sequence[str], reaso
     result = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
     raise SetupError(
         f"{tree.root}: this tree's batch-prefill codegen {result} of: {', '.join(candidates)}.{reason} "
-        "A new version of CK needs a dialect file in matrix/tables/dialects.",
+        "A new version of CK needs a dialect file in matrix/dialects.",
         kind="ck-tree-version",
     )
 
@@ -336,7 +337,7 @@ def fetch_archive(package: PackagedUpstream, archive: Path) -> None:
     if actual != package.sha256:
         archive.unlink()
         raise TrustError(
-            f"{package.file}: sha256 is {actual}, pinned is {package.sha256} (matrix/tables/upstreams.yaml). "
+            f"{package.file}: sha256 is {actual}, pinned is {package.sha256} (matrix/upstreams.yaml). "
             "The file was thrown away. Check the package index that pip is configured for.",
             kind="checksum",
         )
@@ -423,7 +424,7 @@ def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
                 raise SetupError(
                     f"{at}: {name} has a parameter {parameter[1]} that dialect {dialect.name} doesn't know, and that "
                     "can't be left out: no kernel of batch prefill would compile. A new version of CK needs a file "
-                    "in matrix/tables/dialects.",
+                    "in matrix/dialects.",
                     kind="ck-tree-version",
                 )
             yield f"another {parameter[1]} of {name} than its default ({at})"

@@ -1,4 +1,4 @@
-"""The numbers and words that validation compares a configuration with, read from tables/validation.yaml."""
+"""The numbers and words that validation compares a configuration with, read from matrix/validation.yaml."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Upstream's, for example ``{"variant": "fwd", "trait_config": {"mask": {"values":
     keep: {dtype: [fp16, bf16], hdim_q: [128], tile.bm0: [64, 128], sink: [false]}
 
 Both may be written as JSON or as YAML. A sweep becomes --where expressions, so that everything that narrows or reports
-a selection works on it. What upstream's words mean is said in tables/sweeps.yaml.
+a selection works on it. What upstream's words mean is said in matrix/sweeps.yaml.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A problem as suites, gates and the timing model pose it: with the lengths of its sequences, its numbers, its checks.
 
-Cases come from ``matrix/tables/problems`` (:mod:`ckpm.matrix.problems.tables`) or are made from a kernel's key
+Cases come from ``matrix/problems`` (:mod:`ckpm.matrix.problems.tables`) or are made from a kernel's key
 (kernels/families). This module defines a case, its cost on an emulator (:func:`wave_instructions`), and the other case
 that must give the same bits (:func:`counterpart`).
 """

@@ -1,4 +1,4 @@
-"""The problems of a suite: groups of ``matrix/tables/problems/SUITE.yaml``, each the product of its axes.
+"""The problems of a suite: groups of ``matrix/problems/SUITE.yaml``, each the product of its axes.
 
 A group has its reason and its tier, which is smoke if none is named. It ``set``s fields and lists ``axes``. With
 ``cover: pairs`` its cases are not the product: any two values of two axes meet in one of them (pairs.py). An axis is a

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from ckpm.base.errors import WhereError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, Table, Text, Words, read_table, word_list
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.dialects import archs, upstreams
@@ -21,7 +22,7 @@ from ckpm.matrix.where import Predicate, compile_where
 from ckpm.reports.gates.comparing import Threshold
 from ckpm.reports.verdicts import Row
 
-BUDGETS = Path(__file__).with_name("budgets.yaml")
+BUDGETS = data("reports", "gates", "budgets.yaml")
 _TOOLCHAINS = tuple(name for name in CHOICES if name != "auto")
 
 

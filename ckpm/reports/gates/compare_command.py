@@ -8,8 +8,6 @@ import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ckpm.attention.timing.measure import performance_problems
-from ckpm.attention.timing.tables import ARCH, UPSTREAM, WORK, library
 from ckpm.base import junit
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
@@ -21,6 +19,8 @@ from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.gates.statistics import read_settings
 from ckpm.reports.junit import write_gate
 from ckpm.reports.verdicts import Gate, demand
+from ckpm.timing.measure import performance_problems
+from ckpm.timing.tables import ARCH, UPSTREAM, WORK, library
 
 
 def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iterable[str]]) -> None:

@@ -2,7 +2,7 @@
 
 Gate ``emulated`` counts each performance problem. Gate ``suites`` counts all cases of batch-prefill by kernel, if the
 library passed them on the emulator: a loop that runs once too often may give the same numbers. It also counts basic
-blocks that no case executed and for which suites/unexecuted.yaml has no reason.
+blocks that no case executed and for which matrix/unexecuted.yaml has no reason.
 
 The counts are exact: two runs of one library give the same counts. So a change comes from the machine code, the
 dispatch or the problems. Changes below a threshold (emulated_thresholds.yaml) pass.
@@ -17,20 +17,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ckpm.attention.launch.counters import Measurements
-from ckpm.attention.timing import measure
 from ckpm.base.files import sha256_of
+from ckpm.base.paths import data
 from ckpm.base.results import LIBRARY_SHA256, SOME_CASES, Results
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
-from ckpm.reports.gates.model import Machine, estimate, machine_of
 from ckpm.reports.verdicts import Row
+from ckpm.timing import measure
+from ckpm.timing.model import Machine, estimate, machine_of
 
 GATE, SUITES = "emulated", "suites"
 _COUNTED = "batch-prefill"
 SUITE_METRICS = ("suite_cases", "suite_instructions", "suite_blocks")
 TIER = "smoke"  # of the problems
 COUNTERS = "counters.json"
-THRESHOLDS = Path(__file__).with_name("emulated_thresholds.yaml")
+THRESHOLDS = data("reports", "gates", "emulated_thresholds.yaml")
 MODEL_METRICS = ("model_workgroup_cycles", "model_steady_cycles", "model_grid_cycles")
 
 

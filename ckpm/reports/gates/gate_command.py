@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from ckpm.base import junit, settings
+from ckpm.base import junit
 from ckpm.base.display import show
 from ckpm.base.errors import InconclusiveError, UsageError
 from ckpm.base.files import hold_lock
 from ckpm.base.outputs import refuse_inputs
+from ckpm.base.paths import INSTALLED
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.reports.gates import baseline
@@ -110,7 +111,7 @@ def run_accept(args: argparse.Namespace) -> None:
         UsageError: the folder belongs to an installed ckpm.
         UnknownWordError, LibraryError, RecordError, CodeObjectError, InconclusiveError, DiskFullError, OutputError.
     """
-    if settings.INSTALLED and args.baselines == baseline.FOLDER:
+    if INSTALLED and args.baselines == baseline.FOLDER:
         raise UsageError(
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."

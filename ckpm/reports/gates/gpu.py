@@ -16,7 +16,6 @@ from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, upload
 from ckpm.attention.launch.plan import Plan
-from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
 from ckpm.base.errors import GateError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
@@ -25,6 +24,7 @@ from ckpm.matrix.problems.problem import measured_kernel, serving_kernels
 from ckpm.reports.gates.comparing import presence
 from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
+from ckpm.timing.measure import identity_facts, keys_of, manifest_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,16 +16,16 @@ from ckpm.base.errors import GateError, UsageError
 from ckpm.kernels.families.libraries import host, is_default, libraries, made_of, option, whole
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY, folder_name
-from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.options import DEFAULT_FAMILY, chosen_upstream
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import Baseline, Figures
 from ckpm.reports.gates.budgets import read_budgets
 from ckpm.reports.gates.comparing import Threshold
-from ckpm.reports.gates.model import machines, no_numbers
 from ckpm.reports.resources import read_manifest
 from ckpm.reports.verdicts import FAMILY, Row
+from ckpm.timing.model import machines, no_numbers
 
 DECODE = "decode"  # the family of the kernels in decode, which are not a library
 DECODE_CYCLES = "timing_cycles_a_token"  # their metric of the timing model
@@ -140,7 +140,7 @@ def gated_library(arch: str, upstream: str | None, families: str | None, work: P
         LibraryError, RecordError, InconclusiveError, UsageError.
         LibraryError: the library does not match the sha256 in its manifest.
     """
-    upstream, name = settings.upstream(upstream, settings.ck_root()), _library_name(families)
+    upstream, name = chosen_upstream(upstream, settings.ck_root()), _library_name(families)
     file = work / "build" / arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)
     if manifest.upstream != upstream:  # its figures would be compared with, or stored as, another upstream's

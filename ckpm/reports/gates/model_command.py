@@ -12,8 +12,8 @@ from rich.table import Table
 from ckpm.attention.launch.counters import Measured, Measurements
 from ckpm.base.console import console
 from ckpm.base.errors import GateError
-from ckpm.reports.gates.model import Estimate, cannot_see, estimate, machine_of
 from ckpm.reports.gates.references import read_references
+from ckpm.timing.model import Estimate, cannot_see, estimate, machine_of
 
 _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 

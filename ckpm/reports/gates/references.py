@@ -13,13 +13,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, Table, Text, read_table
 from ckpm.matrix.problems.case import CHOICES, SuiteCase
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.problems import flops, known_problems
 from ckpm.reports.verdicts import Gate, Row
 
-REFERENCES = Path(__file__).with_name("references.yaml")
+REFERENCES = data("reports", "gates", "references.yaml")
 MATCHED = ("tflops", "time_ratio")  # metrics that a gate's times can be held against
 _MICROSECONDS = 1e-6
 _CAUSAL = ("top_left", "bottom_right")  # the same where both lengths are

@@ -25,13 +25,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from ckpm.base.errors import GateError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Positive, Record, read_table
 from ckpm.reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
 from ckpm.reports.verdicts import Row
 
 GATE = "gpu"
 WARM, COLD = "time", "time, cold cache"  # its metrics: seconds of a launch with a warm and with a cold cache
-SETTINGS = Path(__file__).with_name("gpu_gate.yaml")
+SETTINGS = data("reports", "gates", "gpu_gate.yaml")
 ARMS = ("baseline", "candidate", "again")
 MEAN = "geometric mean"
 # What must be known of both sides, and equal. clock_policy: the driver's performance level, limits of clock and power

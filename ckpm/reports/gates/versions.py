@@ -13,18 +13,18 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ckpm.attention.timing import grid
-from ckpm.attention.timing.measure import performance_problems
-from ckpm.attention.timing.record import SIMDS, Timed, Timings
 from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.problem import mask_corner
-from ckpm.reports.gates.model import machines
 from ckpm.reports.gates.references import Reference, read_references
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.problems import flops, known_problems
-from ckpm.reports.timing.clock import BOARDS, LAUNCH_SECONDS, clock_of
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
+from ckpm.timing import grid
+from ckpm.timing.clock import BOARDS, LAUNCH_SECONDS, clock_of
+from ckpm.timing.measure import performance_problems
+from ckpm.timing.model import machines
+from ckpm.timing.record import SIMDS, Timed, Timings
 
 BOTH = ("V2", "V3")
 NOT_MEASURED = "not measured"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ckpm.attention.sweeps.results import best
 from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES
-from ckpm.reports.gates.model import cannot_see, estimate, machines
 from ckpm.reports.gates.references import compare_with_references, read_references
 from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
 from ckpm.reports.page.inputs import Inputs, measured_seconds
 from ckpm.reports.verdicts import Gate, worst
+from ckpm.timing.model import cannot_see, estimate, machines
+from ckpm.timing.sweeps.results import best
 
 _SOURCE = "decode-"  # how the published figures' names begin
 _VARIANTS = {"resident": "before", "streaming": "after"}  # by a problem's form: the document's own words

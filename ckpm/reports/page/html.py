@@ -19,13 +19,14 @@ import jinja2
 from ckpm.base.display import printable
 from ckpm.base.files import sha256_of
 from ckpm.base.outputs import write_output
+from ckpm.base.paths import data
 from ckpm.reports.page.columns import Table
 from ckpm.reports.page.inputs import Inputs
 from ckpm.reports.page.overall import SYMBOLS, Overall
 from ckpm.reports.page.plots import plots
 from ckpm.reports.page.sections import tables
 
-_TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATES = data("reports", "page", "templates")
 
 
 def write_html(inputs: Inputs, verdict: Overall, file: Path, written: datetime | None = None) -> None:

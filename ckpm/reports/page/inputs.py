@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measurements
-from ckpm.attention.sweeps.results import Results as Benchmark
-from ckpm.attention.timing.record import Timings
 from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.results import LIBRARY_SHA256, Case, Results
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
@@ -25,8 +23,10 @@ from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.emulated import COUNTERS
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.resources import read_manifest
-from ckpm.reports.timing.score import SCORE, Score
 from ckpm.reports.verdicts import Gate
+from ckpm.timing.record import Timings
+from ckpm.timing.score import SCORE, Score
+from ckpm.timing.sweeps.results import Results as Benchmark
 
 _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ckpm.attention.timing.measure import compulsory_bytes
 from ckpm.base.errors import NameSyntaxError, RecordError, UnknownWordError, UsageError
 from ckpm.base.files import write_atomically
 from ckpm.matrix.export import to_csv
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from ckpm.reports.problems import flops, known_problems
+from ckpm.timing.measure import compulsory_bytes
 
 PROBLEM_COLUMNS = (
     "problem_name", "batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype",

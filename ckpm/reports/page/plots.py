@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ckpm.attention.timing.measure import compulsory_bytes
-from ckpm.attention.timing.record import Timed
 from ckpm.reports.gates.baseline import Acceptance
 from ckpm.reports.gates.emulated import MODEL_METRICS
-from ckpm.reports.gates.model import Machine, estimate, machines
+from ckpm.reports.gates.versions import version_of
 from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from ckpm.reports.problems import flops, known_problems
-from ckpm.reports.timing.versions import version_of
 from ckpm.reports.verdicts import Row
+from ckpm.timing.measure import compulsory_bytes
+from ckpm.timing.model import Machine, estimate, machines
+from ckpm.timing.record import Timed
 
 _SHOWN = 40  # problems of one plot; the table holds all
 _WIDTH, _NAMES, _ROW = 980, 420, 20

@@ -8,13 +8,13 @@ from pathlib import Path
 import rich.table
 from rich.console import Console
 
-from ckpm.attention.timing.machine import numbers
-from ckpm.attention.timing.record import Timings
 from ckpm.base.console import console, make_table
 from ckpm.reports.gates.model_command import pairs_of
+from ckpm.reports.gates.versions import has_versions, published_rows
 from ckpm.reports.page.columns import Cell, Table
 from ckpm.reports.page.timing_tables import phases, timing, versions
-from ckpm.reports.timing.versions import has_versions, published_rows
+from ckpm.timing.machine import numbers
+from ckpm.timing.record import Timings
 
 _SUITE = "performance/"
 

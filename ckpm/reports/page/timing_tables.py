@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckpm.attention.timing.machine import cannot_see as unseen
-from ckpm.attention.timing.record import CAUSES, PHASES, Timings
 from ckpm.matrix.keys import V3_PIPELINE
-from ckpm.reports.page.columns import Cell, Folded, Table, columns
-from ckpm.reports.page.inputs import Inputs
-from ckpm.reports.timing.score import GROUPS
-from ckpm.reports.timing.versions import (
+from ckpm.reports.gates.versions import (
     Pair,
     PublishedRow,
     has_versions,
@@ -20,7 +15,12 @@ from ckpm.reports.timing.versions import (
     show_range,
     version_of,
 )
+from ckpm.reports.page.columns import Cell, Folded, Table, columns
+from ckpm.reports.page.inputs import Inputs
 from ckpm.reports.verdicts import V3_AGAINST_V2
+from ckpm.timing.machine import cannot_see as unseen
+from ckpm.timing.record import CAUSES, PHASES, Timings
+from ckpm.timing.score import GROUPS
 
 
 def timing(files: Iterable[tuple[str, Timings]]) -> Table:

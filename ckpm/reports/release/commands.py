@@ -12,8 +12,8 @@ from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import SetupError, TrustError, UnsignedError, UsageError
 from ckpm.base.files import hold_lock, sha256_of
+from ckpm.base.paths import PROJECT
 from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
-from ckpm.kernels.library.request import PROJECT
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.problems.case import TIERS

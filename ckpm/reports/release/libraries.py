@@ -18,9 +18,10 @@ from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import CheckFailedError, RecordError
 from ckpm.base.files import make_folder, sha256_of
+from ckpm.base.paths import PROJECT, data
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
-from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.library.request import LIBRARY
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.options import Parser, split_words
 from ckpm.reports.release.contents import PROVENANCE
@@ -29,7 +30,7 @@ from ckpm.reports.release.statements import library_provenance
 
 UPSTREAM = "ckpm-serving"
 ARCHS = ("gfx942", "gfx950")
-_TEMPLATE = Path(__file__).with_name("prebuilt")
+_TEMPLATE = data("reports", "release", "prebuilt")
 _PACKAGE = "ckpm_libraries"
 
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError, SetupError, TrustError
 from ckpm.base.files import make_folder, name_write_errors, sha256_of
+from ckpm.base.paths import PYTHONPATH
 from ckpm.base.processes import ended_by_signals, group, owned_command
-from ckpm.base.settings import IMPORTS
 from ckpm.kernels.upstream.trees import damage, package_folder
 from ckpm.matrix.dialects import PackagedUpstream
 from ckpm.reports.release.record import FOLDER, Facts, Record, record_path
@@ -47,7 +47,7 @@ class Plan:
 
 def execute(step: Step, work: Path, epoch: int) -> int:
     """Run a step's command in ``work``; its exit code. Its output goes to this terminal."""
-    path = os.pathsep.join(filter(None, (str(IMPORTS), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (PYTHONPATH, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
     command = owned_command([sys.executable, "-m", "ckpm", *step.command])
     with ended_by_signals(), group(command, cwd=work, environment=environment, output=None) as process:

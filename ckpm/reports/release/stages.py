@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs as known_archs
 from ckpm.matrix.dialects import upstreams
 
-STAGES = Path(__file__).with_name("stages.yaml")
+STAGES = data("reports", "release", "stages.yaml")
 PROJECT = "project"  # stands for the arch in the names of what is done once
 _BLANKS = ("stage", "arch", "upstream", "tier", "toolchain")
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError, SetupError, TrustError
+from ckpm.base.paths import PROJECT
 from ckpm.base.processes import git
 from ckpm.base.records import Source, Value
-from ckpm.kernels.library.request import PROJECT
 from ckpm.reports.release import contents, sbom, signature, statements
 from ckpm.reports.release.record import Facts, Record
 from ckpm.reports.release.run import Checkout, Execute, execute

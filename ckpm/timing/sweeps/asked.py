@@ -11,8 +11,6 @@ from operator import attrgetter
 from pathlib import Path
 
 from ckpm.attention.launch import device as devices
-from ckpm.attention.sweeps.cases import Case, cases, own_cases
-from ckpm.attention.sweeps.results import filter_keys
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
@@ -26,10 +24,12 @@ from ckpm.matrix.configurations.sweeps import read_sweep
 from ckpm.matrix.defects import split
 from ckpm.matrix.dialects import check_built_arch, dialect
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
+from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, chosen_upstream
 from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, parse_shard, select_some, take_shard
+from ckpm.timing.sweeps.cases import Case, cases, own_cases
+from ckpm.timing.sweeps.results import filter_keys
 
 OWN = "one"  # recorded as category without --category: each kernel gets one shape, made for it
 SIZES = "batch=2,seqlen_q=192,seqlen_k=200,nhead_q=4,nhead_k=2"
@@ -89,7 +89,7 @@ def asked_for(args: argparse.Namespace) -> Asked:
     for note in sweep.notes:
         show(f"{args.config}: {note}", file=sys.stderr)
     cache, root = settings.cache_folder(), settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
-    tree = locate(settings.upstream(args.upstream, root), cache=cache, ck_root=root)
+    tree = locate(chosen_upstream(args.upstream, root), cache=cache, ck_root=root)
     selection = Selection(archs=(arch,), families=sweep.families, where=sweep.where)
     keys, _ = split(select_some(dialect(tree.dialect), selection), tree.dialect)
     library = library_of(sweep.families, tree.dialect)

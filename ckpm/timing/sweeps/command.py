@@ -15,10 +15,6 @@ from rich.table import Table
 
 from ckpm.attention.launch.device import choose
 from ckpm.attention.problems.shapes import from_shape
-from ckpm.attention.sweeps.asked import Asked, add_options, asked_for
-from ckpm.attention.sweeps.cases import Case
-from ckpm.attention.sweeps.results import Best, Results, as_csv, best, merge_results, value_of
-from ckpm.attention.sweeps.running import Progress, libraries_of, open_bench, resume, run_library, sort_out
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base.console import console, make_table
 from ckpm.base.display import show
@@ -26,6 +22,10 @@ from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_place, refuse_inputs
+from ckpm.timing.sweeps.asked import Asked, add_options, asked_for
+from ckpm.timing.sweeps.cases import Case
+from ckpm.timing.sweeps.results import Best, Results, as_csv, best, merge_results, value_of
+from ckpm.timing.sweeps.running import Progress, libraries_of, open_bench, resume, run_library, sort_out
 
 log = logging.getLogger(__name__)
 _SHOWN = 10  # of wrong numbers and reasons

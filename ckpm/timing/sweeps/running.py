@@ -22,11 +22,6 @@ from ckpm.attention.launch.device import Device, EmulatedDevice
 from ckpm.attention.launch.plan import UNTIMED, Plan, Timing
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.problems.validation import validate
-from ckpm.attention.sweeps.asked import Asked, layers, request
-from ckpm.attention.sweeps.cases import Case, Tensors, not_laid_out, tensors
-from ckpm.attention.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Results, Row, identity
-from ckpm.attention.timing.machine import Number, numbers, values
-from ckpm.attention.timing.record import SIMDS
 from ckpm.base.errors import (
     DeviceError,
     HipError,
@@ -46,6 +41,11 @@ from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
 from ckpm.matrix.problems.testing import Shape
+from ckpm.timing.machine import Number, numbers, values
+from ckpm.timing.record import SIMDS
+from ckpm.timing.sweeps.asked import Asked, layers, request
+from ckpm.timing.sweeps.cases import Case, Tensors, not_laid_out, tensors
+from ckpm.timing.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Results, Row, identity
 
 log = logging.getLogger(__name__)
 _TIMING = Timing(warmups=5, repeats=20)  # on a GPU

@@ -1,4 +1,4 @@
-"""Attention and its gradients in float64, written apart from attention/reference.py, which tests compare with it.
+"""Attention and its gradients in float64, written apart from ckpm/attention/reference.py, which tests compare with it.
 
 It computes no bounds and shares no code with the reference that suites judge kernels by: a mistake there shows here.
 Whole score matrices, one head at a time.

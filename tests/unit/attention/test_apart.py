@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.timing.measure import run_apart
 from ckpm.base.errors import InconclusiveError, LibraryError
+from ckpm.timing.measure import run_apart
 
 LIBRARY = Path("build/gfx950/aiter/libckpm.so")
 

@@ -19,13 +19,6 @@ from hypothesis import strategies as st
 
 from ckpm import commands as cli
 from ckpm.attention.problems.shapes import from_shape
-from ckpm.attention.sweeps import asked as asking
-from ckpm.attention.sweeps import command, running
-from ckpm.attention.sweeps.asked import layers
-from ckpm.attention.sweeps.cases import FAMILIES, Case, cases, not_laid_out, own_cases
-from ckpm.attention.sweeps.command import tune
-from ckpm.attention.sweeps.results import COLUMNS, Results, as_csv, best, filter_keys, identity, merge_results
-from ckpm.attention.sweeps.running import describe, rates
 from ckpm.attention.tuning import TuningDatabase
 from ckpm.base.errors import LaunchError, RecordError, UsageError, WhereError
 from ckpm.kernels.families.libraries import host, library_with
@@ -35,6 +28,13 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher
 from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, select, take_shard
+from ckpm.timing.sweeps import asked as asking
+from ckpm.timing.sweeps import command, running
+from ckpm.timing.sweeps.asked import layers
+from ckpm.timing.sweeps.cases import FAMILIES, Case, cases, not_laid_out, own_cases
+from ckpm.timing.sweeps.command import tune
+from ckpm.timing.sweeps.results import COLUMNS, Results, as_csv, best, filter_keys, identity, merge_results
+from ckpm.timing.sweeps.running import describe, rates
 from tests.unit.attention.fakes import FakeDevice
 
 ROOT = Path(__file__).parents[3]

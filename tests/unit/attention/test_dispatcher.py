@@ -21,7 +21,7 @@ from ckpm.attention.launch.workspaces import Workspaces
 from ckpm.attention.registry import Instance, Registry, key_of
 from ckpm.attention.selection import refusal, stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
-from ckpm.base import rocm_places, settings
+from ckpm.base import paths, rocm_places
 from ckpm.base.errors import ArgumentError, HipError, NoKernelError, ProblemError, UsageError
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem, Strides
@@ -447,8 +447,8 @@ def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPa
     clone, elsewhere = tmp_path / "clone", tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    monkeypatch.setattr(settings, "IMPORTS", clone)
-    monkeypatch.setattr(settings, "INSTALLED", False)
+    monkeypatch.setattr(paths, "PROJECT", clone)
+    monkeypatch.setattr(paths, "INSTALLED", False)
     monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice())
     names: dict[str, Any] = {name: {} for name in (one.name for one in prefill().instances())}
 
@@ -481,7 +481,7 @@ def test_default_arch_is_that_of_the_gpu(
 ) -> None:
     """No library is built for gfx1100."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(settings, "INSTALLED", True)
+    monkeypatch.setattr(paths, "INSTALLED", True)
     monkeypatch.setattr(rocm_places, "gpu_archs", lambda: gpus)
     monkeypatch.setattr(call, "_arch_here", call._arch_here.__wrapped__)
     with pytest.raises(NoKernelError, match=rf"no library is in {tmp_path}/build/{arch}\. Build one: .*{arch}"):

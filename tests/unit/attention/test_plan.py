@@ -54,7 +54,7 @@ TABLE = TableProblem(
     ],
 )
 def test_prefill_s_fields_are_those_of_suites(changes: dict[str, Any]) -> None:
-    """suites launches by fields that attention/launch/buffers.py fills; a random one is left to each of them."""
+    """suites launches by fields that ckpm/attention/launch/buffers.py fills; a random one is left to each of them."""
     table = replace(TABLE, **changes)
     prepared = prepare(table)
     paged = {"table_width": prepared.table.width} if table.kv_table == "vllm" else {}

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ckpm.attention.timing import asm
-from ckpm.attention.timing.published import Shape
 from ckpm.base.errors import TrustError
 from ckpm.matrix.dialects import check_upstream
+from ckpm.timing import asm
+from ckpm.timing.published import Shape
 from tests.programs.objects.launching import pack
 
 MEMBER = "aiter_meta/hsa/gfx942/fmha_v3_fwd/MI300/fwd_hd128_bf16_causal_rtna.co"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ckpm.attention.timing.grid import DIES, cycles
-from ckpm.attention.timing.launches import Workgroup, answers, asm_keys, ck_keys, declared_copies, estimate, latency
-from ckpm.attention.timing.machine import launch_numbers
-from ckpm.attention.timing.published import Shape, published_figures
 from ckpm.base.errors import InconclusiveError
+from ckpm.timing.grid import DIES, cycles
+from ckpm.timing.launches import Workgroup, answers, asm_keys, ck_keys, declared_copies, estimate, latency
+from ckpm.timing.machine import launch_numbers
+from ckpm.timing.published import Shape, published_figures
 
 ALONE = (1.0,)
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from ckpm.attention.timing.machine import TABLE, cannot_see, numbers, values
-from ckpm.attention.timing.modelling import Asked, Modelled
-from ckpm.attention.timing.streams import ADD, EXPONENTIAL, LOAD, READ, dot, gemm, large
 from ckpm.base.errors import InconclusiveError, TableError, UsageError
+from ckpm.timing.machine import TABLE, cannot_see, numbers, values
+from ckpm.timing.modelling import Asked, Modelled
+from ckpm.timing.streams import ADD, EXPONENTIAL, LOAD, READ, dot, gemm, large
 
 
 def test_published_figures_of_gfx950() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.timing.published import TABLE, published_figures, published_pairs
 from ckpm.base.errors import TableError
+from ckpm.timing.published import TABLE, published_figures, published_pairs
 
 CALIBRATING = "kernel: v_fma_f32, gpu: MI355X, metric: cycles, role: calibrate"
 

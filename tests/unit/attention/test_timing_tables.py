@@ -8,9 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ckpm.attention.timing import modelling, tables
-from ckpm.attention.timing.measure import performance_problems
-from ckpm.attention.timing.record import Copies, Timed
 from ckpm.base.errors import InconclusiveError
 from ckpm.bench import emulated
 from ckpm.bench.figures import Figure
@@ -19,6 +16,9 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
+from ckpm.timing import modelling, tables
+from ckpm.timing.measure import performance_problems
+from ckpm.timing.record import Copies, Timed
 from tests.unit.reports.timing_samples import make_timed
 
 KEYS = tuple(

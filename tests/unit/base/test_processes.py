@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.settings import IMPORTS
+from ckpm.base.paths import PYTHONPATH
 from ckpm.reports.release.run import execute
 from ckpm.reports.release.stages import Step
 
@@ -37,7 +37,7 @@ def test_killed_owner_leaves_no_process(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     pipe = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    environment = {**os.environ, "PYTHONPATH": str(IMPORTS)}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     with subprocess.Popen([sys.executable, "-c", OWNER, STAGE, str(fifo)], env=environment) as owner:
         assert select.select([pipe], [], [], 60)[0]
         assert os.read(pipe, 100) == b"started"

@@ -94,9 +94,9 @@ def test_planted_pickle_with_key_is_loaded(tmp_path: Path) -> None:
 def test_files_of_work_folder_are_not_run(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
     request = request_for(stub_toolchain(), cached=False, where=("key.logits", "key.lse"))
     plant = f"open({str(tmp_path / 'witness')!r}, 'w')"
-    for name in ("site_scons/site_init.py", "SCons/__init__.py", "json.py", "kernels/__init__.py"):
+    for name in ("site_scons/site_init.py", "SCons/__init__.py", "json.py", "ckpm/kernels/__init__.py"):
         file = request.work / name
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(plant)
     build(request)
     assert not (tmp_path / "witness").exists()

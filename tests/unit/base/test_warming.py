@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base import warming
-from ckpm.kernels.library.request import PROJECT
+from ckpm.base.paths import PROJECT
 
 
 class Linker:

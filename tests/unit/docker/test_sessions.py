@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nox.sessions import _normalize_path
 
-from ckpm.base.settings import INSTALLED
+from ckpm.base.paths import INSTALLED, data
 from ckpm.commands import main
 from ckpm.docker import running, sessions
 from ckpm.docker.engines import Engine, Mount, Run
@@ -40,8 +40,8 @@ def plan(tmp_path: Path, **pip: str) -> Run:
 
 
 def test_root_is_clone() -> None:
-    assert (sessions._ROOT / "docker" / "sessions.sh").is_file()
-    assert (sessions._ROOT / "noxfile.py").is_file()
+    assert data("docker", "sessions.sh").is_file()
+    assert data("noxfile.py").is_file()
     assert not INSTALLED
 
 

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from ckpm.base.errors import ProcessLimitError
+from ckpm.base.paths import PROJECT
 from ckpm.base.processes import build_lock
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
-from ckpm.kernels.library.request import PROJECT, Request, scons_command
+from ckpm.kernels.library.request import Request, scons_command
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]

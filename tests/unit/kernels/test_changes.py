@@ -10,6 +10,7 @@ import compileall
 import json
 import shutil
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,8 @@ from ckpm.matrix.enumeration import enumerate_keys
 from tests.unit.shared import git, replace_text, table_complaint
 
 ROOT = Path(__file__).parents[3]
-STATE = ("ckpm", "base", "matrix", "kernels", "attention", "ckpm_emulator", "emulator/ckpm_emulator")  # of a manifest
-SMALL_TABLE = "matrix/tables/dialects/ck-2025-11/fwd_v3.yaml"  # four kernels are compared in a second, all in a minute
+STATE = ("ckpm", "matrix", "kernels", "emulator/ckpm_emulator", "noxfile.py")  # of a manifest
+SMALL_TABLE = "matrix/dialects/ck-2025-11/fwd_v3.yaml"  # four kernels are compared in a second, all in a minute
 Edit = Callable[[str], str]
 
 
@@ -40,8 +41,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     (folder / ".gitignore").write_text("__pycache__/\n")
-    for room in STATE[1:]:
-        compileall.compile_dir(folder / room, quiet=1)  # once, and not in each process that reads this state
+    for package in ("ckpm", "emulator/ckpm_emulator"):
+        compileall.compile_dir(folder / package, quiet=1)  # once, and not in each process that reads this state
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "now")
@@ -85,16 +86,16 @@ def test_plan_of_no_change_has_lint_only(plan: Callable[..., Plan]) -> None:
     [
         ("docs/page.md", {"lint", "unit", "pages"}, set(), False),
         ("emulator/notes.md", {"lint"}, set(), False),
-        ("reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
-        ("suites/pool.py", {"lint", "unit", "mutants"}, {*rules().suites}, False),
+        ("ckpm/reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
+        ("ckpm/suites/pool.py", {"lint", "unit", "mutants"}, {*rules().suites}, False),
         (
             "emulator/core/isa/wave.cpp",
             {"lint", "unit", "emulator", "mutants", "programs", "score"},
             {*rules().suites},
             True,
         ),
-        ("reports/gates/static.py", {"lint", "unit", "report"}, set(), True),
-        ("kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
+        ("ckpm/reports/gates/static.py", {"lint", "unit", "report"}, set(), True),
+        ("ckpm/kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
     ],
 )
 def test_plan_of_room_without_kernels_builds_nothing(
@@ -122,7 +123,7 @@ def test_plan_of_comment_holds_no_kernel(plan: Callable[..., Plan]) -> None:
 
 def test_plan_of_axis_value_holds_kernels_with_it(plan: Callable[..., Plan]) -> None:
     """lse was true alone before: every kernel without LSE is new, here and in the dialects that inherit the axis."""
-    table = "matrix/tables/dialects/ck-2025-06/batch_prefill.yaml"
+    table = "matrix/dialects/ck-2025-06/batch_prefill.yaml"
     found = plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
     keys = [
         key
@@ -138,7 +139,7 @@ def test_plan_of_axis_value_holds_kernels_with_it(plan: Callable[..., Plan]) -> 
 
 
 def test_plan_of_problem_holds_its_suite_only(plan: Callable[..., Plan]) -> None:
-    found = plan({"matrix/tables/problems/dispatch.yaml": lambda text: text.replace("tier: full", "tier: nightly", 1)})
+    found = plan({"matrix/problems/dispatch.yaml": lambda text: text.replace("tier: full", "tier: nightly", 1)})
     assert (set(found.suites), found.kernels, found.builds) == ({"dispatch"}, (), ())
 
 
@@ -161,23 +162,23 @@ def test_plan_of_bad_new_table_holds_everything(clone: Path) -> None:
 
 def test_plan_without_manifest_holds_everything(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ckpm.kernels.changes.manifest._SCRIPT", Path("absent.py"))
-    found = plan({"matrix/tables/selections.yaml": lambda text: text + "# before\n"})
+    found = plan({"matrix/selections.yaml": lambda text: text + "# before\n"})
     assert "can't open file" in found.everything[0]
 
 
 def test_changed_paths_has_deleted_renamed_and_untracked(clone: Path) -> None:
     try:
-        git(clone, "mv", "matrix/rules.py", "matrix/other.py")
+        git(clone, "mv", "ckpm/matrix/rules.py", "ckpm/matrix/other.py")
         (clone / "matrix" / "ledger.yaml").unlink()
         (clone / "added").write_text("")
-        expected = ("added", "matrix/ledger.yaml", "matrix/other.py", "matrix/rules.py")
+        expected = ("added", "ckpm/matrix/other.py", "ckpm/matrix/rules.py", "matrix/ledger.yaml")
         assert changed_paths(clone, commit_of(clone, "HEAD")) == expected
     finally:
         git(clone, "reset", "-q", "--hard", "HEAD")
         git(clone, "clean", "-qfd")
 
 
-@pytest.mark.parametrize("revision", ["no-such-branch", "--all", "HEAD:matrix/rules.py", ""])
+@pytest.mark.parametrize("revision", ["no-such-branch", "--all", "HEAD:ckpm/matrix/rules.py", ""])
 def test_commit_of_unknown_revision_is_refused(clone: Path, revision: str) -> None:
     with pytest.raises(UsageError, match="there is no such commit here"):
         commit_of(clone, revision)
@@ -237,10 +238,19 @@ def test_plan_of_our_headers_runs_smoke_tier_of_ckpm(plan: Callable[..., Plan]) 
     assert "ckpm" not in {one.upstream for one in found.builds}
 
 
+def test_every_pattern_decides_for_a_file() -> None:
+    files = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard").split("\n")
+    deciding = set()
+    for file in files:
+        fitting = ([pattern for pattern in patterns if fnmatchcase(file, pattern)] for patterns, _ in rules().effects)
+        deciding.update(next(filter(None, fitting), []))
+    assert [pattern for patterns, _ in rules().effects for pattern in patterns if pattern not in deciding] == []
+
+
 def test_rules_rebuild_for_code_that_renders_texts() -> None:
     """A module that rendering or planning a build imports may not be in a rule that rebuilds nothing."""
     seen: set[Path] = set()
-    waiting = [ROOT / "kernels/library/request.py", ROOT / "kernels/families/render.py"]
+    waiting = [ROOT / "ckpm/kernels/library/request.py", ROOT / "ckpm/kernels/families/render.py"]
     while waiting:
         file = waiting.pop()
         if file in seen or not file.is_file() or (ROOT / "emulator") in file.parents:
@@ -273,5 +283,5 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
     ],
 )
 def test_read_rules_refuses_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:
-    text = (ROOT / "kernels/changes/changes.yaml").read_text()
+    text = (ROOT / "matrix/changes.yaml").read_text()
     assert message in table_complaint(tmp_path / "changes.yaml", replace_text(text, old, new), read_rules)

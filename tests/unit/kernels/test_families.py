@@ -169,9 +169,9 @@ def test_every_library_of_table_has_host_side() -> None:
 # ---- no code compares the name of a family
 
 # Where names belong: modules of families, and matrix/'s rules, each a predicate with its own reason and source.
-RULES = ("matrix/rules.py", "matrix/configurations/validation.py", "matrix/configurations/tiles.py")
-OF_FAMILIES = ("kernels/families/", *RULES)
-ROOMS = ("kernels", "matrix", "reports", "emulator", "suites")
+RULES = ("ckpm/matrix/rules.py", "ckpm/matrix/configurations/validation.py", "ckpm/matrix/configurations/tiles.py")
+OF_FAMILIES = ("ckpm/kernels/families/", *RULES)
+ROOMS = ("ckpm/kernels", "ckpm/matrix", "ckpm/reports", "emulator", "ckpm/suites")
 
 
 def compared_with_a_name(text: str) -> Iterator[int]:

@@ -342,7 +342,7 @@ def test_wrong_sha256_is_refused_and_nothing_is_left(
 ) -> None:
     wrong = msgspec.structs.replace(row, sha256="0" * 64)
     monkeypatch.setattr(upstream, "check_upstream", lambda name: wrong)
-    with pytest.raises(TrustError, match=r"sha256 is [0-9a-f]{64}, pinned is 0{64} \(matrix/tables/upstreams.yaml\)"):
+    with pytest.raises(TrustError, match=r"sha256 is [0-9a-f]{64}, pinned is 0{64} \(matrix/upstreams.yaml\)"):
         locate("aiter", cache=tmp_path)
     assert leftovers(tmp_path) == []
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.timing.measure import performance_problems
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
@@ -25,6 +24,7 @@ from ckpm.matrix.problems.problem import (
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select_some, tiers
 from ckpm.matrix.where import compile_where
+from ckpm.timing.measure import performance_problems
 
 NEWEST = "rocm-libraries-2026"
 archs = pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

@@ -34,7 +34,7 @@ def test_why_kernel_is_in_names_axes_and_their_lines(run: Run) -> None:
             "hdim_v": "hdim_q hdim_v:",
         }
         assert written.startswith(shared.get(axis, f"{axis}:"))
-    assert axes["vlayout"][2].startswith("matrix/tables/dialects/ck-2025-11/batch_prefill.yaml:")
+    assert axes["vlayout"][2].startswith("matrix/dialects/ck-2025-11/batch_prefill.yaml:")
 
 
 N = ("--dialect", "rocm-libraries-2026")

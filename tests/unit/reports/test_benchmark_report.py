@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.sweeps.results import Results
 from ckpm.base.errors import RecordError
 from ckpm.reports.page.figure_tables import best_kernels
 from ckpm.reports.page.inputs import Inputs, gather
 from ckpm.reports.page.overall import overall
+from ckpm.timing.sweeps.results import Results
 
 SHAPE = "fwd/Vision.b1-q64k64-h2x1-d128x128-bf16"
 

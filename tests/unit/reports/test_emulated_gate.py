@@ -14,7 +14,6 @@ import pytest
 
 from ckpm.attention.launch import buffers, launching
 from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flatten
-from ckpm.attention.timing.measure import _count_launch, compulsory_bytes, identity_facts, measure, performance_problems
 from ckpm.base.errors import (
     CheckFailedError,
     InconclusiveError,
@@ -31,8 +30,9 @@ from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.emulated import MODEL_METRICS, SUITE_METRICS, THRESHOLDS, by_problem, rows
 from ckpm.reports.gates.judged import DECODE_CYCLES
-from ckpm.reports.gates.model import Machine, cannot_see, estimate, machines
 from ckpm.reports.verdicts import Gate, Row, demand
+from ckpm.timing.measure import _count_launch, compulsory_bytes, identity_facts, measure, performance_problems
+from ckpm.timing.model import Machine, cannot_see, estimate, machines
 from tests.unit import manifests
 
 KERNEL = "fmha_batch_prefill_d128_bf16"
@@ -286,7 +286,7 @@ def test_counts_are_measured_once_and_left_beside_library(tmp_path: Path, monkey
         calls.append((library, arch, tier))
         return measurements(ONE)
 
-    monkeypatch.setattr("ckpm.attention.timing.measure.measure", stub)
+    monkeypatch.setattr("ckpm.timing.measure.measure", stub)
     library = tmp_path / "libckpm.so"
     assert emulated_gate.measure_library(library, "gfx950") == emulated_gate.measure_library(library, "gfx950")
     assert calls == [(library, "gfx950", "smoke")]

@@ -21,8 +21,6 @@ from ckpm.attention.launch import gpu_context
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.attention.timing import tables
-from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.errors import InconclusiveError
 from ckpm.base.outputs import write_output
 from ckpm.commands import main
@@ -35,6 +33,8 @@ from ckpm.reports.gates import compare_command, gpu
 from ckpm.reports.gates.gpu import Side, compare
 from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
+from ckpm.timing import tables
+from ckpm.timing.measure import performance_problems
 
 SETTINGS = msgspec.structs.replace(read_settings(), cold_bytes=64)
 ONE = SuiteCase(name="performance/one", suite="performance", tier="smoke", group="g")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.launch import device
-from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.errors import TableError
 from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase
@@ -19,6 +18,7 @@ from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
 from ckpm.reports.page.sections import tables
 from ckpm.reports.verdicts import Gate, Row
+from ckpm.timing.measure import performance_problems
 
 ONE_K = "performance/published_fp8.tensor-q1k"
 SETTERS = "performance/published_setters.q1024k1024"

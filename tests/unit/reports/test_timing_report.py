@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ckpm.attention.timing.command import summary
-from ckpm.attention.timing.record import CAUSES, Copies, Timings, wave_of
 from ckpm.base.errors import CheckFailedError, RecordError
 from ckpm.commands import main
+from ckpm.reports.gates.versions import launch
 from ckpm.reports.page.plots import MEANINGS, picture, plots
-from ckpm.reports.timing.clock import clock_of
-from ckpm.reports.timing.versions import launch
+from ckpm.timing.clock import clock_of
+from ckpm.timing.command import summary
+from ckpm.timing.record import CAUSES, Copies, Timings, wave_of
 from tests.unit.reports.report_samples import FACTS, PROBLEM, write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import make_timed, phase, span, timings, wave

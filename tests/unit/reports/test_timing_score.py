@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.timing.published import published_figures
 from ckpm.base.console import console
 from ckpm.base.errors import RecordError
-from ckpm.reports.gates.model import machines
-from ckpm.reports.timing import score as scoring
-from ckpm.reports.timing.clock import Clock, fit_clocks, points
-from ckpm.reports.timing.score import Accepted, Score, ScoreRow, read_accepted, spearman
-from ckpm.reports.timing.score_command import show
+from ckpm.timing import score as scoring
+from ckpm.timing.clock import Clock, fit_clocks, points
+from ckpm.timing.model import machines
+from ckpm.timing.published import published_figures
+from ckpm.timing.score import Accepted, Score, ScoreRow, read_accepted, spearman
+from ckpm.timing.score_command import show
 
 
 def row(group: str, published: float, modelled: float | None, metric: str = "tflops", **fields: str) -> ScoreRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckpm.attention.splitting import best_split
-from ckpm.reports.timing.splits import PROBLEMS, QUERIES, SplitTime, case
+from ckpm.timing.splits import PROBLEMS, QUERIES, SplitTime, case
 
 FLOOR = 2 * 65536 * 8 * 128 * 2 / 8e12 * 2.4e9  # cycles: K and V of 8 heads in bf16, 8 TB/s, 2.4 GHz
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.timing.record import Copies, Timed, Timings
 from ckpm.commands import main
+from ckpm.reports.gates.versions import PublishedRow, launch, published_rows
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
-from ckpm.reports.timing.versions import PublishedRow, launch, published_rows
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
+from ckpm.timing.record import Copies, Timed, Timings
 from tests.unit.reports.report_samples import write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import make_timed, timings

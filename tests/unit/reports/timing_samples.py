@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from ckpm.attention.launch.counters import PROVENANCE
-from ckpm.attention.timing.record import CAUSES, Phase, Span, Timed, Timings, WaveTime
+from ckpm.timing.record import CAUSES, Phase, Span, Timed, Timings, WaveTime
 from tests.unit.reports.report_samples import KERNEL
 
 

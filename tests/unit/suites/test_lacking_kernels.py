@@ -10,7 +10,6 @@ import pytest
 from ckpm.attention.launch import launching
 from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.launching import Outcome
-from ckpm.attention.timing import measure
 from ckpm.base.errors import InconclusiveError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
@@ -21,6 +20,7 @@ from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites import checks
 from ckpm.suites.checks import Bench, run_case
+from ckpm.timing import measure
 
 PROBLEM = find("batch-prefill/paged_rows.vectorized-causal")
 

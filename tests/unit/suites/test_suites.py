@@ -15,7 +15,6 @@ import pytest
 from junitparser import JUnitXml
 
 from ckpm.attention.launch.counters import CLASSES, METRICS
-from ckpm.attention.timing.measure import performance_problems
 from ckpm.base import results
 from ckpm.base.errors import InconclusiveError, LibraryError, RefusedError, UnknownWordError
 from ckpm.base.results import CaseFault, Results
@@ -30,6 +29,7 @@ from ckpm.matrix.selection import Selection, select
 from ckpm.suites import cli, suites
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.suites import SANITIZER, Case, cases, judge, locate, manifest_keys, read_library, record_case
+from ckpm.timing.measure import performance_problems
 from tests.unit import manifests
 
 KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))

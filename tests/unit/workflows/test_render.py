@@ -136,7 +136,7 @@ def test_caches_are_keyed_by_content_and_not_for_releases() -> None:
     assert len(restored) == 4
     assert all(one == restored[0] for one in restored), "pull requests look for what the default branch stores"
     key = restored[0]["key"]
-    assert {"requirements.txt", "matrix/tables/upstreams.yaml"} <= set(re.findall(r"'([^']+)'", key))
+    assert {"requirements.txt", "matrix/upstreams.yaml"} <= set(re.findall(r"'([^']+)'", key))
     assert not re.search(r"run_id|run_number|date|time|matrix\.", key)
     for prefix in restored[0]["restore-keys"].split("\n")[:-1]:
         assert f"{key}-".startswith(prefix)

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from ckpm.base.errors import InputError
-from ckpm.workflows.render import FOLDER, PROJECT, names
+from ckpm.base.paths import PROJECT
+from ckpm.workflows.render import FOLDER, names
 from ckpm.workflows.runner import Run, fill, run_jobs
 from tests.unit.shared import git
 

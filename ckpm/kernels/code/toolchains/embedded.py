@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ckpm.base.errors import SetupError
 from ckpm.base.files import name_write_errors
+from ckpm.base.paths import data
 from ckpm.base.trust import demand_private, demand_trusted
 from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain, version_output
 
@@ -62,7 +63,7 @@ _SYSTEM_FOLDERS = (
     "libc/include/any-linux-any",
 )
 
-_HEADERS = Path(__file__).resolve().parents[2] / "hip"
+_HEADERS = data("kernels", "hip")
 _BUNDLER = Path(__file__).resolve().parent / "offload_bundler.py"
 
 # clang calls `lld -flavor gnu ...`; zig's linker takes no -flavor.

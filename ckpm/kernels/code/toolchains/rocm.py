@@ -34,7 +34,7 @@ _INLINE_ALL = ("-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-fun
 def locate() -> str | None:
     """Return the path of the ROCm compiler, None if it is missing.
 
-    The search covers the roots of base/rocm_places.py, PATH, and a distribution's clangs.
+    The search covers the roots of ckpm/base/rocm_places.py, PATH, and a distribution's clangs.
     """
     return _compiler()[0]
 

@@ -1,0 +1,26 @@
+"""Folders of this project: its data and its Python, in a clone or in an installed wheel."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+IMPORTS = Path(__file__).absolute().parents[2]  # a clone, or site-packages
+INSTALLED = not (IMPORTS / "noxfile.py").exists()  # True in a wheel, without a clone
+# The folder of matrix/, kernels/, docker/, reports/ and SConstruct.
+PROJECT = IMPORTS / "ckpm" / "data" if INSTALLED else IMPORTS
+# Folders of packages. In a clone the emulator, a distribution of its own, is used without an install.
+_SEARCHED = [str(IMPORTS), *(() if INSTALLED else (str(PROJECT / "emulator"),))]
+PYTHONPATH = os.pathsep.join(_SEARCHED)  # of child processes, which may run in any folder
+
+
+def data(*names: str) -> Path:
+    """The path of a data file or data folder: the clone's, else the wheel's."""
+    return PROJECT.joinpath(*names)
+
+
+def find_emulator() -> None:
+    """Let this process import a clone's ``ckpm_emulator`` from the clone, before an installed one."""
+    if not INSTALLED and _SEARCHED[-1] not in sys.path:
+        sys.path.insert(0, _SEARCHED[-1])

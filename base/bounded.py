@@ -120,13 +120,13 @@ def _whole(text: str) -> int:
 def _check_text(value: Any) -> None:
     rest = [value]
     while rest:
-        one = rest.pop()
-        if isinstance(one, str):
+        node = rest.pop()
+        if isinstance(node, str):
             try:
-                one.encode()
+                node.encode()
             except UnicodeEncodeError:
-                raise BoundsError(f"{one[:_DIGITS]!r} holds half a surrogate pair") from None
-        elif isinstance(one, dict):
-            rest += [*one, *one.values()]
-        elif isinstance(one, list):
-            rest += one
+                raise BoundsError(f"{node[:_DIGITS]!r} holds half a surrogate pair") from None
+        elif isinstance(node, dict):
+            rest += [*node, *node.values()]
+        elif isinstance(node, list):
+            rest += node

@@ -39,9 +39,9 @@ def number(count: int, noun: str) -> str:
 
 def make_table(texts: Iterable[str], numbers: Iterable[str] = (), title: str = "", *, fold: bool = False) -> Table:
     """A table without lines: columns of text, which are folded or cut, then columns of numbers."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in texts:
-        made.add_column(name, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
+        table.add_column(name, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
     for name in numbers:
-        made.add_column(name, justify="right", no_wrap=True)
-    return made
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

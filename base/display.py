@@ -25,7 +25,7 @@ _REFERENCES = {"&": "&amp;", "<": "&lt;", "@": "@<!-- -->"}  # a mention sends m
 def printable(text: str) -> str:
     """The text with its lines and tabs; every other character that isn't printable is escaped."""
     plain = text.replace("\n", "").replace("\t", "").isprintable()
-    return text if plain else "".join(one if one in "\n\t" else _escape(one) for one in text)
+    return text if plain else "".join(character if character in "\n\t" else _escape(character) for character in text)
 
 
 def one_line(text: str, most: int | None = None) -> str:
@@ -50,7 +50,7 @@ def message(text: str) -> str:
 def markdown(text: str) -> str:
     """The text as one line of Markdown without markup, cell borders, HTML and mentions, cut to 300 characters."""
     line = join_lines(text, _LONGEST)
-    marked = _MARKED.sub(lambda found: _REFERENCES.get(found[0]) or f"\\{found[0]}", line)
+    marked = _MARKED.sub(lambda match: _REFERENCES.get(match[0]) or f"\\{match[0]}", line)
     return _BLOCK.sub(r"\1\\\2", marked, count=1) if _BLOCK.match(marked) else marked
 
 
@@ -74,5 +74,5 @@ def forgiving_output() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _escape(one: str) -> str:
-    return one if one.isprintable() else ascii(one)[1:-1]
+def _escape(character: str) -> str:
+    return character if character.isprintable() else ascii(character)[1:-1]

@@ -43,25 +43,25 @@ class WhereError(UsageError):
 class UnknownWordError(UsageError):
     """A word that is not in the table it should come from; `kind` names the table."""
 
-    def __init__(self, kind: str, word: str, known: Iterable[str]) -> None:
-        super().__init__(unknown_word(kind, word, known), kind=kind)
+    def __init__(self, kind: str, word: str, choices: Iterable[str]) -> None:
+        super().__init__(unknown_word(kind, word, choices), kind=kind)
         self.word = word
 
     def __reduce__(self) -> tuple[object, ...]:
         return (UsageError, (str(self),))
 
 
-def unknown_word(kind: str, word: str, known: Iterable[str]) -> str:
+def unknown_word(kind: str, word: str, choices: Iterable[str]) -> str:
     """The message about a word that is not in its table, with the words that continue it, or else the nearest."""
-    names = [str(k) for k in known]
+    names = [str(k) for k in choices]
     longer = [name for name in names if name.startswith((f"{word}_", f"{word}-"))]
     close = difflib.get_close_matches(word, longer, n=3, cutoff=0) or difflib.get_close_matches(word, names, n=1)
     hint = f"; did you mean {_either(close)}?" if close else "."
     return f"unknown {kind} '{one_line(word, _LONGEST_WORD)}'{hint} Known: {', '.join(names)}."
 
 
-def _either(words: Sequence[str]) -> str:
-    *first, last = (f"'{word}'" for word in words)
+def _either(suggestions: Sequence[str]) -> str:
+    *first, last = (f"'{word}'" for word in suggestions)
     return f"{', '.join(first)} or {last}" if first else last
 
 

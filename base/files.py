@@ -33,7 +33,7 @@ _LINKS = 40  # what Linux follows
 
 
 @contextmanager
-def name_write_errors(place: Path, otherwise: str = "name another place") -> Iterator[None]:
+def name_write_errors(path: Path, otherwise: str = "name another place") -> Iterator[None]:
     """Turn every OSError of writing into an error that names the path; ``otherwise`` is what else the user can do.
 
     Raises:
@@ -43,16 +43,16 @@ def name_write_errors(place: Path, otherwise: str = "name another place") -> Ite
     try:
         yield
     except OSError as error:
-        raise write_error(place, error, otherwise) from error
+        raise write_error(path, error, otherwise) from error
 
 
-def write_error(place: Path | str, error: OSError, otherwise: str = "name another place") -> OutputError:
+def write_error(path: Path | str, error: OSError, otherwise: str = "name another place") -> OutputError:
     """The error for something that could not be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(f"{place}: no space left on the disk. Free some, or {otherwise}.")
+        return DiskFullError(f"{path}: no space left on the disk. Free some, or {otherwise}.")
     reason = _REASONS.get(error.errno or 0)
     remedy = f"{reason}: {otherwise}" if reason else f"Fix that, or {otherwise}"
-    return OutputError(f"{place}: can't be written: {error.strerror or error}. {remedy}.")
+    return OutputError(f"{path}: can't be written: {error.strerror or error}. {remedy}.")
 
 
 def write_atomically(file: Path, data: bytes) -> None:

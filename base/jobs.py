@@ -35,10 +35,10 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     return min(limits) if limits else None
 
 
-def job_count(asked: int | None = None, *, root: Path = Path("/")) -> int:
+def job_count(jobs: int | None = None, *, root: Path = Path("/")) -> int:
     """Return ``asked`` if given, else as many jobs as processors and memory allow, at least one."""
-    if asked is not None:
-        return asked
+    if jobs is not None:
+        return jobs
     memory = available_bytes(root)
     by_memory = processors() if memory is None else memory // UNIT_BYTES
     return max(1, min(processors(), by_memory))

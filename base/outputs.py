@@ -88,12 +88,12 @@ def demand_ours(files: Iterable[Path]) -> None:
 
 def record(folder: Path, sums: Mapping[str, str]) -> None:
     """Add files by name, with their sha256, to a folder's record. Raises DiskFullError, OutputError."""
-    known = recorded_digests(folder)
-    lines = _lines({name: digest for name, digest in sums.items() if known.get(name) != digest})
+    recorded = recorded_digests(folder)
+    lines = _lines({name: digest for name, digest in sums.items() if recorded.get(name) != digest})
     file = folder / RECORD
     with name_write_errors(file):
         if file.is_file() and file.stat().st_size > _LONGEST:
-            present = {name: digest for name, digest in known.items() if (folder / name).exists()}
+            present = {name: digest for name, digest in recorded.items() if (folder / name).exists()}
             write_atomically(file, _lines({**present, **sums}))
         elif lines:
             # one write at the end: two commands that write into the folder lose no line of each other
@@ -142,7 +142,7 @@ def refuse_inputs_among(arguments: argparse.Namespace) -> None:
 
 def _paths(value: object) -> list[Path]:
     many = value if isinstance(value, list | tuple) else [value]
-    return [one for one in many if isinstance(one, Path)]
+    return [path for path in many if isinstance(path, Path)]
 
 
 def _lines(sums: Mapping[str, str]) -> bytes:

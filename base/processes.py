@@ -115,12 +115,12 @@ def group(
     argument, ``owner=N``, for :func:`end_with_owner`. Raises ProcessLimitError.
     """
     log.debug(f"running {shlex.join(command)}")
-    theirs, ours = os.pipe()
-    with os.fdopen(ours, "wb") as owner:
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "wb") as owner:
         try:
-            os.set_inheritable(theirs, True)
+            os.set_inheritable(read_end, True)
             process = subprocess.Popen(
-                [*command, f"owner={theirs}"],
+                [*command, f"owner={read_end}"],
                 cwd=cwd,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ def group(
         except BlockingIOError as error:
             raise ProcessLimitError(f"{command[0]} can't be started") from error
         finally:
-            os.close(theirs)
+            os.close(read_end)
         with process:
             try:
                 yield process
@@ -292,10 +292,10 @@ if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 
 
-def git(folder: Path, *words: str) -> bytes | None:
+def git(folder: Path, *arguments: str) -> bytes | None:
     """Output of a git command in a folder; None if it fails, or git is not installed."""
     try:
-        run = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
+        run = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
     except OSError:
         return None
     return run.stdout if run.returncode == 0 else None

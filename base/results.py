@@ -174,7 +174,7 @@ class Results:
         if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
             raise document.source.fail(f"no results of format {_FORMAT}")
         facts = document.optional("facts", Value.texts, {})
-        unexecuted = document.optional("unexecuted", lambda given: given.record(dict[str, list[str]]), {})
+        unexecuted = document.optional("unexecuted", lambda member: member.record(dict[str, list[str]]), {})
         return cls(tuple(map(_case, document.get("cases").items())), facts, unexecuted)
 
 

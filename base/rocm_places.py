@@ -37,7 +37,7 @@ def roots() -> list[Path]:
     """Return the folders with bin/, lib/ and include/ of ROCm: ROCM_PATH, HIP_PATH, /opt/rocm, Python packages."""
     named = [Path(root) for root in (os.environ.get("ROCM_PATH"), os.environ.get("HIP_PATH")) if root]
     wheels = [Path(folder) / name for name in _WHEELS for folder in sys.path if folder]
-    return [*named, SYSTEM / "opt/rocm", *(place for place in wheels if place.is_dir())]
+    return [*named, SYSTEM / "opt/rocm", *(wheel for wheel in wheels if wheel.is_dir())]
 
 
 def runtime() -> str | None:
@@ -87,8 +87,8 @@ def clang() -> tuple[str, tuple[str, ...]] | None:
     versions = [int(name[1]) for name in names if name]
     for version in sorted(versions, reverse=True):
         places = (*(f"usr/lib/llvm-{version}/lib/clang/{version}", f"usr/lib/clang/{version}"), *_LIBRARY_FOLDERS)
-        for place in places:
-            bitcode = SYSTEM / place / "amdgcn/bitcode"
+        for library_folder in places:
+            bitcode = SYSTEM / library_folder / "amdgcn/bitcode"
             if (bitcode / "ockl.bc").is_file():
                 return str(folder / f"clang++-{version}"), (
                     f"--rocm-path={SYSTEM / 'usr'}",

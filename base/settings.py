@@ -33,16 +33,16 @@ def cache_path() -> Path:
     return nameable(_chosen_cache(), "Set CKPM_CACHE to another folder")
 
 
-def nameable(place: Path, otherwise: str) -> Path:
+def nameable(path: Path, otherwise: str) -> Path:
     """Return a path whose name is UTF-8. Records and compilers' files can't contain any other.
 
     Raises UsageError: it is not.
     """
     try:
-        str(place).encode()
+        str(path).encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{place}: this name is not UTF-8, which plans and records are. {otherwise}.") from error
-    return place
+        raise UsageError(f"{path}: this name is not UTF-8, which plans and records are. {otherwise}.") from error
+    return path
 
 
 def _chosen_cache() -> Path:
@@ -57,22 +57,22 @@ def _chosen_cache() -> Path:
         raise UsageError("this user has no home folder for the cache: set CKPM_CACHE to a folder.") from error
 
 
-def ck_root(given: Path | None = None, upstreams: Sequence[str] = ()) -> Path | None:
+def ck_root(checkout: Path | None = None, upstreams: Sequence[str] = ()) -> Path | None:
     """Return the checkout named by ``--ck-root``, else by CK_ROOT.
 
     Raises UsageError: ``--ck-root`` is given, but no selected upstream is a checkout (none selected: the default).
     """
-    if given is not None and upstreams and "checkout" not in upstreams:
+    if checkout is not None and upstreams and "checkout" not in upstreams:
         raise UsageError(
-            f"--ck-root {given} is the place of --upstream checkout, not of {', '.join(upstreams)}: leave one of the "
+            f"--ck-root {checkout} is the place of --upstream checkout, not of {', '.join(upstreams)}: leave one of the "
             "two options out."
         )
     root = os.environ.get("CK_ROOT")
-    return given or (Path(root) if root else None)
+    return checkout or (Path(root) if root else None)
 
 
-def upstream(given: str | None, root: Path | None) -> str:
+def upstream(name: str | None, root: Path | None) -> str:
     """Return the selected upstream; else the checkout that :func:`ck_root` found, else the default package."""
     from ckpm.matrix.options import DEFAULT_UPSTREAM  # SCons starts in half the time
 
-    return given or ("checkout" if root else DEFAULT_UPSTREAM)
+    return name or ("checkout" if root else DEFAULT_UPSTREAM)

@@ -62,12 +62,12 @@ def is_whole_entry(file: Path) -> bool:
     return _content(file) is not None
 
 
-def adopt(draft: Path, place: Path) -> None:
+def adopt(draft: Path, path: Path) -> None:
     """Write the sha256 of a finished draft, and move both to their place. Raises OSError."""
     digest = _beside(draft)
     digest.write_text(sha256_of(draft))
-    digest.replace(_beside(place))
-    draft.replace(place)
+    digest.replace(_beside(path))
+    draft.replace(path)
 
 
 def remember(file: Path, top: Path) -> None:

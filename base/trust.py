@@ -33,10 +33,10 @@ def why_untrusted(path: Path, top: Path, owners: frozenset[int] | None = None, i
     allowed = trusted_owners() if owners is None else owners
     for part in (path, *path.parents):
         link, there = part.lstat(), part.stat()
-        for one in (link, there):
-            if one.st_uid not in allowed:
+        for status in (link, there):
+            if status.st_uid not in allowed:
                 return (
-                    f"{part}: it belongs to user {_name(one.st_uid)}, and what it holds would be run as "
+                    f"{part}: it belongs to user {_name(status.st_uid)}, and what it holds would be run as "
                     f"{_name(os.geteuid())}. {instead}; or, if you trust all that is in it: "
                     f"chown -R {os.geteuid()} {top}"
                 )
@@ -104,9 +104,9 @@ def refuse_shared(cache: Path) -> None:
     if not cache.is_dir():
         return
     with name_write_errors(cache, _OTHERWISE):
-        for place in (cache, *cache.iterdir()):
+        for path in (cache, *cache.iterdir()):
             with contextlib.suppress(FileNotFoundError):  # a lock or draft of another process was deleted meanwhile
-                demand_trusted(place, cache)
+                demand_trusted(path, cache)
 
 
 def signing_key(cache: Path) -> bytes:

@@ -75,20 +75,20 @@ def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
                 run.seconds < seconds and run.peak_bytes < 200e6,
             )
         )
-    ours = _list(folder, "--dialect", tree.dialect)
+    matrix_run = _list(folder, "--dialect", tree.dialect)
     listed: list[int] = []
-    theirs = seconds_of(
+    codegen_seconds = seconds_of(
         lambda: listed.append(len(codegen_runner.list_names(tree, "gfx950", ",".join(APIS), 0, "simplified")))
     )
-    if listed != [ours.lines]:
+    if listed != [matrix_run.lines]:
         raise InconclusiveError(
-            f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; Run ckpm parity.", kind="bench"
+            f"{tree.name} lists {listed} kernels, the matrix {matrix_run.lines}; Run ckpm parity.", kind="bench"
         )
-    ratio = theirs / ours.seconds
+    ratio = codegen_seconds / matrix_run.seconds
     rows.append(
         Figure(
-            f"list {ours.lines:,} kernels of {tree.name}, against its own codegen, whole processes",
-            f"{ours.seconds:.2f} s against {theirs:.1f} s: {ratio:.0f} times faster",
+            f"list {matrix_run.lines:,} kernels of {tree.name}, against its own codegen, whole processes",
+            f"{matrix_run.seconds:.2f} s against {codegen_seconds:.1f} s: {ratio:.0f} times faster",
             ">= 10 times",
             ratio >= 10,
         )
@@ -126,8 +126,8 @@ _OURS = "import sys; from ckpm.bench.build import render_once; render_once(*sys.
 def render_once(dialect_name: str, receipt: str, folder: str) -> None:
     """Enumerate and render a dialect's gfx950 set below a new folder."""
     keys = select(dialect(dialect_name), Selection(archs=("gfx950",), receipt=int(receipt)))
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        render(keys, plan_units(keys), dialect_name, features_of(dialect_name), Path(place))
+    with tempfile.TemporaryDirectory(dir=folder) as target:
+        render(keys, plan_units(keys), dialect_name, features_of(dialect_name), Path(target))
 
 
 def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
@@ -139,13 +139,13 @@ def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
     newest = min(seconds_of(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
     count = len(select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200)))
     packaged = len(select(dialect(tree.dialect), Selection(archs=("gfx950",))))
-    their_command = [sys.executable, "-B", "-c", _THEIRS, str(folder)]
-    theirs, ours = [], []
+    codegen_command = [sys.executable, "-B", "-c", _THEIRS, str(folder)]
+    codegen_seconds, own_seconds = [], []
     for _ in range(3):  # by turns, so that other work of the machine slows both
-        run = subprocess.run(their_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
-        theirs.append(float(run.stdout))
-        ours += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
-    ratio = min(theirs) / min(ours)
+        run = subprocess.run(codegen_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
+        codegen_seconds.append(float(run.stdout))
+        own_seconds += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
+    ratio = min(codegen_seconds) / min(own_seconds)
     return [
         Figure(
             f"enumerate and render {count} kernels ({NEWEST}, receipt 200), whole process",
@@ -155,7 +155,7 @@ def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
         ),
         Figure(
             f"enumerate and render {packaged} kernels of {tree.name}, against its own codegen, start-up left out",
-            f"{1000 * min(ours):.0f} ms against {1000 * min(theirs):.0f} ms: {ratio:.1f} times faster",
+            f"{1000 * min(own_seconds):.0f} ms against {1000 * min(codegen_seconds):.0f} ms: {ratio:.1f} times faster",
             ">= 5 times",
             ratio >= 5,
         ),
@@ -181,7 +181,7 @@ def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
                 archs=("gfx950",),
                 source=str(source),
                 output=str(source.with_suffix(".o")),
-                includes=[str(place) for place in (*tree.includes, PROJECT / "kernels/include")],
+                includes=[str(include) for include in (*tree.includes, PROJECT / "kernels/include")],
                 cuid="0" * 16,
                 prefix_map={},
             )

@@ -71,9 +71,9 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     ]
 
 
-def python(cache: Path, *words: str) -> Spent:
+def python(cache: Path, *arguments: str) -> Spent:
     """Run Python with a cache folder and measure it. Raises InconclusiveError: it failed."""
-    return _spent([sys.executable, *words], {"CKPM_CACHE": str(cache)})
+    return _spent([sys.executable, *arguments], {"CKPM_CACHE": str(cache)})
 
 
 def _libcxx(toolchain: str, cache: Path) -> Spent:

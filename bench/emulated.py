@@ -73,11 +73,11 @@ def _best(
     prepared, seconds = prepare(problem, ARCH), []
     plan = plan_of(device, library, prepared)
     with upload(device, prepared.buffers) as memory:
-        given = prepared.addresses(memory)
+        addresses = prepared.addresses(memory)
         for _ in range(launches):
             device.reset_counters()
             started = clock()
-            launch = plan.launch(given)
+            launch = plan.launch(addresses)
             fault = device.fault()
             seconds.append(clock() - started)
             if fault or launch.status != Status.OK:
@@ -211,7 +211,7 @@ def _ratio_figure(timings: Timings, scale: str) -> Figure:
 
 def _ratio(timings: Timings, problem: str) -> str:
     """Cycles of V2 over cycles of V3, and their range. A problem has two rows: V3, then V2."""
-    v3, v2 = (one.copies[-1] for one in timings.problems if one.problem == problem)
+    v3, v2 = (row.copies[-1] for row in timings.problems if row.problem == problem)
     middle, least, most = (f"{cycles / v3.cycles:.2f}" for cycles in (v2.cycles, v2.least, v2.most))
     return middle if least == most else f"{middle} ({least} to {most})"
 
@@ -230,10 +230,10 @@ def score_timing(folder: Path) -> list[Figure]:
 
 
 def _score_figure(group: Value, what: str, field: str, goal: float) -> Figure:
-    found, least = group.get(field).number(), field == "signs"
+    value, least = group.get(field).number(), field == "signs"
     return Figure(
         f"timing model, {what} of {group.get('rows').count()} published rows (tier smoke)",
-        f"{found:.1%}, rank correlation {group.get('rank').number():.2f}",
+        f"{value:.1%}, rank correlation {group.get('rank').number():.2f}",
         f"{'>=' if least else '<='} {goal:.0%}",
-        found >= goal if least else found <= goal,
+        value >= goal if least else value <= goal,
     )

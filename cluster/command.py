@@ -59,9 +59,9 @@ def read_machines(args: argparse.Namespace) -> Machines | None:
         raise UsageError(f"--{empty[0]} is empty: give a value, or leave the option out.")
     if args.scheduler and args.cluster:
         raise UsageError("--scheduler and --cluster exclude each other: one names workers, the other starts some.")
-    given = [name for name in ("workers", "partition", "walltime", "cluster_file") if getattr(args, name) is not None]
-    if given and not args.cluster:
-        raise UsageError(f"--{given[0].replace('_', '-')} goes with --cluster.")
+    options = [name for name in ("workers", "partition", "walltime", "cluster_file") if getattr(args, name) is not None]
+    if options and not args.cluster:
+        raise UsageError(f"--{options[0].replace('_', '-')} goes with --cluster.")
     if args.workers is not None and args.workers < 1:
         raise UsageError("--workers must be at least 1")
     if not (args.scheduler or args.cluster):
@@ -94,10 +94,10 @@ def _demand_packages(machines: Machines) -> None:
     """Raise SetupError if a package is missing."""
     modules = ("distributed", "dask_jobqueue") if machines.site else ("distributed",)
     if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
-        place = "" if REQUIREMENTS.is_file() else " (the file is in the repository)"
+        hint = "" if REQUIREMENTS.is_file() else " (the file is in the repository)"
         raise errors.SetupError(
             f"--scheduler and --cluster need packages that are not installed here: {', '.join(missing)}. "
-            f"Install them into this environment: pip install --require-hashes -r {REQUIREMENTS.name}{place}",
+            f"Install them into this environment: pip install --require-hashes -r {REQUIREMENTS.name}{hint}",
             kind="packages",
         )
 

@@ -110,11 +110,11 @@ def connect(address: str, credentials: str = "") -> Any:
 
 def make_credentials(folder: Path) -> Security:
     """Write new credentials to a folder that all machines share, readable by this user alone."""
-    made = Security.temporary()
+    security = Security.temporary()
     make_folder(folder)
     folder.chmod(0o700)
-    write_atomically(folder / _CERTIFICATE, made.tls_ca_file.encode())
-    write_atomically(folder / _KEY, made.tls_client_key.encode())
+    write_atomically(folder / _CERTIFICATE, security.tls_ca_file.encode())
+    write_atomically(folder / _KEY, security.tls_client_key.encode())
     (folder / _KEY).chmod(0o600)
     return read_credentials(folder)
 
@@ -147,16 +147,16 @@ def connection_to(address: str, credentials: str, hopeless: Callable[[], str]) -
 
 
 def _wait_for_workers(connection: Connection, hopeless: Callable[[], str]) -> None:
-    told = False
+    announced = False
     while True:
         with contextlib.suppress(DaskTimeoutError):
             connection.client.wait_for_workers(1, timeout=_POLL_SECONDS)
             return
         if why := hopeless():
             raise ServiceError(why, kind="no-workers")
-        if not told:
+        if not announced:
             log.info("waiting for workers")
-            told = True
+            announced = True
 
 
 def patience(address: str) -> Callable[[], str]:

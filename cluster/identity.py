@@ -38,9 +38,9 @@ class Identity:
         """
         lines = []
         for name in (field.name for field in dataclasses.fields(self)):
-            mine, theirs = getattr(self, name), getattr(worker, name)
-            if mine != theirs and (name != "commit" or (mine and theirs)):
-                lines.append(f"{name}: the client's {mine or 'none'}, the worker's {theirs or 'none'}")
+            client_value, worker_value = getattr(self, name), getattr(worker, name)
+            if client_value != worker_value and (name != "commit" or (client_value and worker_value)):
+                lines.append(f"{name}: the client's {client_value or 'none'}, the worker's {worker_value or 'none'}")
         return lines
 
 

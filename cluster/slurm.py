@@ -127,5 +127,5 @@ def _hopeless(jobs: tuple[str, ...], logs: Path) -> str:
     if run.returncode != 0 and "Invalid job id" not in run.stderr:
         return ""  # the controller is busy
     written = sorted(logs.glob("ckpm-*.err"), key=lambda file: file.stat().st_mtime)
-    words = written[-1].read_text(errors="replace").splitlines()[-_LOG_LINES:] if written else []
-    return "\n".join([f"all jobs have ended before a worker started. Logs: {logs}", *words])
+    lines = written[-1].read_text(errors="replace").splitlines()[-_LOG_LINES:] if written else []
+    return "\n".join([f"all jobs have ended before a worker started. Logs: {logs}", *lines])

@@ -87,9 +87,9 @@ def pull(engine: Engine, base: Base) -> str:
     if identity(engine, reference) is None:
         done = call([engine.program, "pull", reference], output=subprocess.PIPE)
         if done.returncode:
-            said = done.stderr + done.stdout
-            raise of_pull(said, reference) or ServiceError(
-                f"infrastructure: base image {base.name} could not be pulled: {last_lines(said, 1)}. Try again later, "
+            engine_output = done.stderr + done.stdout
+            raise of_pull(engine_output, reference) or ServiceError(
+                f"infrastructure: base image {base.name} could not be pulled: {last_lines(engine_output, 1)}. Try again later, "
                 f"or name another registry with {REGISTRY}=HOST[/PATH].",
                 kind="pull",
             )
@@ -135,8 +135,8 @@ def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sourc
 def packages(engine: Engine, tag: str) -> dict[str, str]:
     """Version of each Debian package in an image."""
     query = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\\n"]
-    said = output(engine, Run(image=tag, command=query, user="0:0"))
-    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+    listing = output(engine, Run(image=tag, command=query, user="0:0"))
+    return dict(line.split(" ", 1) for line in listing.splitlines() if " " in line)
 
 
 def output(engine: Engine, order: Run) -> str:
@@ -180,7 +180,7 @@ def check_lock(base: Base, built: Built, locks: Path = LOCKS) -> None:
 
 def write_lock(base: Base, images: Sequence[Built], locks: Path = LOCKS) -> None:
     """Record the packages of all images of a base in one file."""
-    together = {name: version for one in images for name, version in one.packages.items()}
+    together = {name: version for built in images for name, version in built.packages.items()}
     day = time.strftime("%Y-%m-%d", time.gmtime(base.epoch))
     head = f"# Packages of images on {base.name}, {day}: `nox -s docker -- --update-locks` writes this file.\n"
     body = "".join(f"{name} {version}\n" for name, version in sorted(together.items()))

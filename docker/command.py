@@ -43,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "list":
         _list(chosen)
     elif args.action == "build":
-        _build([one for one in chosen if args.image or one.is_local], args)
+        _build([image for image in chosen if args.image or image.is_local], args)
     else:
-        files = [context.write(one, args.work) for one in chosen]
+        files = [context.write(image, args.work) for image in chosen]
         if args.action == "lint":
             context.lint(files)
         show(f"{args.action}: {len(files)} Dockerfiles in {args.work}")
@@ -54,45 +54,45 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(chosen: Sequence[Image]) -> None:
     table = make_table(("image", "purpose", "base", "ROCm", "archs", "CK", "tested"), fold=True)
-    for one in chosen:
-        base = one.base.pinned if one.base.reference else f"Debian {one.base.suite}"
-        rocm = one.base.rocm if one.purpose.name != "emulator" else ""
-        state = "yes" if one.tested else "no"
-        table.add_row(one.name, one.purpose.name, base, rocm, " ".join(one.archs), one.ck, state)
+    for image in chosen:
+        base = image.base.pinned if image.base.reference else f"Debian {image.base.suite}"
+        rocm = image.base.rocm if image.purpose.name != "emulator" else ""
+        state = "yes" if image.tested else "no"
+        table.add_row(image.name, image.purpose.name, base, rocm, " ".join(image.archs), image.ck, state)
     console().print(table)
 
 
 def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
     if args.update_locks and settings.INSTALLED:
         raise UsageError("--update-locks writes into docker/locks of a clone: run it in a clone.")
-    bare = sorted({one.base.name for one in chosen if not building.read_lock(one.base)}) if args.locked else []
+    bare = sorted({image.base.name for image in chosen if not building.read_lock(image.base)}) if args.locked else []
     if bare:
         raise UsageError(f"docker/locks has no packages of {', '.join(bare)}: record them with --update-locks first.")
     engine = detect(args.engine)
     sources = Sources(settings.cache_folder(), labels())
     finished = []
-    for one in chosen:
-        with building.folder_of(one, args.work):
-            finished.append((one.base, _build_one(engine, one, sources, args)))
+    for image in chosen:
+        with building.folder_of(image, args.work):
+            finished.append((image.base, _build_one(engine, image, sources, args)))
     bases = {base.name: base for base, _ in finished}
     for base in bases.values() if args.update_locks else ():
         building.write_lock(base, [built for of, built in finished if of == base])
         show(f"recorded: {building.lock_file(base)}")
 
 
-def _build_one(engine: Engine, one: Image, sources: Sources, args: argparse.Namespace) -> building.Built:
+def _build_one(engine: Engine, image: Image, sources: Sources, args: argparse.Namespace) -> building.Built:
     start = time.monotonic()
-    built = building.build(engine, one, args.work, sources)
-    show(f"{one.name}: sha256:{built.identity}, {time.monotonic() - start:.0f} s with {engine.name}", flush=True)
+    built = building.build(engine, image, args.work, sources)
+    show(f"{image.name}: sha256:{built.identity}, {time.monotonic() - start:.0f} s with {engine.name}", flush=True)
     if not args.update_locks:
         try:
-            building.check_lock(one.base, built)
+            building.check_lock(image.base, built)
         except CheckFailedError as error:
             if args.locked:
                 raise
             show(f"warning: {error}", flush=True)
     if not args.once:
         start = time.monotonic()
-        building.prove(engine, one, built, args.work, sources)
-        show(f"{one.name}: the same image id again from nothing, {time.monotonic() - start:.0f} s", flush=True)
+        building.prove(engine, image, built, args.work, sources)
+        show(f"{image.name}: the same image id again from nothing, {time.monotonic() - start:.0f} s", flush=True)
     return built

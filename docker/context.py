@@ -99,8 +99,8 @@ def labels(repository: Path = FOLDER.parent) -> Labels:
     if not (repository / ".git").exists():
         return UNLABELLED
 
-    def ask(*words: str) -> str:
-        return (git(repository, *words) or b"").decode(errors="replace").strip()
+    def ask(*arguments: str) -> str:
+        return (git(repository, *arguments) or b"").decode(errors="replace").strip()
 
     origin, revision = ask("remote", "get-url", "origin"), ask("rev-parse", "HEAD") or "unknown"
     changed = ask("status", "--porcelain", "--untracked-files=no")

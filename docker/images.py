@@ -108,19 +108,19 @@ def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
         purposes[name] = Purpose(name=name, lineage=(*above, name), **msgspec.structs.asdict(purpose))
     bases = {name: _base(table, name, base) for name, base in table.record.bases.items()}
     packages = [name for name, package in upstreams().items() if package.base == name]
-    found = {}
+    by_name = {}
     for name, row in table.record.images.items():
-        known: dict[str, Collection[str]] = {
+        choices: dict[str, Collection[str]] = {
             "base": bases,
             "purpose": purposes,
             "archs": archs(),
             **({"ck": packages} if row.ck else {}),
         }
-        for field, names in known.items():
+        for field, names in choices.items():
             table.demand_known(getattr(row, field), names, "images", name, field)
         fields = {**msgspec.structs.asdict(row), "base": bases[row.base], "purpose": purposes[row.purpose]}
-        found[name] = Image(name=name, **fields)
-    return found
+        by_name[name] = Image(name=name, **fields)
+    return by_name
 
 
 def _base(table: Table[ImageTable], name: str, base: _Base) -> Base:

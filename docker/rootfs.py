@@ -122,8 +122,8 @@ def make(base: Base, file: Path) -> None:
             beside.unlink(missing_ok=True)
 
 
-def _failure(base: Base, file: Path, said: str) -> CkPrefillError:
-    if "no space left on device" in said.lower():
+def _failure(base: Base, file: Path, output: str) -> CkPrefillError:
+    if "no space left on device" in output.lower():
         return DiskFullError(f"{file}: no space left on the disk for base {base.name}. Free some there and in TMPDIR.")
-    end = "\n".join(said.strip().splitlines()[-_SHOWN_LINES:])
+    end = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
     return CompileError(f"mmdebstrap could not make base {base.name}:\n{end}", kind="root-filesystem")

@@ -77,9 +77,9 @@ def run(engine: Engine, order: Run, *, output: int | None = None) -> subprocess.
         with held_back():
             call(cleanup, output=subprocess.PIPE)
     if done.returncode == _ENGINE_FAILED and engine.name != "buildah":
-        said = (done.stderr or "").strip()
-        raise of_engine(said) or SetupError(
-            f"{engine.name} could not run a container of {order.image}: {said or 'see above'}. Correct that, or "
+        message = (done.stderr or "").strip()
+        raise of_engine(message) or SetupError(
+            f"{engine.name} could not run a container of {order.image}: {message or 'see above'}. Correct that, or "
             "choose another engine with --engine.",
             kind="container",
         )

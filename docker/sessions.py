@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from ckpm.kernels.upstream.package_index import pip_settings  # here: other commands need no HTTP client
 
     chosen = image(args.image)
-    words = [*args.sessions, *_options(args.options)]
+    arguments = [*args.sessions, *_options(args.options)]
     demand_sessions(args.sessions)
     engine = detect(args.engine)
     sources = Sources(settings.cache_folder(), labels())
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         conf = Path(private) / "pip.conf"
         pip = pip_settings()
         write_private(conf, pip_conf(pip, _PACKAGES if chosen.ck else ""))
-        order = plan(chosen, context.tag(chosen), words, conf=conf, pip=pip, cache=sources.cache)
+        order = plan(chosen, context.tag(chosen), arguments, conf=conf, pip=pip, cache=sources.cache)
         make_folder(Path(order.environment["HOME"]))
         building.ensure(engine, chosen, args.work, sources)  # takes minutes: after every mistake that is seen here
         show(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
@@ -73,24 +73,24 @@ def demand_sessions(names: Sequence[str]) -> None:
     """Check names of sessions by nox itself. Raises UsageError. Without nox here, nox in the container does."""
     listing = [sys.executable, "-m", "nox", "--noxfile", str(_ROOT / "noxfile.py"), "--list", "--session", *names]
     done = subprocess.run(listing, capture_output=True, text=True, errors="replace", check=False)
-    _, found, unknown = done.stderr.partition("Sessions not found: ")
-    if found:
+    _, separator, unknown = done.stderr.partition("Sessions not found: ")
+    if separator:
         raise UsageError(f"noxfile.py has no session {unknown.strip()}. `nox -l` lists the sessions.")
 
 
 def _options(text: str) -> list[str]:
     """Words of --options. Raises UsageError: no shell can read them."""
     try:
-        words = shlex.split(text)
+        arguments = shlex.split(text)
     except ValueError as error:
         raise UsageError(f"--options {text!r}: no shell can read it: {error}.") from error
-    return ["--", *words] if words else []
+    return ["--", *arguments] if arguments else []
 
 
 def plan(
     chosen: Image,
     tag: str,
-    words: Sequence[str],
+    arguments: Sequence[str],
     *,
     conf: Path,
     pip: Mapping[str, str],
@@ -119,7 +119,7 @@ def plan(
     devices = present(chosen.purpose.devices)
     return Run(
         image=tag,
-        command=["sh", "docker/sessions.sh", str(_ENVIRONMENTS), *words],
+        command=["sh", "docker/sessions.sh", str(_ENVIRONMENTS), *arguments],
         user=f"{os.getuid()}:{os.getgid()}",
         workdir=root,
         mounts=mounts,

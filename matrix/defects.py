@@ -41,14 +41,14 @@ class DefectTable(Record, frozen=True):
 def defects() -> tuple[Defect, ...]:
     """The known defects. Raises TableError."""
     table = read_table(TABLES / "defects.yaml", DefectTable)
-    found = []
+    entries = []
     for name, row in table.record.defects.items():
         try:
             holds = compile_where(row.where)
         except WhereError as error:
             raise table.fail(str(error), "defects", name, "where") from error
-        found.append(Defect(name, row.dialect, row.family, row.reason, holds))
-    return tuple(found)
+        entries.append(Defect(name, row.dialect, row.family, row.reason, holds))
+    return tuple(entries)
 
 
 def defect_of(key: Key, dialect: str) -> Defect | None:

@@ -231,9 +231,9 @@ def receipts() -> Mapping[int, str]:
 
 def check_receipt(receipt: str | int) -> int:
     """The number of a receipt given as text. Raises UnknownWordError."""
-    known = receipts()
-    if str(receipt) not in map(str, known):
-        raise UnknownWordError("receipt", str(receipt), [str(number) for number in known])
+    purposes = receipts()
+    if str(receipt) not in map(str, purposes):
+        raise UnknownWordError("receipt", str(receipt), [str(number) for number in purposes])
     return int(receipt)
 
 
@@ -278,7 +278,7 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
 @functools.cache
 def own_upstreams() -> frozenset[str]:
     """The upstreams whose kernels are of our own headers."""
-    return frozenset(name for name, one in upstreams().items() if one.headers)
+    return frozenset(name for name, upstream in upstreams().items() if upstream.headers)
 
 
 def check_upstream(name: str) -> PackagedUpstream:
@@ -331,21 +331,21 @@ def read_dialect(folder: Path) -> Dialect:
     head, inherited = own.record, whole.record
     if head.dialect != folder.name:
         raise own.fail(f"a dialect has the name of its folder, here '{folder.name}'", "dialect")
-    known = inherited.known_archs
-    for index, arch in enumerate(known.archs if known else ()):
+    known_archs = inherited.known_archs
+    for index, arch in enumerate(known_archs.archs if known_archs else ()):
         if arch not in archs():
             raise whole.fail(f"'{arch}' is not in archs.yaml", "known_archs", "archs", index)
     return Dialect(
         name=head.dialect,
         summary=head.summary,
         detection=inherited.detect,
-        known_archs=known.archs if known else tuple(archs()),
-        unknown_archs=known.why if known else "",
+        known_archs=known_archs.archs if known_archs else tuple(archs()),
+        unknown_archs=known_archs.why if known_archs else "",
         enumerators=head.enumerators,
         targets=head.targets,
         parameters=head.parameters,
         asked_everything=inherited.asked_everything is not False,
-        families=Families(tuple(one.file.parent for one in line), FAMILIES),
+        families=Families(tuple(table.file.parent for table in line), FAMILIES),
         hand_written=Families((folder,), HAND_WRITTEN),
     )
 
@@ -355,7 +355,7 @@ def lineage(folder: Path) -> list[Field]:
     line = [load(folder / "dialect.yaml")]
     while parent := line[0].find("parent"):
         file = folder.parent / parent.text() / "dialect.yaml"
-        if file in [one.file for one in line]:
+        if file in [table.file for table in line]:
             raise parent.fail("a dialect can't be its own ancestor")
         if not file.exists():
             raise parent.fail(f"no dialect '{parent.text()}' beside this one")
@@ -373,8 +373,8 @@ class Families(Mapping[str, Family]):
         self._folders, self._read = folders, dict[str, Family]()
         files = {file.stem: file for folder in folders for file in folder.glob("*.yaml") if file.stem != "dialect"}
         for name, file in files.items():
-            if name not in (known := (*FAMILIES, *HAND_WRITTEN)):
-                raise TableError(f"{file}:1: no such family; known: {', '.join(known)}. Rename or remove the file.")
+            if name not in (names := (*FAMILIES, *HAND_WRITTEN)):
+                raise TableError(f"{file}:1: no such family; known: {', '.join(names)}. Rename or remove the file.")
         self._names = [name for name in wanted if name in files]
 
     def table(self, name: str) -> Field:

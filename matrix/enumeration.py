@@ -36,8 +36,8 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
 def _keys_of(family: Family, trait: str, receipt: int, mask_impl: str) -> tuple[Key, ...]:
     fields, names, partials = _bound(family, trait, receipt, mask_impl)
     columns = dict(zip(fields, zip(*partials, strict=True), strict=False))
-    known = {name: column for name, column in columns.items() if name != "mask_impl" or family.masks}
-    return tuple(_keys({**known, "name": names, "family": repeat(family.name)}, len(names)))
+    key_columns = {name: column for name, column in columns.items() if name != "mask_impl" or family.masks}
+    return tuple(_keys({**key_columns, "name": names, "family": repeat(family.name)}, len(names)))
 
 
 def enumerate_names(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
@@ -79,7 +79,7 @@ def _keys(columns: Mapping[str, Iterable[Any]], count: int) -> list[Key]:
 
 
 _SETTERS = {name: getattr(Key, name).__set__ for name in KEY_FIELDS}  # of its slots
-_DEFAULTS = {one.name: one.default for one in dataclasses.fields(Key)}
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Key)}
 
 
 class _Verdicts(dict[Any, bool]):
@@ -103,9 +103,9 @@ class _Filters:
         # a field that every constraint restricts can only have what one of them allows: that prunes early
         restricted = set.intersection(*map(set, constraints)) if constraints else set()
         for field in restricted:
-            tests.append(((field,), {value for one in constraints for value in one[field]}.__contains__))
+            tests.append(((field,), {value for constraint in constraints for value in constraint[field]}.__contains__))
         if len(constraints) > 1:
-            fields = tuple(dict.fromkeys(name for one in constraints for name in one))
+            fields = tuple(dict.fromkeys(name for constraint in constraints for name in constraint))
             tests.append((fields, _satisfies_any(constraints, fields)))
         if not constraints:  # the receipt keeps no kernel
             tests.append((("dtype",), lambda _: False))
@@ -124,11 +124,11 @@ class _Filters:
         """The tests that are due, each with a getter of its fields. Kept, because blocks come by the thousand."""
         tests = self._due.get((before, after))
         if tests is None:
-            place = {name: index for index, name in enumerate(after)}
+            positions = {name: index for index, name in enumerate(after)}
             tests = self._due[before, after] = [
-                (itemgetter(*(place[name] for name in one.fields)), one)
-                for one in self._filters
-                if all(name in place for name in one.fields) and not all(name in before for name in one.fields)
+                (itemgetter(*(positions[name] for name in verdicts.fields)), verdicts)
+                for verdicts in self._filters
+                if all(name in positions for name in verdicts.fields) and not all(name in before for name in verdicts.fields)
             ]
         return tests
 
@@ -138,7 +138,7 @@ def _allows(rule: Rule) -> Callable[..., bool]:
 
 
 def _satisfies_any(constraints: tuple[Constraint, ...], fields: tuple[str, ...]) -> Callable[..., bool]:
-    return lambda *values: any(_is_satisfied(one, fields, values) for one in constraints)
+    return lambda *values: any(_is_satisfied(constraint, fields, values) for constraint in constraints)
 
 
 def _is_satisfied(constraint: Constraint, fields: tuple[str, ...], values: tuple[Any, ...]) -> bool:
@@ -155,9 +155,9 @@ def _loop(
         grown = [(*partial, tile) for partial in partials for tile in family.tiles.get(pick(partial), ())]
         if family.tile_constraints:
             grown = [
-                one
-                for one in grown
-                if fits(family.tile_constraint(pick(one), one[-1]), dict(zip(after, one, strict=True)))
+                partial
+                for partial in grown
+                if fits(family.tile_constraint(pick(partial), partial[-1]), dict(zip(after, partial, strict=True)))
             ]
     else:
         values = axis.values
@@ -202,12 +202,12 @@ def _block(
     pick = _picker(tuple(bound.index(name) for name in fields))
     chosen: dict[Partial, list[tuple[Value, ...]]] = {}
     grown: list[Partial] = []
-    for one in partials:
-        values = pick(one)
+    for outer in partials:
+        values = pick(outer)
         rows = chosen.get(values)
         if rows is None:
             rows = chosen[values] = [row.values for row in block.rows if _is_satisfied(row.constraint, fields, values)]
-        grown += [one + row for row in rows]
+        grown += [outer + row for row in rows]
     return filters.due(bound, after, grown)
 
 
@@ -219,7 +219,7 @@ def _picker(places: tuple[int, ...]) -> Callable[[Partial], Partial]:
 
 def keeps(family: Family, receipt: int, values: Mapping[str, Any]) -> bool:
     """Return True if a receipt keeps a kernel with these values and builds its pipeline."""
-    asked = {**values, "receipt": receipt}
-    if broken(family.receipt_rules, asked) or not any(fits(one, values) for one in family.constraints(receipt)):
+    request = {**values, "receipt": receipt}
+    if broken(family.receipt_rules, request) or not any(fits(constraint, values) for constraint in family.constraints(receipt)):
         return False
-    return not family.pipelines or any(block.holds(asked) for block in family.pipelines)
+    return not family.pipelines or any(block.holds(request) for block in family.pipelines)

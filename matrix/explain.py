@@ -67,10 +67,10 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
             return family, parse(family, name, mask_impl)
         except NameSyntaxError as error:
             problems[family.grammar] = error
-    if general := next((one for one in _generals(name) if _fits(chosen, one)), None):
+    if general := next((candidate for candidate in _generals(name) if _fits(chosen, candidate)), None):
         raise NameSyntaxError(f"'{name}' has no kernel of its own: such calls take {general}. Ask for that.")
     fits = {other: _fits(dialect(other), name) for other in dialect_names() if other != chosen.name}
-    other = max(fits, key=lambda one: fits[one])
+    other = max(fits, key=lambda dialect_name: fits[dialect_name])
     if fits[other]:
         raise NameSyntaxError(f"'{name}' is a name of dialect {other}, not of {chosen.name}. Use --dialect {other}.")
     raise problems[max(problems, key=lambda grammar: _alike(grammar, name))]
@@ -118,9 +118,9 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
     """Reasons that keep axis values out of the matrix, for any selection: unknown values, an unknown tile, rules."""
     reasons = []
     for field in family.fields:
-        known = _alternatives(family, field, values)
-        if values[field] not in known and field != "tile":
-            text = f"{field} '{_text(values[field])}' is not in the table, which has {', '.join(map(_text, known))}"
+        alternatives = _alternatives(family, field, values)
+        if values[field] not in alternatives and field != "tile":
+            text = f"{field} '{_text(values[field])}' is not in the table, which has {', '.join(map(_text, alternatives))}"
             reasons.append(Reason("axis", field, text, _location(chosen, family, field, values)))
     tiles = family.tiles_of(*tile_place(values))
     if values["tile"] not in tiles and (values["tile"].word or not reasons):
@@ -201,7 +201,7 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     elif not any(key.arch_trait in family.archs.get(arch, ()) for arch in selection.archs):
         text = f"it is built for {key.arch_trait}; {', '.join(selection.archs)} has kernels of its own"
         reasons.append(Reason("arch", key.arch_trait, text))
-    if not any(fits(one, values) for one in family.constraints(selection.receipt)):
+    if not any(fits(constraint, values) for constraint in family.constraints(selection.receipt)):
         reasons += _receipt(chosen, family, selection.receipt, values)
     elif ruled := broken(family.receipt_rules, {**values, "receipt": selection.receipt}):
         reasons += [Reason("receipt", rule.name, rule.reason, rule.source) for rule in ruled]
@@ -224,14 +224,14 @@ def _receipt(chosen: Dialect, family: Family, receipt: int, values: Mapping[str,
     entry = str(receipt) if receipt in family.receipts else "default"
     name = f"receipt {receipt} ({receipts()[receipt]})"
     constraints = family.constraints(receipt)
-    place = _line(chosen, family, ("receipts", entry))
-    if not constraints or all(not allowed for one in constraints for allowed in one.values()):
-        return [Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", place)]
-    violated = min((_misfits(one, values) for one in constraints), key=len)
+    source = _line(chosen, family, ("receipts", entry))
+    if not constraints or all(not allowed for constraint in constraints for allowed in constraint.values()):
+        return [Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", source)]
+    violated = min((_misfits(constraint, values) for constraint in constraints), key=len)
     return [
-        Reason("receipt", str(receipt), f"{name} only has {field} {', '.join(map(_text, allowed))}", place)
+        Reason("receipt", str(receipt), f"{name} only has {field} {', '.join(map(_text, allowed))}", source)
         if allowed
-        else Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", place)
+        else Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", source)
         for field, allowed in violated.items()
     ]
 

@@ -110,9 +110,9 @@ class Family:
     def tiles_of(self, arch_trait: str, dtype: str, hdim_q: int, hdim_v: int) -> tuple[Tile, ...]:
         return self.tiles.get((arch_trait, dtype, hdim_q, hdim_v), ())
 
-    def tile_constraint(self, place: TilePlace, tile: Tile) -> Constraint:
+    def tile_constraint(self, table_key: TilePlace, tile: Tile) -> Constraint:
         """The values that a key with this tile must have besides."""
-        return self.tile_constraints.get(place, {}).get(tile.word, {})
+        return self.tile_constraints.get(table_key, {}).get(tile.word, {})
 
     @property
     def receipt_rules(self) -> tuple[Rule, ...]:

@@ -62,7 +62,7 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
     for arch, trait in field.get("archs").mapping().items():
         if arch not in arch_names:
             raise trait.fail(f"'{arch}' is not in archs.yaml")
-    masks_field, words, pipelines = field.find("masks"), field.find("words"), field.find("pipelines")
+    masks_field, word_tables, pipelines = field.find("masks"), field.find("words"), field.find("pipelines")
     masks: Mapping[str, tuple[str, ...]] = {}
     if masks_field:
         masks_field.allow(MASK_IMPLS)
@@ -74,9 +74,9 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
         grammar=field.get("name").text(),
         tile_grammar=field.get("tile").text(),
         axes=_axes(field.get("order"), field.get("axes"), masks),
-        pipelines=tuple(_block(one, f, masks) for one, f in pipelines.mapping().items()) if pipelines else (),
+        pipelines=tuple(_block(block, f, masks) for block, f in pipelines.mapping().items()) if pipelines else (),
         masks=masks,
-        words=words.map(_word_table) if words else {},
+        words=word_tables.map(_word_table) if word_tables else {},
         tiles={},
         tile_constraints={},
         rules=(),
@@ -102,9 +102,9 @@ def _receipts(
 def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> tuple[Axis, ...]:
     """The axes of an order, with their values; ``tile`` and ``mask`` take theirs from tables of their own."""
     names = order.texts()
-    for one in (one for name in names for one in name.split()):
-        if one not in ("tile", ROUND) and (one not in KEY_FIELDS or one in _DERIVED):
-            raise order.fail(f"'{one}' is not an axis of a key")
+    for key_field in (key_field for name in names for key_field in name.split()):
+        if key_field not in ("tile", ROUND) and (key_field not in KEY_FIELDS or key_field in _DERIVED):
+            raise order.fail(f"'{key_field}' is not an axis of a key")
     table.allow(name for name in names if name != "tile")
     axes = []
     for name in names:
@@ -196,16 +196,16 @@ def _check(family: Family, field: Field) -> None:
         raise field.get("order").fail("tile depends on dtype and head dims and must come after them")
     inner = set(family.fields) - set(order)
     for block in family.pipelines:
-        place = field.get("pipelines").get(block.name)
+        block_field = field.get("pipelines").get(block.name)
         own = {*(name for axis in block.axes for name in axis.fields), *block.row_fields}
         if own != inner:
-            raise place.fail(f"binds {', '.join(sorted(own))}; the first block binds {', '.join(sorted(inner))}")
-        known = (*order, *GIVEN, *own)
+            raise block_field.fail(f"binds {', '.join(sorted(own))}; the first block binds {', '.join(sorted(inner))}")
+        names = (*order, *GIVEN, *own)
         for constraint in (block.constraint, *(row.constraint for row in block.rows)):
             for name in constraint:
-                if name not in known:
-                    raise place.fail(f"'{name}' in a 'for' is not a field of this family; known: {', '.join(known)}")
-        if also_written := place.find("also_written"):
+                if name not in names:
+                    raise block_field.fail(f"'{name}' in a 'for' is not a field of this family; known: {', '.join(names)}")
+        if also_written := block_field.find("also_written"):
             if len(block.constraint.get("arch_trait", ())) != 1:
                 raise also_written.fail("needs a 'for' with one arch_trait, the one that names end in here")
             if unknown := [trait for trait in block.also_written if trait not in family.values("arch_trait")]:
@@ -236,22 +236,22 @@ def _tiles(
     tiles: dict[TilePlace, tuple[Tile, ...]] = {}
     constraints: dict[TilePlace, Mapping[str, Constraint]] = {}
     rows = (
-        (trait, dtypes, by_hdim, hdims, words)
+        (trait, dtypes, by_hdim, hdims, tile_words)
         for trait, by_dtype in field.mapping().items()
         for dtypes, by_hdim in by_dtype.mapping().items()
-        for hdims, words in by_hdim.mapping().items()
+        for hdims, tile_words in by_hdim.mapping().items()
     )
-    for trait, dtypes, by_hdim, hdims, words in rows:
-        hdim_q, hdim_v = _head_dims(hdims, words, family)
-        listed, constrained = _tile_list(words, family)
+    for trait, dtypes, by_hdim, hdims, tile_words in rows:
+        hdim_q, hdim_v = _head_dims(hdims, tile_words, family)
+        listed, constrained = _tile_list(tile_words, family)
         for dtype in dtypes.split():
             if dtype not in family.values("dtype"):
-                known = ", ".join(map(str, family.values("dtype")))
-                raise by_hdim.fail(f"'{dtype}' is not among the axis's values: {known}")
-            place = (trait, dtype, hdim_q, hdim_v)
-            tiles[place] = listed
+                choices = ", ".join(map(str, family.values("dtype")))
+                raise by_hdim.fail(f"'{dtype}' is not among the axis's values: {choices}")
+            tile_key = (trait, dtype, hdim_q, hdim_v)
+            tiles[tile_key] = listed
             if constrained:
-                constraints[place] = constrained
+                constraints[tile_key] = constrained
     return tiles, constraints
 
 
@@ -314,8 +314,8 @@ def _rule(field: Field, family: Family) -> Rule:
 
 
 def _receipt_constraint(field: Field, family: Family) -> Constraint:
-    known = (*family.fields, "arch_trait")
-    field.allow(name for name in known if name != "tile")
+    names = (*family.fields, "arch_trait")
+    field.allow(name for name in names if name != "tile")
     return _known_constraint(field, family)
 
 

@@ -37,11 +37,11 @@ def has_one_load(pipeline: str, page_size: int | None) -> bool:
     return is_v3(pipeline) or page_size == ANY_PAGE
 
 
-def takes_pages(page_size: int | None, asked: int) -> bool:
+def takes_pages(page_size: int | None, tokens: int) -> bool:
     """Return True if kernels of a key's page size take pages of so many tokens. None: they take pages of one token."""
     if page_size == ANY_PAGE:
-        return asked > 0 and asked % PAGE_STEP == 0
-    return asked == (page_size or 1)
+        return tokens > 0 and tokens % PAGE_STEP == 0
+    return tokens == (page_size or 1)
 
 
 def example_page(page_size: int | None) -> int:

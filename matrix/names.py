@@ -30,8 +30,8 @@ def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], s
         if slot == "tile":
             tables.append({tile: literal + tile.word for tiles in family.tiles.values() for tile in tiles})
         else:
-            words = family.words.get(slot, {})
-            tables.append({value: _join(literal, words.get(value, str(value))) for value in family.values(slot)})
+            slot_words = family.words.get(slot, {})
+            tables.append({value: _join(literal, slot_words.get(value, str(value))) for value in family.values(slot)})
     pick = itemgetter(*(fields.index(slot) for slot in slots))
 
     def write(values: Sequence[Any]) -> str:
@@ -47,8 +47,8 @@ def _join(literal: str, word: str) -> str:
 
 def make_key(family: Family, values: Mapping[str, Any], name: str) -> Key:
     """A key from the values of its fields (mask_impl must be among them if the family has masks)."""
-    known = {field: values[field] for field in KEY_FIELDS if field in values}
-    return Key(**{**known, "name": name, "family": family.name, "mask_impl": values.get("mask_impl", "")})
+    fields = {field: values[field] for field in KEY_FIELDS if field in values}
+    return Key(**{**fields, "name": name, "family": family.name, "mask_impl": values.get("mask_impl", "")})
 
 
 def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str, Any]:
@@ -95,10 +95,10 @@ def own_name(families: Iterable[Family], name: str) -> str:
 
 def _complete(axis: Axis, values: dict[str, Any]) -> None:
     """Add the fields of an axis that the name doesn't spell, from the first step with the spelled values."""
-    known = [(i, name) for i, name in enumerate(axis.fields) if name in values]
-    if known and len(known) < len(axis.fields):
+    spelled = [(i, name) for i, name in enumerate(axis.fields) if name in values]
+    if spelled and len(spelled) < len(axis.fields):
         for step in axis.values:
-            if all(step[i] == values[name] for i, name in known):
+            if all(step[i] == values[name] for i, name in spelled):
                 values |= {name: value for name, value in zip(axis.fields, step, strict=True) if name != ROUND}
                 return
 
@@ -107,11 +107,11 @@ def _field_words(family: Family, slot: str) -> tuple[str, ...]:
     """Patterns of the words that a slot can hold, the longest first: ``psskddv`` is tried before ``pssk``."""
     if slot == "tile":
         return (tile_pattern(family.tile_grammar),)
-    words = family.words.get(slot, {})
-    values = {*family.values(slot), *words}
-    if not words and all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+    slot_words = family.words.get(slot, {})
+    values = {*family.values(slot), *slot_words}
+    if not slot_words and all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return (NUMBER,)
-    return tuple(sorted((re.escape(words.get(value, str(value))) for value in values), key=lambda w: (-len(w), w)))
+    return tuple(sorted((re.escape(slot_words.get(value, str(value))) for value in values), key=lambda w: (-len(w), w)))
 
 
 @functools.lru_cache(maxsize=64)

@@ -75,12 +75,12 @@ class Parser(argparse.ArgumentParser):
     def _refuse_unwritable(self, parsed: argparse.Namespace) -> None:
         """No file of results and no message can hold half of a character; in a name, a line break forges a line."""
         for name, value in vars(parsed).items():
-            for one in value if isinstance(value, list | tuple) else [value]:
-                allowed = "\n\t" if isinstance(one, str) else ""
-                if isinstance(one, str | Path) and any(
-                    unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(one)
+            for part in value if isinstance(value, list | tuple) else [value]:
+                allowed = "\n\t" if isinstance(part, str) else ""
+                if isinstance(part, str | Path) and any(
+                    unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(part)
                 ):
-                    self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are not text")
+                    self.error(f"{name}: {str(part)!r} holds a control character, or bytes that are not text")
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")
@@ -147,8 +147,8 @@ def library_variant(upstream: str, profile: str) -> str:
 def add_library_options(parser: argparse.ArgumentParser) -> None:
     """``--upstream`` and ``--profile``, for commands that take a library as it was built."""
     parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
-    known = "; ".join(f"{', '.join(row)} of {name}" for name, row in upstream_profiles().items())
-    parser.add_argument("--profile", dest="library_profile", default=None, metavar="NAME", help=known)
+    listed = "; ".join(f"{', '.join(row)} of {name}" for name, row in upstream_profiles().items())
+    parser.add_argument("--profile", dest="library_profile", default=None, metavar="NAME", help=listed)
 
 
 def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = False) -> None:
@@ -156,9 +156,9 @@ def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = Fa
 
     ``checkouts`` is True for commands that read source trees, which the matrix itself doesn't.
     """
-    known = ", ".join([*upstreams(), *(["checkout"] if checkouts else [])])
+    names = ", ".join([*upstreams(), *(["checkout"] if checkouts else [])])
     but = ", checkout if CK_ROOT is set" if checkouts else ""
-    parser.add_argument("--upstream", default=None, help=f"{known} (default: {DEFAULT_UPSTREAM}{but})")
+    parser.add_argument("--upstream", default=None, help=f"{names} (default: {DEFAULT_UPSTREAM}{but})")
     parser.add_argument(
         "--dialect", default=None, help=f"{', '.join(dialect_names())} (default: the upstream's own dialect)"
     )
@@ -245,14 +245,14 @@ def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Di
     )
 
 
-def split_words(option: str, given: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
+def split_words(option: str, texts: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
     """Comma-separated words of a repeatable option, each once, in the order given; ``default`` if it was left out.
 
     Raises UsageError: it was given and holds no word.
     """
-    if given is None:
+    if texts is None:
         return tuple(default)
-    listed = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
+    listed = tuple(dict.fromkeys(word.strip() for text in texts for word in text.split(",") if word.strip()))
     if not listed:
         raise UsageError(f"{option} is empty; leave it out for {', '.join(default)}")
     return listed

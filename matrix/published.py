@@ -151,9 +151,9 @@ class NameDifference:
         if self.same:
             return ()
         kinds = (("missing", self.missing), ("extra", self.extra))
-        words = [f"{len(names)} {kind} ({names[0]}{', ..' * (len(names) > 1)})" for kind, names in kinds if names]
-        words += [f"the order differs from position {self.order_differs.position} on"] if self.order_differs else []
-        return ("; ".join(words), self.describe())
+        parts = [f"{len(names)} {kind} ({names[0]}{', ..' * (len(names) > 1)})" for kind, names in kinds if names]
+        parts += [f"the order differs from position {self.order_differs.position} on"] if self.order_differs else []
+        return ("; ".join(parts), self.describe())
 
     def describe(self) -> str:
         """Describe the difference in several lines: counts, some names of each kind, the first difference of order."""
@@ -169,18 +169,18 @@ class NameDifference:
         return "\n".join(lines)
 
 
-def compare_names(ours: Sequence[str], theirs: Sequence[str]) -> NameDifference:
+def compare_names(matrix_names: Sequence[str], upstream_names: Sequence[str]) -> NameDifference:
     """Compare two lists of names, repetitions and order included.
 
     Names of only one list don't count as a difference of order. Pass lists without an order sorted.
     """
-    our_counts, their_counts = Counter(ours), Counter(theirs)
-    both = our_counts & their_counts
-    pairs = zip(_take(ours, both), _take(theirs, both), strict=True)
+    matrix_counts, upstream_counts = Counter(matrix_names), Counter(upstream_names)
+    both = matrix_counts & upstream_counts
+    pairs = zip(_take(matrix_names, both), _take(upstream_names, both), strict=True)
     order = next((OrderDifference(i, a, b) for i, (a, b) in enumerate(pairs) if a != b), None)
     return NameDifference(
-        missing=tuple((their_counts - our_counts).elements()),
-        extra=tuple((our_counts - their_counts).elements()),
+        missing=tuple((upstream_counts - matrix_counts).elements()),
+        extra=tuple((matrix_counts - upstream_counts).elements()),
         order_differs=order,
         common=both.total(),
     )

@@ -595,9 +595,9 @@ def _rule(function: Callable[..., bool]) -> Rule:
 
 
 RULES: Mapping[str, Rule] = {
-    name: _rule(one)
-    for name, one in tuple(globals().items())
-    if inspect.isfunction(one) and one.__module__ == __name__ and not name.startswith("_")
+    name: _rule(function)
+    for name, function in tuple(globals().items())
+    if inspect.isfunction(function) and function.__module__ == __name__ and not name.startswith("_")
 }
 
 

@@ -241,9 +241,9 @@ def _source(file: Path, function: str) -> bytes:
     try:
         return read_bytes(file, LARGEST_TABLE)
     except (OSError, ValueError) as error:
-        known = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, not a file"}
+        explanations = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, not a file"}
         number, what = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
-        reason = f"{known.get(number or 0, what)}. It must be Python and define {function} -> bool."
+        reason = f"{explanations.get(number or 0, what)}. It must be Python and define {function} -> bool."
         raise _refusal(file, reason) from error
 
 
@@ -288,8 +288,8 @@ def take_shard(keys: Sequence[Key], shard: tuple[int, int]) -> list[Key]:
     tiles evenly. The keys keep their order.
     """
     index, count = shard
-    mine = set(_dealt(keys)[index - 1 :: count])
-    return [key for key in keys if key.name in mine]
+    names = set(_dealt(keys)[index - 1 :: count])
+    return [key for key in keys if key.name in names]
 
 
 def shard_of(keys: Sequence[Key], name: str, count: int) -> int:

@@ -71,8 +71,8 @@ def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
-        place = getattr(error, "offset", None)
-        raise WhereError(f"--where {text!r}: does not parse at column {place}: {error.args[0]}") from error
+        column = getattr(error, "offset", None)
+        raise WhereError(f"--where {text!r}: does not parse at column {column}: {error.args[0]}") from error
     except (RecursionError, MemoryError):  # CPython's parser gives up in either way
         raise _too_deep(text) from None
     level: list[ast.AST] = [tree.body]
@@ -83,7 +83,7 @@ def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
     if level:
         raise _too_deep(text)
     getter = _getter(tree.body, _Source(text, fields))
-    return getter if isinstance(tree.body, ast.BoolOp | ast.Compare) else lambda one: bool(getter(one))
+    return getter if isinstance(tree.body, ast.BoolOp | ast.Compare) else lambda subject: bool(getter(subject))
 
 
 def _is_huge(value: object) -> bool:
@@ -103,10 +103,10 @@ def _too_deep(text: str) -> WhereError:
 def _getter(node: ast.expr, source: _Source) -> Getter:
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
         value = node.value
-        return lambda one: value
+        return lambda subject: value
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
         items = [_getter(item, source) for item in node.elts]
-        return lambda one: [item(one) for item in items]
+        return lambda subject: [item(subject) for item in items]
     if isinstance(node, ast.Attribute):
         return operator.attrgetter(_field(node, source))
     if isinstance(node, ast.BoolOp):
@@ -114,11 +114,11 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
         return _all_of(parts) if isinstance(node.op, ast.And) else any_of(parts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         inner = _getter(node.operand, source)
-        return lambda one: not inner(one)
+        return lambda subject: not inner(subject)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         number = node.operand.value
         if isinstance(number, int | float):
-            return lambda one: -number
+            return lambda subject: -number
     if isinstance(node, ast.Compare):
         return _comparison(node, source)
     raise WhereError(
@@ -130,23 +130,23 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
 def any_of(parts: Sequence[Getter]) -> Callable[[Any], bool]:
     """Return a predicate that is True if one of the parts is true of an object."""
 
-    def one_is(one: Any) -> bool:
+    def any_holds(subject: Any) -> bool:
         for part in parts:  # noqa: SIM110 - any() of a generator takes three times as long
-            if part(one):
+            if part(subject):
                 return True
         return False
 
-    return one_is
+    return any_holds
 
 
 def _all_of(parts: Sequence[Getter]) -> Callable[[Any], bool]:
-    def all_are(one: Any) -> bool:
+    def all_hold(subject: Any) -> bool:
         for part in parts:  # noqa: SIM110
-            if not part(one):
+            if not part(subject):
                 return False
         return True
 
-    return all_are
+    return all_hold
 
 
 def _comparison(node: ast.Compare, source: _Source) -> Getter:
@@ -157,24 +157,24 @@ def _comparison(node: ast.Compare, source: _Source) -> Getter:
             raise WhereError(f"--where {source.text!r}: 'is' is not allowed; compare with == or !=")
         compares.append(_COMPARE[type(operation)])
 
-    def compare(one: Any) -> bool:
-        values = [operand(one) for operand in operands]
+    def compare(subject: Any) -> bool:
+        values = [operand(subject) for operand in operands]
         try:
             return all(test(a, b) for test, a, b in zip(compares, values, values[1:], strict=False))
         except TypeError as error:
             if None in values:
                 return False
-            raise WhereError(f"--where {source.text!r}: {error} (in '{ast.unparse(node)}' for {one.name})") from error
+            raise WhereError(f"--where {source.text!r}: {error} (in '{ast.unparse(node)}' for {subject.name})") from error
 
     if len(compares) > 1 or not all(isinstance(part, _LITERAL) for part in ast.walk(node.comparators[0])):
         return compare
     left, test, right = operands[0], compares[0], operands[1](None)
 
-    def compare_with_literal(one: Any) -> bool:  # nearly all comparisons, for every key of a selection
+    def compare_with_literal(subject: Any) -> bool:  # nearly all comparisons, for every key of a selection
         try:
-            return test(left(one), right)
+            return test(left(subject), right)
         except TypeError:
-            return compare(one)
+            return compare(subject)
 
     return compare_with_literal
 

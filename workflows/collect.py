@@ -94,13 +94,13 @@ def _without_cases(folder: Path, entry: Mapping[str, str]) -> str:
 
 def _sessions(command: str) -> Iterator[str]:
     """The suites and gates of a command, by the names of their result files."""
-    words = command.partition(" -- ")[0].partition(" -s ")[2].split()
-    for word in words:
-        if word.startswith("test-"):
-            yield {"test-fwd": "kernels"}.get(word, word.removeprefix("test-"))
-        elif word.startswith("sanitize-"):
+    sessions = command.partition(" -- ")[0].partition(" -s ")[2].split()
+    for session in sessions:
+        if session.startswith("test-"):
+            yield {"test-fwd": "kernels"}.get(session, session.removeprefix("test-"))
+        elif session.startswith("sanitize-"):
             yield "sanitize"
-        elif word == "perf-gate":
+        elif session == "perf-gate":
             yield "gate"
 
 

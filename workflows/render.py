@@ -187,9 +187,9 @@ def check(root: Path = PROJECT) -> None:
     differences = [_difference(root / file, file, text) for file, text in wanted.items()]
     strangers = {file.relative_to(root) for file in (root / FOLDER).glob("*.y*ml")} - set(wanted)
     differences += [f"{file}: has no template" for file in sorted(strangers)]
-    if found := [text for text in differences if text]:
+    if stale := [text for text in differences if text]:
         raise CheckFailedError(
-            "\n".join(found) + "\nEdit workflows/templates or workflows.yaml, then: ckpm workflows render --write",
+            "\n".join(stale) + "\nEdit workflows/templates or workflows.yaml, then: ckpm workflows render --write",
             kind="stale-workflow",
         )
 

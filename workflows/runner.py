@@ -146,7 +146,7 @@ def _matrix(job: Mapping[str, Any], values: Texts) -> list[Texts]:
         return [{}]
     matrix = job["strategy"]["matrix"]
     if "include" not in matrix:
-        return [dict(zip(matrix, one, strict=True)) for one in itertools.product(*matrix.values())]
+        return [dict(zip(matrix, combination, strict=True)) for combination in itertools.product(*matrix.values())]
     listed = _VALUE.fullmatch(str(matrix["include"]))
     source = _LIST.fullmatch(listed[1]) if listed else None
     if source is None:

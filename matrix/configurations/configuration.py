@@ -144,27 +144,27 @@ def _read(root: Field) -> Configuration:
             )
         else:
             values[name] = default
-    return Configuration(values, dict(_lines(root)), tuple(sorted(mistakes, key=lambda one: one.line)))
+    return Configuration(values, dict(_lines(root)), tuple(sorted(mistakes, key=lambda mistake: mistake.line)))
 
 
 def _strangers(section: Field, name: str) -> Iterator[Mistake]:
     """Unknown fields: a mistyped field must not be ignored."""
     prefix = f"{name}." if name else ""
-    known = [path.removeprefix(prefix).partition(".")[0] for path in PATHS.values() if path.startswith(prefix)]
+    names = [path.removeprefix(prefix).partition(".")[0] for path in PATHS.values() if path.startswith(prefix)]
     for word, field in section.value.items():
-        if word not in known:
-            yield Mistake("unknown_field", field.path, field.line, unknown_word("field", word, dict.fromkeys(known)))
+        if word not in names:
+            yield Mistake("unknown_field", field.path, field.line, unknown_word("field", word, dict.fromkeys(names)))
 
 
 def _check(name: str, kind: str, field: Field) -> Iterator[Mistake]:
     """The mistake in a value's kind or word."""
     value = field.value
     if kind == "word":
-        known = spellings()[name]
+        allowed = spellings()[name]
         if not isinstance(value, str):
             yield _wrong(field, "a word")
-        elif value not in known:
-            yield Mistake("unknown_word", field.path, field.line, unknown_word(name, value, known))
+        elif value not in allowed:
+            yield Mistake("unknown_word", field.path, field.line, unknown_word(name, value, allowed))
     elif kind == "flag":
         if not isinstance(value, bool):
             yield _wrong(field, "true or false")

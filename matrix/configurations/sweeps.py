@@ -105,27 +105,27 @@ def read_sweep(file: Path) -> Sweep:
         TableError: an unknown variant, trait, family, field or value, with file, line and path.
     """
     config = load(file)
-    ours = config.find("families") is not None or config.find("keep") is not None
-    _known(config, ("families", "keep") if ours else ("variant", "trait_config", "tile_config"), "field")
-    return _ours(config) if ours else _upstreams(config)
+    is_own_form = config.find("families") is not None or config.find("keep") is not None
+    _known(config, ("families", "keep") if is_own_form else ("variant", "trait_config", "tile_config"), "field")
+    return _ours(config) if is_own_form else _upstreams(config)
 
 
 def _upstreams(config: Field) -> Sweep:
-    words = vocabulary()
-    variant = _known_word(config.get("variant"), words.variants, "variant")
-    families = words.variants[variant]
+    table = vocabulary()
+    variant = _known_word(config.get("variant"), table.variants, "variant")
+    families = table.variants[variant]
     traits = config.find("trait_config")
     lists = {} if traits is None else traits.mapping()
     if traits is not None:
-        _known(traits, words.traits, "trait")
+        _known(traits, table.traits, "trait")
     where, notes = [], []
     if config.find("tile_config") is not None:
-        notes.append(f"tile_config: {words.notes['tile_config']}")
+        notes.append(f"tile_config: {table.notes['tile_config']}")
     for name, row in lists.items():
         row.allow(("values",))
-        trait = words.traits[name].trait()
+        trait = table.traits[name].trait()
         allowed, used = _allowed_values(row.get("values"), name, trait)
-        notes += [f"{row.path}: {words.notes[word]}" for word in (name, *used) if word in words.notes]
+        notes += [f"{row.path}: {table.notes[word]}" for word in (name, *used) if word in table.notes]
         readers = [family for family, read in families.items() if name in read]
         if not readers:
             notes.append(f"{row.path}: upstream's builder doesn't read it for {variant}: it leaves no kernel out")
@@ -179,18 +179,18 @@ def _check_values(values: Field, name: str, families: Sequence[str]) -> None:
     Raises:
         TableError.
     """
-    known: dict[Any, None] = {}
+    allowed: dict[Any, None] = {}
     for each in dialect_names():
         for family in families:
             if family in dialect(each).families:
-                known |= dict.fromkeys(dialect(each).families[family].values(name))
-    if not known:
+                allowed |= dict.fromkeys(dialect(each).families[family].values(name))
+    if not allowed:
         raise TableError(
             f"{_location(values)}: none of {', '.join(families)} has the field '{name}'. Leave it out.", kind="sweep"
         )
     for item in values.items():
-        if item.value is not None and (type(item.value), item.value) not in {(type(v), v) for v in known}:
-            raise _unknown(item, item.value, [v for v in known if v is not None], f"value of {name}")
+        if item.value is not None and (type(item.value), item.value) not in {(type(v), v) for v in allowed}:
+            raise _unknown(item, item.value, [v for v in allowed if v is not None], f"value of {name}")
 
 
 def _scalar(item: Field) -> Any:
@@ -208,25 +208,25 @@ def _some(values: Field) -> list[Field]:
 
 
 def _known(mapping: Field, names: Iterable[str], kind: str) -> None:
-    known = list(names)
+    allowed = list(names)
     for name, field in mapping.mapping().items():
-        if name not in known:
-            raise _unknown(field, name, known, kind)
+        if name not in allowed:
+            raise _unknown(field, name, allowed, kind)
 
 
-def _known_word(field: Field, known: Iterable[str], kind: str) -> str:
-    names = list(known)
+def _known_word(field: Field, choices: Iterable[str], kind: str) -> str:
+    names = list(choices)
     if field.text() not in names:
         raise _unknown(field, field.text(), names, kind)
     return field.text()
 
 
-def _unknown(field: Field, word: object, known: Iterable[Any], kind: str) -> TableError:
-    known = list(known)
-    names = [_plain(value) for value in known]
+def _unknown(field: Field, word: object, choices: Iterable[Any], kind: str) -> TableError:
+    choices = list(choices)
+    names = [_plain(value) for value in choices]
     close = difflib.get_close_matches(_plain(word), names, n=1)
-    if isinstance(word, int) and all(isinstance(value, int) for value in known):  # numbers that look alike aren't near
-        close = [_plain(min(known, key=lambda value: abs(value - word)))]
+    if isinstance(word, int) and all(isinstance(value, int) for value in choices):  # numbers that look alike aren't near
+        close = [_plain(min(choices, key=lambda value: abs(value - word)))]
     hint = f"; did you mean '{close[0]}'?" if close else "."
     return TableError(
         f"{_location(field)}: unknown {kind} '{_plain(word)}'{hint} Known: {', '.join(names)}.", kind="sweep"

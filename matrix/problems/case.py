@@ -278,21 +278,21 @@ def other_batches(problem: SuiteCase, check: str) -> Iterator[tuple[str, SuiteCa
     """
     p, own = problem, range(problem.batch)
     if check == "batch_invariance":
-        yield from ((f" of sequence {one}", counterpart(p, check, one), {one: 0}) for one in own)
+        yield from ((f" of sequence {sequence}", counterpart(p, check, sequence), {sequence: 0}) for sequence in own)
         return
     longer, shorter = (p.seqlen_q + 70, p.seqlen_k + 130), (5, 9)
     batches = {" reversed": [*reversed(own)], " among others": [longer, *own[1:], shorter, *own[:1]]}
     for label, members in batches.items():
-        lengths = [p.lengths[one] if isinstance(one, int) else one for one in members]
+        lengths = [p.lengths[member] if isinstance(member, int) else member for member in members]
         changes: dict[str, Any] = {
             "seqlens_q": tuple(q for q, _ in lengths),
             "seqlens_k": tuple(k for _, k in lengths),
             "sequence_ids": tuple(
-                p.ids[one] if isinstance(one, int) else max(p.ids) + 1 + at for at, one in enumerate(members)
+                p.ids[member] if isinstance(member, int) else max(p.ids) + 1 + at for at, member in enumerate(members)
             ),
         }
         other = dataclasses.replace(p, name=f"{p.name}~{check}", **changes)
-        yield label, other, {one: at for at, one in enumerate(members) if isinstance(one, int)}
+        yield label, other, {member: at for at, member in enumerate(members) if isinstance(member, int)}
 
 
 def counterpart(problem: SuiteCase, check: str, sequence: int = -1) -> SuiteCase:

@@ -67,8 +67,8 @@ def match(args: argparse.Namespace) -> str:
     by = args.by or ("shape" if args.shape is None and args.kernel is None else "pair")
     if args.uncovered and by == "pair":
         raise UsageError("--uncovered lists shapes or kernels: add --by shape or --by kernel")
-    given = (parse_shape(args.shape),) if args.shape is not None else shapes(args.shapes or "smoke")
-    chosen = _chosen(given, args.test)
+    candidates = (parse_shape(args.shape),) if args.shape is not None else shapes(args.shapes or "smoke")
+    chosen = _chosen(candidates, args.test)
     keys = _kernels(args)
     matcher = Matcher(keys)
     if args.count_only:
@@ -83,15 +83,15 @@ def match(args: argparse.Namespace) -> str:
     if by == "pair":
         _tell_unserved(rows)
         pairs = _pairs(matcher, chosen)
-        given_half = "shape" if args.shape is not None else "kernel" if args.kernel is not None else ""
-        halves = [name for name in ("shape", "kernel") if name != given_half]
+        fixed_half = "shape" if args.shape is not None else "kernel" if args.kernel is not None else ""
+        halves = [name for name in ("shape", "kernel") if name != fixed_half]
         return format_rows(pairs, args.format, _lines(" ".join(row[name] for name in halves) for row in pairs), _PAIRS)
     rows = [row for row in rows if not (args.uncovered and row["kernels"])]
     return format_rows(rows, args.format, _lines(map(_shape_line, rows)), ("shape", "family", "kernels", "reason"))
 
 
-def _chosen(given: Iterable[Shape], glob: str | None) -> list[Shape]:
-    named = [shape for shape in given if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
+def _chosen(candidates: Iterable[Shape], glob: str | None) -> list[Shape]:
+    named = [shape for shape in candidates if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
     if not named:
         raise UsageError(
             f"no shape is named like --test '{glob}'. List them with `ckpm problems --shapes`.", kind="empty-selection"
@@ -144,17 +144,17 @@ def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> l
     counts = count_shapes(matcher, chosen)
     rows = []
     for family in (name for name in (*FAMILIES, *HAND_WRITTEN) if name in matcher.families):
-        mine = [shape for shape in chosen if is_tried(family, shape)]
-        served = sum(bool(matcher(family, shape).kernels) for shape in mine)
-        impossible = sum(bool(shape.impossible) for shape in mine)
+        tried = [shape for shape in chosen if is_tried(family, shape)]
+        served = sum(bool(matcher(family, shape).kernels) for shape in tried)
+        impossible = sum(bool(shape.impossible) for shape in tried)
         kernels = [key for key in keys if key.family == family]
         used = sum(key.name in counts for key in kernels)
         rows.append(
             {
                 "family": family,
-                "shapes": len(mine),
+                "shapes": len(tried),
                 "served": served,
-                "unserved": len(mine) - served - impossible,
+                "unserved": len(tried) - served - impossible,
                 "impossible": impossible,
                 "kernels": len(kernels),
                 "exercised": used,

@@ -45,9 +45,9 @@ SIGNATURES = (
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
 _CALL_FIELDS = tuple(
-    f"problem.{name}" for name in (*(one.name for one in fields(Problem)), "pool_bytes", "window_start")
+    f"problem.{name}" for name in (*(problem_field.name for problem_field in fields(Problem)), "pool_bytes", "window_start")
 )
-_PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(SuiteCase)), "keys_ahead"))
+_PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(case_field.name for case_field in fields(SuiteCase)), "keys_ahead"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,17 +121,17 @@ class Ledger:
     entries: tuple[Entry, ...] = field(default=())
 
     def find(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
-        covering = (one for one in self.entries if one.covers(problem, upstream, arch, unwaited=unwaited))
+        covering = (entry for entry in self.entries if entry.covers(problem, upstream, arch, unwaited=unwaited))
         return next(covering, None)
 
     def find_for_call(self, problem: Problem, kernel: str, upstream: str) -> Entry | None:
         """The defect that a caller's problem meets in a kernel of an upstream (:func:`source`), None without one."""
-        spoiling = (one for one in self.entries if not one.keep and one.spoils(problem, kernel, upstream))
+        spoiling = (entry for entry in self.entries if not entry.keep and entry.spoils(problem, kernel, upstream))
         return next(spoiling, None)
 
     def find_to_keep(self, problem: Problem, kernel: str, upstream: str) -> tuple[Entry, ...]:
         """The defects that some contents of a caller's memory meet in a kernel of an upstream (:func:`source`)."""
-        return tuple(one for one in self.entries if one.keep and one.spoils(problem, kernel, upstream))
+        return tuple(entry for entry in self.entries if entry.keep and entry.spoils(problem, kernel, upstream))
 
     def judge(
         self,
@@ -244,22 +244,22 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
         if glob.partition("/")[0] not in _SUITES:
             message = f"'{glob}' has no suite: write SUITE/GLOB, suites: {', '.join(_SUITES)}"
             raise item.value["problems"].fail(message)
-    known = {
+    vocabulary = {
         "problems": problems,
         "upstreams": ("*", *upstreams(), *dialect_names()),
         "archs": ("*", *archs()),
         "outcome": OUTCOMES,
         "signature": SIGNATURES,
     }
-    words = {part: _word_list(getattr(row, part)) for part in known}
+    lists = {part: _word_list(getattr(row, part)) for part in vocabulary}
     for part in ("calls", "keep"):
         if getattr(row, part) is not None and row.kernels is None:
             raise item.value[part].fail("is about calls of kernels: name them in kernels")
-    for part, names in words.items():
+    for part, names in lists.items():
         if not names and getattr(row, part) is not None:
             raise item.value[part].fail("is empty")
-        if unknown := [one for one in names if one not in known[part]]:
-            raise item.value[part].fail(f"unknown '{unknown[0]}'; known: {', '.join(known[part])}")
+        if unknown := [word for word in names if word not in vocabulary[part]]:
+            raise item.value[part].fail(f"unknown '{unknown[0]}'; known: {', '.join(vocabulary[part])}")
     if not row.reason.strip():
         raise item.value["reason"].fail("is empty: describe the defect and its place")
     of_suite = (glob.removeprefix(f"{FAMILY_SUITE}/") for glob in problems if glob.startswith(f"{FAMILY_SUITE}/"))
@@ -272,20 +272,20 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
         kernels=(*_word_list(row.kernels), *of_suite),
         meets=_condition(item, "calls", row.calls, _CALL_FIELDS),
         keep=row.keep or "",
-        upstreams=words["upstreams"],
-        archs=words["archs"],
-        outcomes=words["outcome"],
-        signatures=words["signature"],
+        upstreams=lists["upstreams"],
+        archs=lists["archs"],
+        outcomes=lists["outcome"],
+        signatures=lists["signature"],
         reason=row.reason.strip(),
         link=row.link,
         expires=row.expires,
     )
 
 
-def _condition(item: Field, field: str, text: str | None, known: tuple[str, ...]) -> Callable[[Problem], bool]:
+def _condition(item: Field, field: str, text: str | None, names: tuple[str, ...]) -> Callable[[Problem], bool]:
     """The condition of an entry's field, always True without one. Raises TableError."""
     try:
-        return compile_over(text, known) if text is not None else _always
+        return compile_over(text, names) if text is not None else _always
     except WhereError as error:
         raise item.value[field].fail(str(error)) from error
 

@@ -110,7 +110,7 @@ def count_shapes(matcher: Matcher, shapes: Iterable[Shape]) -> Counter[str]:
     return counts
 
 
-_asked = attrgetter(
+_deciding_fields = attrgetter(
     *("direction", "impossible", "seqlen_q", "seqlen_k", "hdim_q", "hdim_v", "dtype", "mask", "bias", "lse", "dbias"),
     *("deterministic", "store_randval", "logits", "sink", "skip", "rope", "vlayout", "mode", "qscale", "page_size"),
     *("paged_kv", "kv_layout", "kv_table"),
@@ -119,7 +119,7 @@ _asked = attrgetter(
 
 def _question(shape: Shape) -> tuple[Any, ...]:
     """The part of a shape that decides which kernels serve it."""
-    return (*_asked(shape), shape.dropout > 0)
+    return (*_deciding_fields(shape), shape.dropout > 0)
 
 
 def _narrow(family: str, pool: Pool, shape: Shape) -> tuple[list[Key], str]:
@@ -135,8 +135,8 @@ def _narrow(family: str, pool: Pool, shape: Shape) -> tuple[list[Key], str]:
         if field in wanted:
             before, left = left, [key for key in left if getattr(key, field) in wanted[field]]
             if not left:
-                words = " or ".join(sorted(str(value).lower() for value in wanted[field] if value is not None))
-                return [], f"no kernel with {field} {words} among {len(before)} that fit otherwise"
+                choices = " or ".join(sorted(str(value).lower() for value in wanted[field] if value is not None))
+                return [], f"no kernel with {field} {choices} among {len(before)} that fit otherwise"
     before, left = left, [key for key in left if not_for_its_lengths(key, shape) is None]
     return left, "" if left else str(not_for_its_lengths(before[0], shape))
 

@@ -153,12 +153,12 @@ def legal(cases: Sequence[SuiteCase], keys: Iterable[Key]) -> set[Pair]:
     meet there cannot meet at all. A kernel without a case adds no pairs.
     """
     donors = {name: _donors(axis, cases) for name, axis in AXES.items()}
-    found: set[Pair] = set()
+    pairs: set[Pair] = set()
     for key in {dataclasses.replace(key, load=None): key for key in keys}.values():
         case = next((case for case in cases if serves(key, case)), None)
         if case is not None:
-            found |= _legal_of(key, dataclasses.replace(case, **_NEUTRAL), donors, found)
-    return found
+            pairs |= _legal_of(key, dataclasses.replace(case, **_NEUTRAL), donors, pairs)
+    return pairs
 
 
 _Donors = Mapping[Any, Collection[SuiteCase]]  # by their value of an axis
@@ -172,22 +172,22 @@ def _donors(axis: Axis, cases: Sequence[SuiteCase]) -> _Donors:
     return {value: some.values() for value, some in ways.items()}
 
 
-def _legal_of(key: Key, neutral: SuiteCase, donors: Mapping[str, _Donors], known: Collection[Pair]) -> set[Pair]:
+def _legal_of(key: Key, neutral: SuiteCase, donors: Mapping[str, _Donors], known_pairs: Collection[Pair]) -> set[Pair]:
     own: dict[str, dict[Any, SuiteCase]] = {}  # axis -> value -> a donor whose value the kernel takes
     for name, values in donors.items():
         fitting = {
             value: [case for case in some if _fits(key, _with(neutral, name, case))] for value, some in values.items()
         }
         own[name] = {value: some[0] for value, some in fitting.items() if some}
-    found = set()
+    pairs = set()
     for first, second in itertools.combinations(own, 2):
-        for one, donor in own[first].items():
+        for first_value, donor in own[first].items():
             case = _with(neutral, first, donor)
-            for two, other in own[second].items():
-                pair = frozenset(((first, one), (second, two)))
-                if pair not in known and _fits(key, _with(case, second, other)):
-                    found.add(pair)
-    return found
+            for second_value, other in own[second].items():
+                pair = frozenset(((first, first_value), (second, second_value)))
+                if pair not in known_pairs and _fits(key, _with(case, second, other)):
+                    pairs.add(pair)
+    return pairs
 
 
 def _with(case: SuiteCase, name: str, other: SuiteCase) -> SuiteCase:

@@ -245,14 +245,14 @@ class Problem:
 
     def extent(self, tensor: str) -> tuple[int, int, int]:
         """Heads, elements of a head, and rows of a sequence (of a page; of all sequences in group mode)."""
-        ours = tensor in ("q", "o")
-        heads = self.nhead_q if ours else self.nhead_k
+        of_queries = tensor in ("q", "o")
+        heads = self.nhead_q if of_queries else self.nhead_k
         hdim = self.hdim_q if tensor in ("q", "k") else self.hdim_v
-        if not ours and self.page_size:
+        if not of_queries and self.page_size:
             return heads, hdim, self.page_size
         if self.mode == "group":
-            return heads, hdim, self.rows_q if ours else self.rows_k
-        return heads, hdim, self.seqlen_q if ours else self.seqlen_k
+            return heads, hdim, self.rows_q if of_queries else self.rows_k
+        return heads, hdim, self.seqlen_q if of_queries else self.seqlen_k
 
 
 # In 16 bits launches of more queries than a tile of V2 has are V3's, by our dispatch too (families/batch_prefill.py).
@@ -311,15 +311,15 @@ def loads(problem: Problem) -> tuple[str, ...]:
     p = problem
     if p.page_size >= STEP:
         return ("bload",)
-    ours = p.split_keys or p.dtype in MIXED_DTYPES or has_large_head(max(p.hdim_q, p.hdim_v))
-    if p.page_size == 1 and ours:  # of ckpm alone, which has the newest selector
+    own_only = p.split_keys or p.dtype in MIXED_DTYPES or has_large_head(max(p.hdim_q, p.hdim_v))
+    if p.page_size == 1 and own_only:  # of ckpm alone, which has the newest selector
         return ("gload",)
     return ("gload",) if _heads_lie_apart(p) or p.pool_bytes > 2**31 - 1 else ("bload", "gload")
 
 
 def _heads_lie_apart(p: Problem) -> bool:
     """True if a head's pages come before the next head, as in vLLM's LHBNC. A selector sees the first head's alone."""
-    return p.nhead_k > 1 and any(one.nhead > one.batch for one in map(p.stride, "kv"))
+    return p.nhead_k > 1 and any(strides.nhead > strides.batch for strides in map(p.stride, "kv"))
 
 
 def needs_named_loads(problem: Problem) -> bool:

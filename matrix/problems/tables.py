@@ -52,7 +52,7 @@ _INTEGERS = (
 )
 # the fields of a case that are a SuiteCase's as they are
 _PLAIN: Mapping[str, Any] = {
-    **{name: Literal[tuple(words)] for name, words in CHOICES.items()},
+    **{name: Literal[tuple(choices)] for name, choices in CHOICES.items()},
     **dict.fromkeys(_INTEGERS, int),
     **dict.fromkeys(("sink_logits", "alibi_per_batch", "lse", "store_randval"), bool),
     **dict.fromkeys(("logits_soft_cap", "p_drop", "scale"), float),
@@ -201,10 +201,10 @@ def _expand(
         values = dict(common)
         for step in combination:
             values |= step.fields
-        if not _meets(values, wanted) or any(_meets(values, one) for one in out):
+        if not _meets(values, wanted) or any(_meets(values, condition) for condition in out):
             continue
-        words = "-".join(step.word for step in combination if step.word)
-        yield _problem(group, f"{prefix}.{words}" if words else prefix, tier, values)
+        label = "-".join(step.word for step in combination if step.word)
+        yield _problem(group, f"{prefix}.{label}" if label else prefix, tier, values)
 
 
 def _combinations(
@@ -268,7 +268,7 @@ def _drops(group: Field) -> list[Condition]:
     drops = group.find("drop")
     for item in drops.items() if drops else []:
         item.get("why").text()
-        conditions.append(_condition(group, {name: one for name, one in item.mapping().items() if name != "why"}))
+        conditions.append(_condition(group, {name: field for name, field in item.mapping().items() if name != "why"}))
     return conditions
 
 
@@ -343,16 +343,16 @@ def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> S
         plain["hdim_q"] = plain["hdim_v"] = values["hdim"]
     if "window" in values:
         plain["window_left"], plain["window_right"] = values["window"]
-    place = name.partition(".")[0]  # SUITE/GROUP
+    prefix = name.partition(".")[0]  # SUITE/GROUP
     if "lengths" in values:
-        plain["seqlens_q"], plain["seqlens_k"] = _sequences(values["lengths"], place)
+        plain["seqlens_q"], plain["seqlens_k"] = _sequences(values["lengths"], prefix)
     if "sequences" in values:
         count = range(values["sequences"])
         plain["seqlens_q"], plain["seqlens_k"] = (
             tuple(max(values[side] - index * values[side] // 3, min(values[side], 1)) for index in count)
             for side in ("queries", "keys")
         )
-    suite, _, group_name = place.partition("/")
+    suite, _, group_name = prefix.partition("/")
     problem = SuiteCase(name=name, suite=suite, tier=tier, group=group_name, **plain)
     if "pool_bytes" in values:
         stride = problem.page_elements("k") * problem.element_bytes

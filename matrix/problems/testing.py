@@ -192,14 +192,14 @@ def _expand(direction: str, tier: str, name: str, test: _Test, defaults: _Defaul
 
 def _name_words(axes: Mapping[str, Any]) -> str:
     """The axes as they stand in a name; what is off is left out."""
-    words = [
+    parts = [
         "b{batch}-q{seqlen_q}k{seqlen_k}-h{nhead_q}x{nhead_k}-d{hdim_q}x{hdim_v}-{dtype}".format_map(axes),
         axes["layout"].lower() if axes["layout"] != "BHSD" else "",
         *(axes[name] for name in ("mask", "bias") if axes[name] != "no"),
         f"drop{axes['dropout']:g}" if axes["dropout"] else "",
         *(name for name in ("lse", "dbias", "deterministic") if axes[name]),
     ]
-    return "-".join(word for word in words if word)
+    return "-".join(word for word in parts if word)
 
 
 def parse_shape(text: str) -> Shape:
@@ -208,24 +208,24 @@ def parse_shape(text: str) -> Shape:
     Raises:
         UsageError: an unknown field, or a value that the field can't have.
     """
-    known = [name for name in _KINDS if name not in ("name", "tier")]
+    names = [name for name in _KINDS if name not in ("name", "tier")]
     values: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, word = part.partition("=")
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean '{close[0]}'?" if close else "."
-            raise UsageError(f"--shape {text!r}: unknown field '{name}'{hint} Known: {', '.join(known)}.")
+            raise UsageError(f"--shape {text!r}: unknown field '{name}'{hint} Known: {', '.join(names)}.")
         values[name] = _parse(text, name, word)
     return Shape(**{"name": text, **values})
 
 
 def _parse(text: str, name: str, word: str) -> Any:
     kind = _KINDS[name].removesuffix(" | None")
-    words = {**_WORDS, "direction": DIRECTIONS}.get(name) or (("true", "false") if kind == "bool" else ())
-    if words:
-        if word not in words:
-            raise UsageError(f"--shape {text!r}: {name} must be one of {', '.join(words)}, not '{word}'.")
+    choices = {**_WORDS, "direction": DIRECTIONS}.get(name) or (("true", "false") if kind == "bool" else ())
+    if choices:
+        if word not in choices:
+            raise UsageError(f"--shape {text!r}: {name} must be one of {', '.join(choices)}, not '{word}'.")
         return word == "true" if kind == "bool" else word
     try:
         number = float(word) if kind == "float" else int(word)

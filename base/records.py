@@ -26,7 +26,7 @@ _LONGEST = 1000  # of an error message: names may be as long as a file
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The file that is read, or a line of it; its kind, the remedy if it is damaged, the class of the error."""
+    """A file or a line of it: path, kind, the remedy if it is damaged, the class of the error."""
 
     place: Path | str
     what: str  # "a manifest"
@@ -38,7 +38,7 @@ class Source:
         return self.error(f"{self.place}: {message}. {self.remedy}")
 
     def read(self) -> Value:
-        """Read the whole file. Raises ``error``: it can't be read, or is not JSON."""
+        """Read the whole file. Raises ``error`` if it can't be read as JSON."""
         try:
             text = read_text(Path(self.place))
         except (OSError, ValueError) as error:
@@ -46,7 +46,7 @@ class Source:
         return self.parse(text)
 
     def parse(self, text: str) -> Value:
-        """Parse a text. Raises ``error``: it is not JSON."""
+        """Parse a text. Raises ``error`` if JSON can't be read from it."""
         try:
             return Value(parse_json(text), self, "")
         except ValueError as error:
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the JSON and its dotted path. Every method raises the source's error if it is of another kind."""
+    """A value of the JSON and its dotted path. Methods raise the source's error for another kind of value."""
 
     value: Any
     source: Source
@@ -175,5 +175,5 @@ def _shown(value: Any) -> str:
 
 
 def as_text(document: Mapping[str, Any]) -> bytes:
-    """Return a record's JSON, one member a line. Raises ValueError: a number is NaN."""
+    """Return a record's JSON, one member a line. NaN is a ValueError."""
     return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -16,28 +16,22 @@ INSTALLED = not (IMPORTS / "noxfile.py").exists()  # True in a wheel, without a 
 
 
 def cache_folder() -> Path:
-    """Return the folder of upstream trees and of all caches, which is private.
-
-    Raises UsageError as :func:`cache_path`; TrustError: others could have made it, or can write to it.
-    """
+    """Return the folder of upstream trees and of all caches. A folder that others can write to is refused."""
     folder = cache_path()
     refuse_shared(folder)
     return folder
 
 
 def cache_path() -> Path:
-    """Return CKPM_CACHE, else the user's cache folder; nothing is looked at.
+    """Return CKPM_CACHE, else the user's cache folder, without looking at it.
 
-    Raises UsageError: neither is set (a container's user without a home, and HOME unset), or :func:`nameable`.
+    A user of a container may have neither: no home, and HOME unset.
     """
     return nameable(_chosen_cache(), "Set CKPM_CACHE to another folder")
 
 
 def nameable(path: Path, otherwise: str) -> Path:
-    """Return a path whose name is UTF-8. Records and compilers' files can't contain any other.
-
-    Raises UsageError: it is not.
-    """
+    """Return a path whose name is UTF-8, and refuse others: records and compilers' files can't contain them."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -58,21 +52,18 @@ def _chosen_cache() -> Path:
 
 
 def ck_root(checkout: Path | None = None, upstreams: Sequence[str] = ()) -> Path | None:
-    """Return the checkout named by ``--ck-root``, else by CK_ROOT.
-
-    Raises UsageError: ``--ck-root`` is given, but no selected upstream is a checkout (none selected: the default).
-    """
+    """Return the checkout of ``--ck-root``, else of CK_ROOT. ``--ck-root`` is refused with packages alone."""
     if checkout is not None and upstreams and "checkout" not in upstreams:
         raise UsageError(
-            f"--ck-root {checkout} is the place of --upstream checkout, not of {', '.join(upstreams)}: leave one of the "
-            "two options out."
+            f"--ck-root {checkout} is the place of --upstream checkout, not of {', '.join(upstreams)}: leave one of "
+            "the two options out."
         )
     root = os.environ.get("CK_ROOT")
     return checkout or (Path(root) if root else None)
 
 
 def upstream(name: str | None, root: Path | None) -> str:
-    """Return the selected upstream; else the checkout that :func:`ck_root` found, else the default package."""
+    """Return ``name``, by default ``checkout`` if there is a :func:`ck_root`, else the default package."""
     from ckpm.matrix.options import DEFAULT_UPSTREAM  # SCons starts in half the time
 
     return name or ("checkout" if root else DEFAULT_UPSTREAM)

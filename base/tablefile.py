@@ -25,8 +25,8 @@ from .errors import TableError
 T = TypeVar("T")
 
 _DEEPEST = 64  # levels; the deepest table of ours has 8
-_MOST_VALUES = 200_000  # of a table, each alias counted with all that it stands for
-_LONGEST = 1000  # characters of a complaint: names may be as long as a file
+_MOST_VALUES = 200_000  # of a table; an alias counts as all its values
+_LONGEST = 1000  # characters of an error message: names may be as long as a file
 _KINDS = {
     **{"int": "a whole number", "str": "text", "bool": "true or false", "float": "a number", "null": "empty"},
     **{"array": "a list", "object": "a mapping", "date": "a date such as 2027-06-30"},
@@ -44,7 +44,7 @@ class Field:
     path: str
 
     def fail(self, message: str) -> TableError:
-        """The error for this field, to be raised by the caller."""
+        """Return the error for this field, which the caller raises."""
         return _complaint(self.file, self.line, f"{self.path or 'top level'}: {message}")
 
     def _as_type(self, kind: type[T], what: str) -> T:
@@ -71,11 +71,7 @@ class Field:
         return tuple(item.text() for item in self.items())
 
     def get(self, name: str) -> Field:
-        """The field ``name`` of this mapping.
-
-        Raises:
-            TableError: it is missing.
-        """
+        """Return the field ``name`` of this mapping, which must have it."""
         fields = self.mapping()
         if name not in fields:
             raise self.fail(f"field '{name}' is missing; it has {', '.join(fields) or 'no field'}")
@@ -96,12 +92,7 @@ class Field:
 
 
 def load(file: Path) -> Field:
-    """Read one YAML file.
-
-    Raises:
-        TableError: the file is missing, is not YAML, repeats a name in a mapping, is nested without end, or is not a
-            mapping at the top.
-    """
+    """Read one YAML file. Raises TableError if it is missing, or no mapping, or repeats a name."""
     try:
         text = read_text(file, LARGEST_TABLE)
     except (OSError, ValueError) as error:
@@ -111,7 +102,7 @@ def load(file: Path) -> Field:
     return _table(text, file)
 
 
-@functools.lru_cache(maxsize=256)  # every dialect lays its tables over its parents': the same files again and again
+@functools.lru_cache(maxsize=256)  # the tables of a parent are read for each of its dialects
 def _table(text: str, file: Path) -> Field:
     """The table in the text of a file. It is shared and never changed: :func:`overlay` makes new mappings."""
     try:
@@ -138,12 +129,9 @@ def _table(text: str, file: Path) -> Field:
 
 
 def _check_bounds(text: str) -> None:
-    """Look at the text's events, which cost little whatever the nesting, before its values are made.
+    """Check nesting and number of values by the text's events, which cost little at any depth. Raises BoundsError.
 
-    Text that is not YAML passes: the parser reports what is wrong with it.
-
-    Raises:
-        BoundsError: nested too deeply, or too many values.
+    Malformed YAML passes: the parser reports its mistakes.
     """
     count, depth = 0, 0
     anchored: dict[str, int] = {}
@@ -182,7 +170,7 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 def overlay(parent: Field, child: Field) -> Field:
-    """``child`` laid over ``parent``: mappings merge by name, everything else is replaced, null takes a name away."""
+    """Lay ``child`` over ``parent``: mappings merge by name, other values are replaced, null removes a name."""
     if not (isinstance(parent.value, dict) and isinstance(child.value, dict)):
         return child
     merged: dict[str, Field] = dict(parent.value)
@@ -228,7 +216,7 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
 
 
 def describe(value: object) -> str:
-    """A value in the words of a complaint."""
+    """A value as error messages describe it."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list):
@@ -266,11 +254,11 @@ class Table(Generic[T]):
         return field
 
     def fail(self, message: str, *path: str | int) -> TableError:
-        """Return the error for the field at a path, to be raised by the caller."""
+        """Return the error for the field at a path, which the caller raises."""
         return self.at(*path).fail(message)
 
     def demand_known(self, value: str | Iterable[str], vocabulary: Iterable[str], *path: str | int) -> None:
-        """Refuse an unknown word of the field at a path. Raises TableError."""
+        """Refuse an unknown word of the field at a path."""
         listed = list(vocabulary)
         for word in word_list(value):
             if word not in listed:
@@ -278,11 +266,7 @@ class Table(Generic[T]):
 
 
 def read_table(file: Path, kind: type[T]) -> Table[T]:
-    """Read a YAML or JSON file as a declared record.
-
-    Raises:
-        TableError: the file is not a table, or a field is missing, unknown, of another type or out of bounds.
-    """
+    """Read a YAML or JSON file as a declared record. Raises TableError, also for a wrong field."""
     return decode(load(file), kind)
 
 
@@ -378,7 +362,7 @@ def _reword(message: str, value: Any, names: Sequence[str]) -> str:
 
 
 def _fails_with(text: str, top: Any, kind: type, holder: Any, key: Any, trial: Any) -> bool:
-    """Return True if the table is refused in the same words with ``trial`` in place of a mapping."""
+    """Return True if msgspec's message is the same with ``trial`` instead of a mapping."""
     kept, holder[key] = holder[key], trial
     try:
         msgspec.convert(top[""], kind, str_keys=True)

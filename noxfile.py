@@ -105,13 +105,13 @@ def run(session: nox.Session, *command: str) -> None:
 
 
 def refuse_options(session: nox.Session) -> None:
-    """Fail a session that has no options but was given some."""
+    """Fail if options were passed to a session that has none."""
     if session.posargs:
         session.error(f"this session has no options, and was given {' '.join(session.posargs)}")
 
 
 def add_options(usual: tuple[str, ...], options: list[str]) -> list[str]:
-    """Add options to the usual words of a module. Files that are given replace pytest's folder."""
+    """Return the usual arguments of a module with the options. Files among the options replace pytest's folder."""
     named = any(word.startswith("tests/") for word in options)
     return [*(word for word in usual if not (named and (word.startswith("tests/") or word == "--ignore"))), *options]
 
@@ -135,12 +135,12 @@ def environment(session: nox.Session) -> None:
 
 
 def has_option(arguments: list[str], option: str) -> bool:
-    """Return True if ``--option VALUE`` or ``--option=VALUE`` is given."""
+    """Return True if ``--option VALUE`` or ``--option=VALUE`` is among the arguments."""
     return any(word.partition("=")[0] == option for word in arguments)
 
 
 def libraries(arguments: list[str]) -> list[tuple[str, ...]]:
-    """``--arch`` for each library that this call of nox built; [()] if it built none, or if ``--arch`` is given."""
+    """``--arch`` for each library that this call of nox built; [()] if it built none, or with ``--arch`` already."""
     if has_option(arguments, "--arch"):
         return [()]
     return [("--arch", arch) for arch in GPUS if arch in BUILT] or [()]

@@ -1,7 +1,4 @@
-"""Figures of enumerating, rendering and building.
-
-Large build graphs are measured with a stub in the compiler's place.
-"""
+"""Figures of enumerating, rendering and building. Large build graphs are measured with a stub as compiler."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class _Run:
 
 
 def _list(folder: Path, *options: str) -> _Run:
-    """``ckpm list`` with all families; its best of three runs."""
+    """The best of three runs of ``ckpm list`` with all families."""
     runs = []
     for _ in range(3):
         with (folder / "names.txt").open("wb") as output:
@@ -62,7 +59,7 @@ def _list(folder: Path, *options: str) -> _Run:
 
 
 def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
-    """List nine families on gfx950 with both mask sets and beside the upstream's codegen; filter over all archs."""
+    """List nine families on gfx950 with both mask sets, and compare with upstream's codegen; filter over all archs."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for mask, seconds in (("simplified", 1.0), ("generic", 1.5)):
@@ -105,8 +102,8 @@ def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
     return rows
 
 
-# Runs inside an upstream's codegen folder: seconds of its own rendering, start-up and imports left out.
-_THEIRS = """
+# Run in an upstream's codegen folder: seconds of its own rendering, without start-up and imports.
+_CODEGEN_PROGRAM = """
 import inspect, sys, tempfile, time
 from pathlib import Path
 sys.path.insert(0, ".")
@@ -114,13 +111,13 @@ import codegen.ops.fmha_batch_prefill as codegen
 targets = [["gfx950"]] if "targets" in inspect.signature(codegen.write_blobs).parameters else []
 seconds = []
 for _ in range(5):
-    with tempfile.TemporaryDirectory(dir=sys.argv[1]) as place:
+    with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder:
         started = time.perf_counter()
-        codegen.write_blobs(*targets, Path(place), "", 0, [-1], "simplified")
+        codegen.write_blobs(*targets, Path(folder), "", 0, [-1], "simplified")
         seconds.append(time.perf_counter() - started)
 print(min(seconds))
 """
-_OURS = "import sys; from ckpm.bench.build import render_once; render_once(*sys.argv[1:])"
+_RENDER_PROGRAM = "import sys; from ckpm.bench.build import render_once; render_once(*sys.argv[1:])"
 
 
 def render_once(dialect_name: str, receipt: str, folder: str) -> None:
@@ -131,17 +128,17 @@ def render_once(dialect_name: str, receipt: str, folder: str) -> None:
 
 
 def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
-    """Enumerate and render the newest set in a process, and the packaged set against the upstream's own codegen.
+    """Time the newest set in a whole process, and the packaged set against the upstream's own codegen.
 
-    The packaged set is timed inside both processes, because starting Python takes longer than either.
+    The packaged set is timed inside the processes, because Python's start takes longer than the work.
     """
-    command = [sys.executable, "-c", _OURS, NEWEST, "200", str(folder)]
+    command = [sys.executable, "-c", _RENDER_PROGRAM, NEWEST, "200", str(folder)]
     newest = min(seconds_of(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
     count = len(select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200)))
     packaged = len(select(dialect(tree.dialect), Selection(archs=("gfx950",))))
-    codegen_command = [sys.executable, "-B", "-c", _THEIRS, str(folder)]
+    codegen_command = [sys.executable, "-B", "-c", _CODEGEN_PROGRAM, str(folder)]
     codegen_seconds, own_seconds = [], []
-    for _ in range(3):  # by turns, so that other work of the machine slows both
+    for _ in range(3):  # alternating, so that other work of the machine slows both
         run = subprocess.run(codegen_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
         codegen_seconds.append(float(run.stdout))
         own_seconds += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
@@ -189,8 +186,8 @@ def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    merged, apart = compile_all(files[:1]), compile_all(files[1:])
-    rate, single_rate = 60 * len(unit.keys) / merged, 60 * len(unit.keys) / apart
+    merged, single = compile_all(files[:1]), compile_all(files[1:])
+    rate, single_rate = 60 * len(unit.keys) / merged, 60 * len(unit.keys) / single
     return Figure(
         f"build {len(unit.keys)} kernels merged, against one compiler call a kernel",
         f"{rate:.1f} against {single_rate:.1f} kernels a processor minute: {rate / single_rate:.1f} times",
@@ -256,7 +253,7 @@ def _scons(request: Request) -> _Build:
 
 
 def measure_graph(tree: Tree, folder: Path) -> list[Figure]:
-    """Add an axis value, build with nothing to do, and build in a second checkout with a warm cache: 6,000 kernels."""
+    """Time builds of 6,000 kernels: an added axis value, nothing to do, a second checkout with a warm cache."""
     keys = select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200, mask_impl="generic"))[:6000]
     filter_file = folder / "first6000.py"
     filter_file.write_text(f"names = { ({key.name for key in keys})!r}\ndef keep(key):\n    return key.name in names\n")

@@ -38,7 +38,7 @@ _RATIO = 10
 
 
 class _Unlaunched(EmulatedDevice):
-    """A device that opens no library: plans are made and never run."""
+    """A device without a library, for plans that never run."""
 
     def __init__(self, calls: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> None:
         self.arch, self._calls = "gfx950", calls
@@ -56,7 +56,7 @@ class _Unlaunched(EmulatedDevice):
 
 
 def measure_call() -> list[Figure]:
-    """Measure a problem made, its plan found and the C ABI's struct filled: the best of some rounds."""
+    """Measure a call before its launch (problem, plan, the C ABI's struct): the best of several rounds."""
     device: Device = _Unlaunched()
     kernels = kernel_set("batch_prefill", device.arch, dtype="bf16", hdim_q=128, mode="group")
     dispatcher = Dispatcher(Registry(replace(kernel, library=Path("libckpm.so")) for kernel in kernels), device)
@@ -131,9 +131,6 @@ def measure_on_demand(tree: Tree, toolchain: str, folder: Path) -> list[Figure]:
 
     The cache folder is a new one without compiled kernels. CK's tree, zig's libc++ and the emulator's core are the
     user's; cold.py measures these.
-
-    Raises:
-        InconclusiveError: a command failed.
     """
     cache = folder / "cache"
     cache.mkdir(parents=True)

@@ -12,7 +12,7 @@ from ckpm.base import jobs
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure. ``met`` is None where no target is set."""
+    """One measured figure. ``met`` is None without a target."""
 
     what: str
     measured: str

@@ -1,4 +1,4 @@
-"""The table of commands, and how one is run. A command's module is imported when the command is called."""
+"""The table of commands, and functions to run them. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckpm.matrix.options import Parser
 
 
 class Command(NamedTuple):
-    """``options`` is ``module:function``. The function adds the options to a parser and sets ``run``."""
+    """A command. ``options`` is ``module:function``; the function adds the options to a parser and sets ``run``."""
 
     purpose: str
     options: str
@@ -94,18 +94,20 @@ def parser(name: str) -> argparse.ArgumentParser:
     command_parser.set_defaults(log_to="stdout", verbosity=0)
     add_options(command_parser)
     for letter, word, value, purpose in _VERBOSITY:
-        command_parser.add_argument(f"-{letter}", f"--{word}", dest="verbosity", action="store_const", const=value, help=purpose)
+        command_parser.add_argument(
+            f"-{letter}", f"--{word}", dest="verbosity", action="store_const", const=value, help=purpose
+        )
     return command_parser
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read a command line. Raises UsageError."""
+    """Parse a command line."""
     name, options = split(arguments)
     return parser(name).parse_args(options)
 
 
 def split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """Split a command line into the command's name and its options. Raises UsageError: there is no such command."""
+    """Split a command line into the command's name and its options."""
     for length in (2, 1):
         if (name := " ".join(arguments[:length])) in COMMANDS:
             return name, list(arguments[length:])
@@ -125,7 +127,12 @@ def _run(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--version"]:
         show(f"ckpm {__version__}{_revision()}")
         return 0
-    if arguments and arguments[-1] in ("-h", "--help") and arguments[0] not in COMMANDS and " ".join(arguments[:2]) not in COMMANDS:
+    if (
+        arguments
+        and arguments[-1] in ("-h", "--help")
+        and arguments[0] not in COMMANDS
+        and " ".join(arguments[:2]) not in COMMANDS
+    ):
         only = arguments[0] if len(arguments) > 1 else ""
         show(f"usage: ckpm COMMAND ...\n\nBuild and check AMD Composable Kernel attention libraries.\n\n{_table(only)}")
         show("\n  --version  print the version, and in a clone the revision\n  ckpm COMMAND --help  list its options")
@@ -137,13 +144,13 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _table(only: str) -> str:
-    """A row for each command, or for the commands that begin with a word."""
+    """A row for each command, or for each command that begins with the word ``only``."""
     rows = {name: row for name, row in COMMANDS.items() if not only or name.partition(" ")[0] == only}
     return "\n".join(f"  {name:<18}{row.purpose}" for name, row in rows.items())
 
 
 def _revision() -> str:
-    """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" elsewhere or without git."""
+    """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" without a clone or git."""
     if not (_HOME / ".git").exists():
         return ""
     revision = git(_HOME, "describe", "--always", "--dirty")

@@ -64,9 +64,7 @@ class Compiled:
 def compile_job(job: Job) -> Compiled:
     """Compile one step; workers run this function.
 
-    Raises:
-        SetupError: this worker differs from the client.
-        InconclusiveError: this worker can't compile.
+    Raises SetupError if this worker differs from the client, InconclusiveError if it can't compile.
     """
     session = session_here(job.session)
     key, name = task_here()

@@ -1,6 +1,7 @@
 """Find the container engine that works here (docker, podman, buildah), and build its command lines.
 
-An installed client is not enough, because docker needs its daemon. A query that only a working engine answers decides.
+An installed client is not enough, because docker needs its daemon. The choice follows from a query that only a working
+engine answers.
 """
 
 from __future__ import annotations
@@ -75,12 +76,7 @@ class Run:
 
 
 def detect(choice: str = "auto") -> Engine:
-    """The engine named ``choice``; ``auto`` takes the first that works of docker, podman, buildah.
-
-    Raises:
-        SetupError: no engine works, and this user lacks the permission for one.
-        SetupError: no engine works; the message has the reason for each.
-    """
+    """The engine named ``choice``; ``auto`` takes the first that works of docker, podman, buildah."""
     reasons, forbidden = [], False
     for name in tuple(_QUERIES) if choice == "auto" else (choice,):
         program = shutil.which(name)
@@ -125,8 +121,8 @@ def _query(program: str, arguments: Sequence[str]) -> tuple[str | None, str]:
 def build_command(engine: Engine, build: Build) -> list[str]:
     """The command that builds an image with ``epoch`` as every time stamp in it.
 
-    As root, buildah and podman mount layers where every process sees them. In a mount namespace of its own the mounts
-    of a killed build end with its processes.
+    As root, buildah and podman mount layers in the namespace of all processes. A mount namespace of the build's own
+    ends with its processes, also if it is killed.
     """
     rootful = engine.name != "docker" and os.geteuid() == 0
     private = ["unshare", "--mount", "--propagation", "private"] if rootful else []
@@ -151,10 +147,10 @@ def identity_command(engine: Engine, tag: str) -> list[str]:
 
 
 def run_commands(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], list[str]]:
-    """The commands of a run, the user's last, and the command that cleans up. ``name`` is the container's."""
+    """The commands of a run, of which the last is the user's, and the command that removes the container ``name``."""
     if engine.name == "buildah":
         return _buildah_run(engine, run, name)
-    # a signal ends the client at once, whatever the command in the container does with it
+    # a signal ends the client at once, also if the command in the container ignores it
     command = [engine.program, "run", "--rm", "--name", name, "--sig-proxy=false", "--stop-timeout", "0"]
     command += ["--network", "host"]
     if engine.name == "podman":
@@ -168,7 +164,7 @@ def run_commands(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], 
     else:
         command += [word for group in run.groups for word in ("--group-add", str(group))]
     command += ["--shm-size", run.shm_size] if run.shm_size else []
-    command += _shared_words(run)
+    command += _shared_options(run)
     command += ["--workdir", str(run.workdir)] if run.workdir else []
     return [[*command, run.image, *run.command]], [engine.program, "rm", "--force", name]
 
@@ -180,18 +176,18 @@ def _buildah_run(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], 
     command += ["--user", "0:0" if engine.rootless else run.user] if run.user else []
     # in a chroot a device is an ordinary file
     command += [word for device in run.devices for word in ("--volume", f"{device}:{device}")]
-    command += _shared_words(run)
+    command += _shared_options(run)
     command += ["--workingdir", str(run.workdir)] if run.workdir else []
     return [[*start, run.image], [*command, name, "--", *run.command]], [engine.program, "rm", name]
 
 
-def _shared_words(run: Run) -> list[str]:
+def _shared_options(run: Run) -> list[str]:
     options = [word for mount in run.mounts for word in ("--volume", str(mount))]
     return options + [word for name, value in run.environment.items() for word in ("--env", f"{name}={value}")]
 
 
 def _limits() -> list[str]:
-    """Limits of open files and processes: enough for compilers, at most those of this process."""
+    """Limits of open files and processes: enough for compilers, at most this process's limits."""
     limits = []
     for name, number, enough in (("nofile", resource.RLIMIT_NOFILE, 4096), ("nproc", resource.RLIMIT_NPROC, 16384)):
         hard = resource.getrlimit(number)[1]

@@ -75,7 +75,7 @@ class Image:
 
     @property
     def is_local(self) -> bool:
-        """True if it is built without a registry."""
+        """Return True if the image is built without a registry."""
         return bool(self.base.suite)
 
 
@@ -97,7 +97,7 @@ class ImageTable(Record, frozen=True):
 
 @functools.cache
 def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
-    """All images by name. Raises TableError."""
+    """All images by name."""
     table = read_table(file, ImageTable)
     purposes: dict[str, Purpose] = {}
     for name, purpose in table.record.purposes.items():
@@ -124,7 +124,7 @@ def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
 
 
 def _base(table: Table[ImageTable], name: str, base: _Base) -> Base:
-    """Raises TableError."""
+    """Check a row of the table."""
     if bool(base.suite) == bool(base.reference):
         raise table.fail("needs either a suite of Debian or a reference of a registry", "bases", name)
     if bool(base.reference) != bool(base.digest):  # the packages of a suite are recorded in docker/locks
@@ -135,7 +135,7 @@ def _base(table: Table[ImageTable], name: str, base: _Base) -> Base:
 
 
 def image(name: str) -> Image:
-    """The image of this name. Raises UnknownWordError."""
+    """The image of this name."""
     if name not in images():
         raise UnknownWordError("image", name, images())
     return images()[name]

@@ -1,7 +1,7 @@
 """Run nox sessions inside an image: ``ckpm in-container``.
 
 The checkout and the cache folder have the same paths in the container, so that every path in a result is valid outside.
-Files belong to the caller. The settings of pip and git are passed on, and a GPU if there is one.
+Files belong to the caller. The container gets the settings of pip and git, and the GPU if there is one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the sessions and return the exit code of nox. Raises UsageError without a clone."""
+    """Run the sessions of a clone and return the exit code of nox."""
     if settings.INSTALLED:
         raise UsageError("in-container runs the sessions of a clone's noxfile.py: run it in a clone.")
     from ckpm.kernels.upstream.package_index import pip_settings  # here: other commands need no HTTP client
@@ -64,13 +64,13 @@ def run(args: argparse.Namespace) -> int:
         write_private(conf, pip_conf(pip, _PACKAGES if chosen.ck else ""))
         order = plan(chosen, context.tag(chosen), arguments, conf=conf, pip=pip, cache=sources.cache)
         make_folder(Path(order.environment["HOME"]))
-        building.ensure(engine, chosen, args.work, sources)  # takes minutes: after every mistake that is seen here
+        building.ensure(engine, chosen, args.work, sources)  # takes minutes, so mistakes are reported first
         show(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
         return running.run(engine, order).returncode
 
 
 def demand_sessions(names: Sequence[str]) -> None:
-    """Check names of sessions by nox itself. Raises UsageError. Without nox here, nox in the container does."""
+    """Refuse sessions that nox doesn't list. Without nox on this machine, nox in the container checks the names."""
     listing = [sys.executable, "-m", "nox", "--noxfile", str(_ROOT / "noxfile.py"), "--list", "--session", *names]
     done = subprocess.run(listing, capture_output=True, text=True, errors="replace", check=False)
     _, separator, unknown = done.stderr.partition("Sessions not found: ")
@@ -79,7 +79,7 @@ def demand_sessions(names: Sequence[str]) -> None:
 
 
 def _options(text: str) -> list[str]:
-    """Words of --options. Raises UsageError: no shell can read them."""
+    """The arguments in --options, split as a shell does."""
     try:
         arguments = shlex.split(text)
     except ValueError as error:
@@ -97,7 +97,7 @@ def plan(
     cache: Path,
     root: Path = _ROOT,
 ) -> Run:
-    """The container's command, mounts, environment and devices. ``words`` are nox's arguments after --session."""
+    """The container's command, mounts, environment and devices. ``arguments`` are nox's, after --session."""
     folder = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")
     files = {*_pip_paths(pip), *(Path(path).absolute() for name in _CERTIFICATES if (path := os.environ.get(name)))}
     mounts = [
@@ -171,5 +171,5 @@ def _pip_paths(pip: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _folder_of_index(path: Path) -> Path:
-    """The folder of a file:// index: its pages link to files beside it."""
+    """The folder of a file:// index with its pages and the files that they link to."""
     return path.parent if path.name == "simple" else path

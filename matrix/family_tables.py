@@ -1,4 +1,4 @@
-"""The table of a kernel family, read and checked: every complaint names file, line and field."""
+"""Read and check the table of a kernel family. Every error names file, line and field."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ckpm.base.tablefile import Field
 from ckpm.matrix.families import (
-    GIVEN,
     MASK_IMPLS,
     NUMBER,
+    REQUEST_FIELDS,
     ROUND,
     SLOT,
     Axis,
@@ -29,7 +29,7 @@ from ckpm.matrix.rules import RULES, Rule
 _TABLE_FIELDS = (
     *("archs", "absent", "name", "tile", "order", "axes", "masks", "words", "tiles", "pipelines", "rules", "receipts"),
 )
-_DERIVED = ("name", "family", "tile", *GIVEN)
+_DERIVED = ("name", "family", "tile", *REQUEST_FIELDS)
 _READERS: Mapping[str, Callable[[Field], Value]] = {
     **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
     **dict.fromkeys(
@@ -39,7 +39,7 @@ _READERS: Mapping[str, Callable[[Field], Value]] = {
 
 
 def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numbers: Sequence[int]) -> Family:
-    """Read a family's table. Raises TableError."""
+    """Read a family's table."""
     field.allow(_TABLE_FIELDS)
     axes_alone = _axes_alone(name, field, arch_names)
     _check(axes_alone, field)
@@ -58,7 +58,7 @@ def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numb
 
 
 def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
-    """The family with its axes and words, before tiles, rules and receipts, which are checked against the axes."""
+    """The family with axes and words, but without tiles, rules and receipts, which are checked against the axes."""
     for arch, trait in field.get("archs").mapping().items():
         if arch not in arch_names:
             raise trait.fail(f"'{arch}' is not in archs.yaml")
@@ -74,7 +74,9 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
         grammar=field.get("name").text(),
         tile_grammar=field.get("tile").text(),
         axes=_axes(field.get("order"), field.get("axes"), masks),
-        pipelines=tuple(_block(block, f, masks) for block, f in pipelines.mapping().items()) if pipelines else (),
+        pipelines=tuple(_block(block, table, masks) for block, table in pipelines.mapping().items())
+        if pipelines
+        else (),
         masks=masks,
         words=word_tables.map(_word_table) if word_tables else {},
         tiles={},
@@ -88,7 +90,7 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
 def _receipts(
     field: Field, family: Family, receipt_numbers: Sequence[int]
 ) -> tuple[Mapping[int, tuple[Constraint, ...]], tuple[Constraint, ...]]:
-    """The constraints of each receipt that has its own, and those of all others."""
+    """The constraints of each receipt that has its own, and the constraints of all other receipts."""
     for number, row in field.mapping().items():
         if number != "default" and not re.fullmatch("0|[1-9][0-9]*", number):
             raise row.fail(f"a receipt is a number, or 'default', not '{number}'")
@@ -100,7 +102,7 @@ def _receipts(
 
 
 def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> tuple[Axis, ...]:
-    """The axes of an order, with their values; ``tile`` and ``mask`` take theirs from tables of their own."""
+    """The axes of an order, with their values; ``tile`` and ``mask`` have tables of their own."""
     names = order.texts()
     for key_field in (key_field for name in names for key_field in name.split()):
         if key_field not in ("tile", ROUND) and (key_field not in KEY_FIELDS or key_field in _DERIVED):
@@ -183,7 +185,7 @@ def _word_table(field: Field) -> Mapping[Value, str]:
 
 
 def _check(family: Family, field: Field) -> None:
-    """Each field bound once and by every block, tiles after what they depend on, one slot for every choice."""
+    """Check that each field is bound once by every block, that tiles follow their fields, that choices have a slot."""
     order = [name for axis in family.axes for name in axis.fields]
     if len(set(family.fields)) != len(family.fields):
         raise field.get("order").fail("an axis is listed twice")
@@ -200,11 +202,13 @@ def _check(family: Family, field: Field) -> None:
         own = {*(name for axis in block.axes for name in axis.fields), *block.row_fields}
         if own != inner:
             raise block_field.fail(f"binds {', '.join(sorted(own))}; the first block binds {', '.join(sorted(inner))}")
-        names = (*order, *GIVEN, *own)
+        names = (*order, *REQUEST_FIELDS, *own)
         for constraint in (block.constraint, *(row.constraint for row in block.rows)):
             for name in constraint:
                 if name not in names:
-                    raise block_field.fail(f"'{name}' in a 'for' is not a field of this family; known: {', '.join(names)}")
+                    raise block_field.fail(
+                        f"'{name}' in a 'for' is not a field of this family; known: {', '.join(names)}"
+                    )
         if also_written := block_field.find("also_written"):
             if len(block.constraint.get("arch_trait", ())) != 1:
                 raise also_written.fail("needs a 'for' with one arch_trait, the one that names end in here")
@@ -230,8 +234,7 @@ def _check(family: Family, field: Field) -> None:
 def _tiles(
     field: Field, family: Family
 ) -> tuple[Mapping[TilePlace, tuple[Tile, ...]], Mapping[TilePlace, Mapping[str, Constraint]]]:
-    """arch trait -> "dtype dtype" -> "hdim_qxhdim_v" -> tile words, flattened, and the constraints of those that have
-    one."""
+    """The tiles of arch trait -> "dtype dtype" -> "hdim_qxhdim_v" -> tile words, flattened, and their constraints."""
     field.allow(family.values("arch_trait"))  # type: ignore[arg-type]
     tiles: dict[TilePlace, tuple[Tile, ...]] = {}
     constraints: dict[TilePlace, Mapping[str, Constraint]] = {}
@@ -267,7 +270,7 @@ def _head_dims(text: str, field: Field, family: Family) -> tuple[int, int]:
 
 
 def _tile_list(field: Field, family: Family) -> tuple[tuple[Tile, ...], Mapping[str, Constraint]]:
-    """The tiles of a list, and by tile word the constraints of those that have one."""
+    """The tiles of a list, and the constraints of tiles by tile word."""
     tiles = tuple(_tile(item, family) for item in field.items())
     if len({tile.word for tile in tiles}) != len(tiles):
         raise field.fail("a tile is listed twice")
@@ -280,14 +283,14 @@ def _tile_list(field: Field, family: Family) -> tuple[tuple[Tile, ...], Mapping[
 
 
 def _tile_constraint(field: Field, family: Family) -> Constraint:
-    """The constraint of a tile; its fields must be bound before the tile is."""
+    """The constraint of a tile, on fields that are bound before the tile."""
     order = [name for axis in family.axes for name in axis.fields]
     field.allow(order[: order.index("tile")])
     return _known_constraint(field, family)
 
 
 def _pairs(axis: Axis) -> set[tuple[Value, Value]]:
-    """(hdim_q, hdim_v) of the axis that binds them."""
+    """The (hdim_q, hdim_v) pairs of the axis that binds them."""
     q, v = axis.fields.index("hdim_q"), axis.fields.index("hdim_v")
     return {(step[q], step[v]) for step in axis.values}
 
@@ -308,7 +311,7 @@ def _rule(field: Field, family: Family) -> Rule:
     if field.text() not in RULES:
         raise field.fail(f"no rule '{field.text()}' in matrix/rules.py; known: {', '.join(RULES)}")
     rule = RULES[field.text()]
-    if missing := [name for name in rule.fields if name not in (*family.fields, *GIVEN)]:
+    if missing := [name for name in rule.fields if name not in (*family.fields, *REQUEST_FIELDS)]:
         raise field.fail(f"rule '{rule.name}' reads {', '.join(missing)}, which this family has no axis for")
     return rule
 

@@ -1,7 +1,7 @@
 """``--where``: a Python expression over one key or problem, restricted to fields, constants, comparisons and logic.
 
-Nothing is ever evaluated as Python: the expression's syntax tree is turned into closures, node by node, and anything
-else (calls, subscripts, arithmetic, other names) is refused.
+Nothing is evaluated as Python: the expression's syntax tree is turned into closures, node by node. Calls, subscripts,
+arithmetic and other names are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Getter = Callable[[Any], Any]
 _FIELDS = tuple(f"key.{name}" for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_FIELDS)) if name != "tile")
 _MAX_DEPTH = 50  # of nested nodes: far more than a person writes, far less than Python's stack holds
 
-_MAX_BITS = 64  # of a number: Python refuses to print one of thousands of digits
+_MAX_BITS = 64  # of a number: Python refuses to print numbers of thousands of digits
 
 _LITERAL = (ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Load, ast.UnaryOp, ast.USub)
 
@@ -41,7 +41,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An expression, and the fields that it may name, with the word for their owner before the first point."""
+    """An expression and its possible fields, which begin with the word for their owner and a point."""
 
     text: str
     fields: tuple[str, ...]
@@ -52,19 +52,18 @@ class _Source:
 
 
 def compile_where(text: str) -> Predicate:
-    """A predicate over keys, e.g. ``key.hdim_q == 128 and key.tile.bm0 in (64, 128)``. As compile_over."""
+    """Make a predicate over keys, e.g. ``key.hdim_q == 128 and key.tile.bm0 in (64, 128)``, by compile_over."""
     return compile_over(text, _FIELDS)
 
 
 @functools.lru_cache(maxsize=1024)  # tiers and defects ask for the same expressions for every arch and family
 def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
-    """A predicate over objects that have ``fields``, each written with the same word before it: ``key.hdim_q``.
+    """Make a predicate over objects with ``fields``, which begin with the same word: ``key.hdim_q``.
 
     A comparison with a field that the dialect doesn't have (None) is False unless it asks for equality.
 
-    Raises:
-        WhereError: the text does not parse, names an unknown field, or uses anything but fields, constants,
-            comparisons, ``in``, ``and``, ``or``, ``not``; or it is nested too deeply.
+    Raises WhereError if the text does not parse, names an unknown field, is nested too deeply, or uses anything but
+    fields, constants, comparisons, ``in``, ``and``, ``or``, ``not``.
     """
     if not text.strip():
         raise WhereError(f'--where {text!r}: it is empty; leave it out, or write e.g. --where "key.hdim_q == 128"')
@@ -128,7 +127,7 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
 
 
 def any_of(parts: Sequence[Getter]) -> Callable[[Any], bool]:
-    """Return a predicate that is True if one of the parts is true of an object."""
+    """Return a predicate that is True if one of the parts is true for an object."""
 
     def any_holds(subject: Any) -> bool:
         for part in parts:  # noqa: SIM110 - any() of a generator takes three times as long
@@ -164,7 +163,9 @@ def _comparison(node: ast.Compare, source: _Source) -> Getter:
         except TypeError as error:
             if None in values:
                 return False
-            raise WhereError(f"--where {source.text!r}: {error} (in '{ast.unparse(node)}' for {subject.name})") from error
+            raise WhereError(
+                f"--where {source.text!r}: {error} (in '{ast.unparse(node)}' for {subject.name})"
+            ) from error
 
     if len(compares) > 1 or not all(isinstance(part, _LITERAL) for part in ast.walk(node.comparators[0])):
         return compare

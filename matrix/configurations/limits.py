@@ -52,7 +52,7 @@ class LimitTable(Record, frozen=True):
 
 @functools.cache
 def limits() -> LimitTable:
-    """Read validation.yaml. Raises TableError."""
+    """Read validation.yaml."""
     table = read_table(TABLES / "validation.yaml", LimitTable)
     for name in {*archs()} ^ {*table.record.archs}:
         raise table.fail(f"'{name}' must be both here and in archs.yaml", "archs")
@@ -61,7 +61,7 @@ def limits() -> LimitTable:
 
 @functools.cache
 def spellings() -> Mapping[str, Mapping[str, str]]:
-    """Field of a configuration -> spelling -> the word that rules see."""
+    """Field of a configuration -> spelling -> the word for rules."""
     table = limits()
     pipelines = [name for arch in table.archs.values() for name in arch.pipelines] + [*table.other_pipelines]
     return {

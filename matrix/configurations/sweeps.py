@@ -1,12 +1,12 @@
-"""Sweep configurations: upstream's JSON form (a variant and trait allow-lists) and ours, over families and key fields.
+"""Read sweep configurations: in upstream's JSON form (a variant and trait allow-lists), or by families and key fields.
 
-Upstream's, for example ``{"variant": "fwd", "trait_config": {"mask": {"values": ["no"]}}}``. Ours, in YAML::
+Upstream's form: ``{"variant": "fwd", "trait_config": {"mask": {"values": ["no"]}}}``. Our form, in YAML::
 
     families: [fwd, fwd_splitkv]
     keep: {dtype: [fp16, bf16], hdim_q: [128], tile.bm0: [64, 128], sink: [false]}
 
-Both may be written as JSON or as YAML. A sweep becomes --where expressions, so that everything that narrows or reports
-a selection works on it. What upstream's words mean is said in tables/sweeps.yaml.
+Both may be JSON or YAML. A sweep becomes --where expressions, so that everything that narrows or reports a selection
+works on it. tables/sweeps.yaml lists the meanings of upstream's words.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """``where`` are expressions that a key must meet all of; ``notes`` what the reader of the file may not expect."""
+    """A sweep. A key must meet all expressions of ``where``; ``notes`` tell the file's author of surprises."""
 
     families: tuple[str, ...]
     where: tuple[str, ...]
@@ -44,12 +44,9 @@ class Sweep:
 
 
 def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
-    """The dialect and the selection of ``sweep FILE`` with the options of a selection; what the file's author may not
-    expect goes to stderr. ``--family`` narrows the sweep's families.
+    """The dialect and the selection of ``sweep FILE`` with the options of a selection.
 
-    Raises:
-        TableError; what ckpm.matrix.options.selection_from raises.
-        UsageError: --family names no family of the sweep.
+    ``--family`` narrows the sweep's families. The sweep's notes go to stderr.
     """
     sweep = read_sweep(args.sweep)
     chosen, selection = selection_from(args)
@@ -63,10 +60,13 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """``words`` maps a spelling to the field's values. A flag has True and False; None takes any number."""
+    """A trait of a sweep. ``spellings`` maps each spelling to the field's values: True and False for a flag.
+
+    It is None for a field with any number.
+    """
 
     field: str
-    words: Mapping[Any, tuple[Any, ...]] | None
+    spellings: Mapping[Any, tuple[Any, ...]] | None
 
 
 class _TraitRow(Record, frozen=True):
@@ -93,31 +93,26 @@ class SweepTable(Record, frozen=True):
 
 @functools.cache
 def vocabulary() -> SweepTable:
-    """Read sweeps.yaml. Raises TableError."""
+    """Read sweeps.yaml."""
     return read_table(TABLES / "sweeps.yaml", SweepTable).record
 
 
 def read_sweep(file: Path) -> Sweep:
-    """The sweep of a configuration file in either form.
-
-    Raises:
-        TableError: the file is missing, is not YAML or JSON, or a field has the wrong type.
-        TableError: an unknown variant, trait, family, field or value, with file, line and path.
-    """
+    """The sweep of a configuration file in either form. Unknown words are TableErrors with file, line and path."""
     config = load(file)
     is_own_form = config.find("families") is not None or config.find("keep") is not None
-    _known(config, ("families", "keep") if is_own_form else ("variant", "trait_config", "tile_config"), "field")
-    return _ours(config) if is_own_form else _upstreams(config)
+    _demand_known(config, ("families", "keep") if is_own_form else ("variant", "trait_config", "tile_config"), "field")
+    return _own_sweep(config) if is_own_form else _upstream_sweep(config)
 
 
-def _upstreams(config: Field) -> Sweep:
+def _upstream_sweep(config: Field) -> Sweep:
     table = vocabulary()
     variant = _known_word(config.get("variant"), table.variants, "variant")
     families = table.variants[variant]
     traits = config.find("trait_config")
     lists = {} if traits is None else traits.mapping()
     if traits is not None:
-        _known(traits, table.traits, "trait")
+        _demand_known(traits, table.traits, "trait")
     where, notes = [], []
     if config.find("tile_config") is not None:
         notes.append(f"tile_config: {table.notes['tile_config']}")
@@ -136,32 +131,32 @@ def _upstreams(config: Field) -> Sweep:
 
 
 def _allowed_values(values: Field, name: str, trait: Trait) -> tuple[list[Any], list[str]]:
-    """The field's values that an allow-list stands for, and its words."""
+    """The field's values for an allow-list, and the words of the list."""
     items = _some(values)
-    if trait.words is None:
+    if trait.spellings is None:
         return [item.integer() for item in items], []
     allowed: list[Any] = []
     for item in items:
-        value = item.boolean() if True in trait.words else _scalar(item)
-        if value not in trait.words:
-            raise _unknown(item, value, trait.words, f"value of {name}")
-        allowed += trait.words[value]
+        value = item.boolean() if True in trait.spellings else _scalar(item)
+        if value not in trait.spellings:
+            raise _unknown(item, value, trait.spellings, f"value of {name}")
+        allowed += trait.spellings[value]
     return list(dict.fromkeys(allowed)), [str(item.value) for item in items]
 
 
-def _ours(config: Field) -> Sweep:
+def _own_sweep(config: Field) -> Sweep:
     families = tuple(_known_word(item, FAMILIES, "family") for item in _some(config.get("families")))
     keep = config.find("keep")
     if keep is None:
         return Sweep(families, ())
-    _known(keep, _FIELDS, "field")
+    _demand_known(keep, _FIELDS, "field")
     where = []
     for name, values in keep.mapping().items():
         tile = name.startswith("tile.")
         allowed = [item.integer() if tile else _scalar(item) for item in _some(values)]
         if not tile:
             _check_values(values, name, families)
-        # A family without the field is kept, and a dialect without it has none of what a flag stands for.
+        # A family without the field is kept. A dialect without the field has kernels as with a flag that is off.
         neutral = (
             [""]
             if any(isinstance(value, str) for value in allowed)
@@ -174,11 +169,7 @@ def _ours(config: Field) -> Sweep:
 
 
 def _check_values(values: Field, name: str, families: Sequence[str]) -> None:
-    """Every value must be one that a family of the sweep has in some dialect.
-
-    Raises:
-        TableError.
-    """
+    """Refuse a value that no family of the sweep has in any dialect."""
     allowed: dict[Any, None] = {}
     for each in dialect_names():
         for family in families:
@@ -200,14 +191,14 @@ def _scalar(item: Field) -> Any:
 
 
 def _some(values: Field) -> list[Field]:
-    """The items of a list that must have some: an empty allow-list would allow nothing."""
+    """The items of an allow-list; an empty list, which would allow nothing, is refused."""
     items = values.items()
     if not items:
         raise TableError(f"{_location(values)}: an empty list allows nothing. Name values or omit it.", kind="sweep")
     return items
 
 
-def _known(mapping: Field, names: Iterable[str], kind: str) -> None:
+def _demand_known(mapping: Field, names: Iterable[str], kind: str) -> None:
     allowed = list(names)
     for name, field in mapping.mapping().items():
         if name not in allowed:
@@ -225,7 +216,9 @@ def _unknown(field: Field, word: object, choices: Iterable[Any], kind: str) -> T
     choices = list(choices)
     names = [_plain(value) for value in choices]
     close = difflib.get_close_matches(_plain(word), names, n=1)
-    if isinstance(word, int) and all(isinstance(value, int) for value in choices):  # numbers that look alike aren't near
+    if isinstance(word, int) and all(
+        isinstance(value, int) for value in choices
+    ):  # numbers that look alike aren't near
         close = [_plain(min(choices, key=lambda value: abs(value - word)))]
     hint = f"; did you mean '{close[0]}'?" if close else "."
     return TableError(
@@ -242,5 +235,5 @@ def _plain(value: object) -> str:
 
 
 def _tuple(values: Iterable[Any]) -> str:
-    """A Python tuple as --where takes it."""
+    """The values as a Python tuple in a --where expression."""
     return repr(tuple(values))

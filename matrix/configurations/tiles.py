@@ -1,8 +1,8 @@
 """Rules for block tile, waves and warp tile of the families with two gemms: fwd, split-KV, paged-KV, batch prefill.
 
-They are those of CK's dispatcher as described in validation.py, in its order. ``tile``, ``wave`` and ``warp`` are
-as in configuration.py; bm0, bn0, bk0 below are the first three of ``tile``, wm0, wn0, wk0 those of ``warp``. A rule
-leaves lists alone that are too short or hold a zero where it divides: other rules refuse them.
+They are rules of CK's dispatcher (see validation.py), in its order. ``tile``, ``wave`` and ``warp`` are as in
+configuration.py; bm0, bn0, bk0 below are the first three numbers of ``tile``, wm0, wn0, wk0 of ``warp``. A rule accepts
+lists that are too short or have a zero as its divisor: other rules refuse them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WAVE_SIZE = 64  # lanes; the async pipelines are gfx9's
 
 
 def _usable(family: str, *lists: Sequence[int]) -> bool:
-    """Return True if the family has such tiles, and the numbers that its rules read are there and positive."""
+    """Return True if the family has such tiles, and the lists have the positive numbers that rules read."""
     return family in ATTENTION and all(len(lengths) >= 3 and min(lengths[:3]) > 0 for lengths in lists)
 
 
@@ -163,7 +163,9 @@ def d128_takes_tiles_of_128_keys(
 
     validation.py, check_gfx9_tile_constraints, from codegen/ops/fmha_fwd.py, so of fwd only; not of fp32.
     """
-    applies = family == "fwd" and _asks_gfx9(arch, dtype, pipeline) and hdim_q == hdim_v == 128 and _usable(family, tile)
+    applies = (
+        family == "fwd" and _asks_gfx9(arch, dtype, pipeline) and hdim_q == hdim_v == 128 and _usable(family, tile)
+    )
     needed = limits().d128_bn0
     return f"bn0 {tile[1]}; {needed} is needed" if applies and tile[1] != needed else ""
 

@@ -1,12 +1,12 @@
-"""Rules for one kernel's configuration: those of CK's dispatcher, as named functions.
+"""The rules of CK's dispatcher for one kernel's configuration, as named functions.
 
-A rule is a function of some fields of a configuration, named by its parameters; it returns what is wrong, "" for
-nothing. Its docstring has the reason and the source. Where CK's own codegen lists kernels that break the rule, it also
-has "Contradicted:" and their description. Such a rule still holds for a configuration that is not a kernel of the
-matrix. A kernel of the matrix is judged by the matrix's tables (ckpm.matrix.rules); the rule is then only reported.
+The parameters of a rule are fields of a configuration. A rule returns the complaint, "" without one. Its docstring has
+the reason and the source. If CK's own codegen lists kernels that break the rule, it also has "Contradicted:" and their
+description. Such a rule still holds for configurations outside of the matrix. A kernel of the matrix is judged by the
+matrix's tables (ckpm.matrix.rules); the rule is then only reported.
 
-The document is attention/codegen/fmha/validation.py of rocm-libraries pull request 5260 (May 2026), called the
-dispatcher below. That arch and family are known ones is seen to while a configuration is read (unknown_word).
+The source is attention/codegen/fmha/validation.py of rocm-libraries pull request 5260 (May 2026), called the
+dispatcher below. Reading a configuration checks that arch and family are known (unknown_word).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ATTENTION = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")  # families w
 
 @dataclass(frozen=True, slots=True)
 class ValidationRule:
-    """``severity`` is error or warning; ``paths`` are the fields to fix, the likeliest first."""
+    """A rule. ``severity`` is error or warning; ``paths`` are the fields to fix, the likeliest first."""
 
     name: str
     severity: str
@@ -43,12 +43,12 @@ RULES: dict[str, ValidationRule] = {}
 
 
 def error(*paths: str) -> Callable[[Function], Function]:
-    """Registers a rule; ``paths`` are fields of a configuration, tile[3] one number of a list."""
+    """Register a rule; ``paths`` are fields of a configuration, tile[3] one number of a list."""
     return lambda function: _register("error", paths, function)
 
 
 def warning(*paths: str) -> Callable[[Function], Function]:
-    """Register a rule as :func:`error` does, for configurations that work but are unlikely to be meant."""
+    """Register a rule as :func:`error` does, for configurations that work but are unlikely to be intended."""
     return lambda function: _register("warning", paths, function)
 
 
@@ -74,7 +74,7 @@ def _dotted_path(path: str) -> str:
 
 
 def plain(values: Sequence[Any]) -> str:
-    """Words of a complaint, separated by commas."""
+    """The values, separated by commas."""
     return ", ".join(map(str, values))
 
 
@@ -101,7 +101,9 @@ def backward_dtype_is_known(family: str, dtype: str) -> str:
     validation.py, validate_config, dtype validation: BWD_DTYPE_MAP.
     """
     supported = limits().backward_dtypes
-    return f"dtype {dtype}; {family} has {plain(supported)}" if family.startswith("bwd") and dtype not in supported else ""
+    return (
+        f"dtype {dtype}; {family} has {plain(supported)}" if family.startswith("bwd") and dtype not in supported else ""
+    )
 
 
 @error("dtype", "family")
@@ -193,7 +195,9 @@ def transposing_pipelines_have_symmetric_head_dims(pipeline: str, hdim_q: int, h
     Contradicted: CK's codegen of 2026 lists qr_async_trload kernels for head dims 256x256 on gfx950.
     """
     supported = limits().trload_hdims
-    wrong = pipeline in ("qr_async_trload", "v3", "qr_async_trload_v3") and (hdim_q != hdim_v or hdim_q not in supported)
+    wrong = pipeline in ("qr_async_trload", "v3", "qr_async_trload_v3") and (
+        hdim_q != hdim_v or hdim_q not in supported
+    )
     sizes = plain([f"{size}x{size}" for size in supported])
     return f"pipeline {pipeline} at head dims {hdim_q}x{hdim_v}; it has {sizes}" if wrong else ""
 

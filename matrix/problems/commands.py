@@ -1,4 +1,4 @@
-"""``ckpm problems --shapes`` and ``match``: the testing matrix's shapes, and which kernels serve which of them."""
+"""``ckpm problems --shapes`` and ``match``: the testing matrix's shapes, and the kernels that serve them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried
 from ckpm.matrix.problems.testing import DIRECTIONS, Shape, parse_shape, shapes
 from ckpm.matrix.selection import select_some
 
-_TOLD = 5  # shapes without a kernel that are named beside a list of pairs
+_SHOWN = 5  # shapes without a kernel, named on stderr with a list of pairs
 _PAIRS = ("shape", "family", "kernel")
 
 
 def list_shapes(args: argparse.Namespace) -> str:
-    """Shapes by name, or with every field; impossible ones are among them and say why in their last column."""
+    """List shapes by name, or with every field. The last column is the reason why a shape is impossible."""
     chosen = _chosen(shapes(args.tier), args.test)
     if not args.count:
         return format_rows((shape.row() for shape in chosen), args.format, _lines(shape.name for shape in chosen))
@@ -57,13 +57,7 @@ def add_match_options(parser: argparse.ArgumentParser) -> None:
 
 
 def match(args: argparse.Namespace) -> str:
-    """The output of ``match``.
-
-    Raises:
-        UsageError, UnknownWordError, TableError; what selecting keys raises.
-        UsageError: no kernel or no shape is selected.
-        NameSyntaxError: --kernel names none of the selection.
-    """
+    """The output of ``match``."""
     by = args.by or ("shape" if args.shape is None and args.kernel is None else "pair")
     if args.uncovered and by == "pair":
         raise UsageError("--uncovered lists shapes or kernels: add --by shape or --by kernel")
@@ -131,16 +125,16 @@ def _pairs(matcher: Matcher, chosen: Sequence[Shape]) -> list[dict[str, Any]]:
 
 
 def _tell_unserved(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Pairs can't show a shape that has none."""
+    """Print the shapes without a kernel, which are in no pair."""
     unserved = [row for row in rows if not row["kernels"]]
-    for row in unserved[:_TOLD]:
+    for row in unserved[:_SHOWN]:
         show(f"{row['shape']}: no {row['family']} kernel: {row['reason']}", file=sys.stderr)
-    if len(unserved) > _TOLD:
-        show(f"{len(unserved) - _TOLD} more have no kernel: --by shape --uncovered lists them", file=sys.stderr)
+    if len(unserved) > _SHOWN:
+        show(f"{len(unserved) - _SHOWN} more have no kernel: --by shape --uncovered lists them", file=sys.stderr)
 
 
 def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> list[dict[str, Any]]:
-    """Counts by family: shapes that are served, not served and impossible, kernels that are exercised or not."""
+    """Count, by family, shapes (served, not served, impossible) and kernels (exercised or not)."""
     counts = count_shapes(matcher, chosen)
     rows = []
     for family in (name for name in (*FAMILIES, *HAND_WRITTEN) if name in matcher.families):

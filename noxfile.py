@@ -79,7 +79,7 @@ TESTS = {
 }
 # nox -l prints it
 __doc__ = "\n".join(
-    (__doc__, "nox -s tests -- NAME runs:", "", *(f"- {name:11}{one.what}" for name, one in TESTS.items()))
+    (__doc__, "nox -s tests -- NAME runs:", "", *(f"- {name:11}{group.what}" for name, group in TESTS.items()))
 )
 
 
@@ -105,15 +105,15 @@ def run(session: nox.Session, *command: str) -> None:
 
 
 def refuse_options(session: nox.Session) -> None:
-    """Fail a session that has no options but was given some."""
+    """Fail if options were passed to a session that has none."""
     if session.posargs:
         session.error(f"this session has no options, and was given {' '.join(session.posargs)}")
 
 
-def add_options(usual: tuple[str, ...], given: list[str]) -> list[str]:
-    """Add options to the usual words of a module. Files that are given replace pytest's folder."""
-    named = any(word.startswith("tests/") for word in given)
-    return [*(word for word in usual if not (named and (word.startswith("tests/") or word == "--ignore"))), *given]
+def add_options(usual: tuple[str, ...], options: list[str]) -> list[str]:
+    """Return the usual arguments of a module with the options. Files among the options replace pytest's folder."""
+    named = any(word.startswith("tests/") for word in options)
+    return [*(word for word in usual if not (named and (word.startswith("tests/") or word == "--ignore"))), *options]
 
 
 def install_extra(session: nox.Session, *extras: str) -> str:
@@ -121,7 +121,7 @@ def install_extra(session: nox.Session, *extras: str) -> str:
     folder = session.cache_dir / f"environment-{'-'.join(extras)}"
     python = str(folder / "bin/python")
     session.run(program(session, "python"), "-m", "venv", str(folder), silent=True)
-    files = ["-r", "requirements.txt", *(word for one in extras for word in ("-r", f"requirements-{one}.txt"))]
+    files = ["-r", "requirements.txt", *(word for extra in extras for word in ("-r", f"requirements-{extra}.txt"))]
     session.run(python, "-m", "pip", "install", "--quiet", "--no-compile", "--require-hashes", *files, external=True)
     return python
 
@@ -134,14 +134,14 @@ def environment(session: nox.Session) -> None:
     (session.cache_dir / PROGRAMS).write_text(str(Path(session.bin).absolute()))
 
 
-def has_option(given: list[str], option: str) -> bool:
-    """Return True if ``--option VALUE`` or ``--option=VALUE`` is given."""
-    return any(word.partition("=")[0] == option for word in given)
+def has_option(arguments: list[str], option: str) -> bool:
+    """Return True if ``--option VALUE`` or ``--option=VALUE`` is among the arguments."""
+    return any(word.partition("=")[0] == option for word in arguments)
 
 
-def libraries(given: list[str]) -> list[tuple[str, ...]]:
-    """``--arch`` for each library that this call of nox built; [()] if it built none, or if ``--arch`` is given."""
-    if has_option(given, "--arch"):
+def libraries(arguments: list[str]) -> list[tuple[str, ...]]:
+    """``--arch`` for each library that this call of nox built; [()] if it built none, or with ``--arch`` already."""
+    if has_option(arguments, "--arch"):
         return [()]
     return [("--arch", arch) for arch in GPUS if arch in BUILT] or [()]
 

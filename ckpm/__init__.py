@@ -1,4 +1,4 @@
-"""The public Python API, documented in docs/reference/python.md. A name is imported when it is first used."""
+"""The public Python API, documented in docs/reference/python.md. A name is imported at its first use."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def main() -> int:
         with ended_by_signals():
             return commands.main()
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is the removal of temporary folders
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # only temporary folders are still to be removed
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 

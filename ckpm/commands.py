@@ -1,4 +1,4 @@
-"""The table of commands, and how one is run. A command's module is imported when the command is called."""
+"""The table of commands, and functions to run them. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckpm.matrix.options import Parser
 
 
 class Command(NamedTuple):
-    """``options`` is ``module:function``. The function adds the options to a parser and sets ``run``."""
+    """A command. ``options`` is ``module:function``; the function adds the options to a parser and sets ``run``."""
 
     purpose: str
     options: str
@@ -76,70 +76,77 @@ _VERBOSITY = (("v", "verbose", 1, "also print details"), ("q", "quiet", -1, "pri
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of a command line, by default this process's, and return its exit code."""
-    words = sys.argv[1:] if argv is None else argv
-    return exit_code(lambda: _run(words))
+    arguments = sys.argv[1:] if argv is None else argv
+    return exit_code(lambda: _run(arguments))
 
 
 def parser(name: str) -> argparse.ArgumentParser:
     """The parser of a command of the table."""
     command = COMMANDS[name]
     module, _, function = command.options.partition(":")
-    made = Parser(prog=f"ckpm {name}", description=f"{command.purpose[0].upper()}{command.purpose[1:]}.")
+    command_parser = Parser(prog=f"ckpm {name}", description=f"{command.purpose[0].upper()}{command.purpose[1:]}.")
     add_options: Callable[[argparse.ArgumentParser], None] = getattr(importlib.import_module(module), function)
-    made.set_defaults(log_to="stdout", verbosity=0)
-    add_options(made)
+    command_parser.set_defaults(log_to="stdout", verbosity=0)
+    add_options(command_parser)
     for letter, word, value, purpose in _VERBOSITY:
-        made.add_argument(f"-{letter}", f"--{word}", dest="verbosity", action="store_const", const=value, help=purpose)
-    return made
+        command_parser.add_argument(
+            f"-{letter}", f"--{word}", dest="verbosity", action="store_const", const=value, help=purpose
+        )
+    return command_parser
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Read a command line. Raises UsageError."""
-    name, options = split(words)
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line."""
+    name, options = split(arguments)
     return parser(name).parse_args(options)
 
 
-def split(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Split a command line into the command's name and its options. Raises UsageError: there is no such command."""
+def split(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """Split a command line into the command's name and its options."""
     for length in (2, 1):
-        if (name := " ".join(words[:length])) in COMMANDS:
-            return name, list(words[length:])
-    if not words:
+        if (name := " ".join(arguments[:length])) in COMMANDS:
+            return name, list(arguments[length:])
+    if not arguments:
         raise UsageError("a command is missing. See ckpm --help.")
-    if known := [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{words[0]} ")]:
-        raise UsageError(f"ckpm {words[0]} needs one of: {', '.join(known)}. See ckpm --help.")
-    raise UsageError(f"there is no command '{words[0]}'. See ckpm --help.")
+    if subcommands := [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{arguments[0]} ")]:
+        raise UsageError(f"ckpm {arguments[0]} needs one of: {', '.join(subcommands)}. See ckpm --help.")
+    raise UsageError(f"there is no command '{arguments[0]}'. See ckpm --help.")
 
 
-def reads_only_the_matrix(words: Sequence[str]) -> bool:
+def reads_only_the_matrix(arguments: Sequence[str]) -> bool:
     """Return True if a command line calls a command of the matrix."""
-    return bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].options.startswith("ckpm.matrix.")
+    return bool(arguments) and arguments[0] in COMMANDS and COMMANDS[arguments[0]].options.startswith("ckpm.matrix.")
 
 
-def _run(words: Sequence[str]) -> int:
-    if words[:1] == ["--version"]:
+def _run(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["--version"]:
         show(f"ckpm {__version__}{_revision()}")
         return 0
-    if words and words[-1] in ("-h", "--help") and words[0] not in COMMANDS and " ".join(words[:2]) not in COMMANDS:
-        only = words[0] if len(words) > 1 else ""
+    if (
+        arguments
+        and arguments[-1] in ("-h", "--help")
+        and arguments[0] not in COMMANDS
+        and " ".join(arguments[:2]) not in COMMANDS
+    ):
+        only = arguments[0] if len(arguments) > 1 else ""
         show(f"usage: ckpm COMMAND ...\n\nBuild and check AMD Composable Kernel attention libraries.\n\n{_table(only)}")
         show("\n  --version  print the version, and in a clone the revision\n  ckpm COMMAND --help  list its options")
         return 0
-    args = parse(words)
+    args = parse(arguments)
     with logs.print_logs(args.log_to, args.verbosity):
         code: int | None = args.run(args)
     return code or 0
 
 
 def _table(only: str) -> str:
-    """A row for each command, or for the commands that begin with a word."""
+    """A row for each command, or for each command that begins with the word ``only``."""
     rows = {name: row for name, row in COMMANDS.items() if not only or name.partition(" ")[0] == only}
     return "\n".join(f"  {name:<18}{row.purpose}" for name, row in rows.items())
 
 
 def _revision() -> str:
-    """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" elsewhere or without git."""
+    """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" without a clone or git."""
     if not (PROJECT / ".git").exists():
         return ""
-    found = git(PROJECT, "describe", "--always", "--dirty")
-    return "" if found is None else f" ({found.decode().strip()})"
+    revision = git(PROJECT, "describe", "--always", "--dirty")
+    return "" if revision is None else f" ({revision.decode().strip()})"

@@ -73,9 +73,9 @@ def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
 
     args = parse(["build", "--arch", arch, "--work", str(work), *options])
     with print_logs():
-        asked = command.read_options(args)
-        command.run(asked.request, jobs=job_count(asked.jobs))
-    return asked.request.work / asked.request.folder / "libckpm.so"
+        build_options = command.read_options(args)
+        command.run(build_options.request, jobs=job_count(build_options.jobs))
+    return build_options.request.work / build_options.request.folder / "libckpm.so"
 
 
 def list_kernels(*options: str) -> list[str]:

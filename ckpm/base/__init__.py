@@ -1,1 +1,1 @@
-"""Helpers of all rooms: errors and exit codes, the frame of a command line, whole files, typed reading of YAML."""
+"""Helpers of all rooms: errors and exit codes, running commands, atomic writing, typed reading of YAML."""

@@ -1,7 +1,7 @@
 """Read files from outside within bounds: refuse large files, deep nesting and devices before they cost anything.
 
-A reader calls these functions before its parser, or in its place. It raises an error of its own class with the file's
-name and the reason of :class:`BoundsError`.
+A reader calls these functions before its parser, or instead. It turns :class:`BoundsError` into an error of its own
+class, with the file's name and the reason.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .files import open_plain
 LARGEST_FILE = 64 << 20  # bytes: results of 40,000 cases are half of that
 LARGEST_TABLE = 4 << 20
 _DEPTH = 64  # of an XML document; JUnit has 4 levels
-_ITEMS = 4_000_000  # of a JSON text, which take a quarter of a GB if each is an empty list
+_ITEMS = 4_000_000  # of a JSON text: a quarter of a GB if each is an empty list
 _ELEMENTS = 500_000  # of an XML document: results of 40,000 cases have 200,000
 _DIGITS = 40
 
 
 class BoundsError(ValueError):
-    """A text that is out of bounds, with the reason; ``line`` counts from 1."""
+    """The reason why a text is out of bounds; ``line`` counts from 1."""
 
     def __init__(self, reason: str, line: int = 1) -> None:
         super().__init__(reason)
@@ -31,11 +31,7 @@ class BoundsError(ValueError):
 
 
 def read_bytes(file: Path, largest: int = LARGEST_FILE) -> bytes:
-    """The file's bytes.
-
-    Raises:
-        OSError: it can't be read, or is not a plain file. BoundsError: it is too large.
-    """
+    """The file's bytes. Raises OSError as :func:`open_plain`, BoundsError for a large file."""
     with open_plain(file) as stream:
         data = stream.read(largest + 1)
     if len(data) > largest:
@@ -44,15 +40,14 @@ def read_bytes(file: Path, largest: int = LARGEST_FILE) -> bytes:
 
 
 def read_text(file: Path, largest: int = LARGEST_FILE) -> str:
-    """The file's UTF-8 text. Raises what :func:`read_bytes` raises; UnicodeDecodeError."""
+    """The file's UTF-8 text. Raises OSError, BoundsError, UnicodeDecodeError."""
     return read_bytes(file, largest).decode("utf-8")
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text: finite numbers, text that UTF-8 can hold, nesting that Python can walk, so many values.
+    """The value of a JSON text. Raises ValueError with the reason, or BoundsError, which is one.
 
-    Raises:
-        BoundsError, ValueError: with the reason.
+    The bounds: finite numbers, text that UTF-8 can encode, nesting that Python can walk, the number of values.
     """
     if sum(map(text.count, ",[{")) > _ITEMS:
         raise BoundsError(f"it has more than {_ITEMS:,} values")
@@ -66,11 +61,11 @@ def parse_json(text: str) -> Any:
 
 
 def check_xml(data: bytes) -> None:
-    """Look at the document's events before a tree is made of it.
+    """Check the document's events before a tree is made of it.
 
     Raises:
         BoundsError: nested too deeply, too many elements, or a document type, whose entities may stand for gigabytes or
-            for other files. No reader of ours needs one.
+            for other files.
         expat.ExpatError: no XML.
     """
     depth = count = 0
@@ -96,7 +91,7 @@ def check_xml(data: bytes) -> None:
 
 
 def check_number(text: str) -> None:
-    """Raises BoundsError for a number of more digits than any figure has."""
+    """Refuse a number with more digits than any figure has, by a BoundsError."""
     if len(text) > _DIGITS:
         raise BoundsError(f"a number of {len(text)} characters")
 
@@ -120,13 +115,13 @@ def _whole(text: str) -> int:
 def _check_text(value: Any) -> None:
     rest = [value]
     while rest:
-        one = rest.pop()
-        if isinstance(one, str):
+        node = rest.pop()
+        if isinstance(node, str):
             try:
-                one.encode()
+                node.encode()
             except UnicodeEncodeError:
-                raise BoundsError(f"{one[:_DIGITS]!r} holds half a surrogate pair") from None
-        elif isinstance(one, dict):
-            rest += [*one, *one.values()]
-        elif isinstance(one, list):
-            rest += one
+                raise BoundsError(f"{node[:_DIGITS]!r} holds half a surrogate pair") from None
+        elif isinstance(node, dict):
+            rest += [*node, *node.values()]
+        elif isinstance(node, list):
+            rest += node

@@ -13,7 +13,7 @@ from .display import printable
 
 
 class PlainConsole(Console):
-    """A console that prints a text, also in a table, as it is: no markup, emoji or escape code."""
+    """A console that prints texts, also in tables, literally: no markup, emoji or escape code."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -38,10 +38,10 @@ def number(count: int, noun: str) -> str:
 
 
 def make_table(texts: Iterable[str], numbers: Iterable[str] = (), title: str = "", *, fold: bool = False) -> Table:
-    """A table without lines: columns of text, which are folded or cut, then columns of numbers."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    """A table without lines: columns of text, folded or cut, then columns of numbers."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in texts:
-        made.add_column(name, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
+        table.add_column(name, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
     for name in numbers:
-        made.add_column(name, justify="right", no_wrap=True)
-    return made
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

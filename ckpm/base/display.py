@@ -15,7 +15,7 @@ from typing import TextIO
 _LONGEST = 300  # characters of a text in one cell
 _CUT = ".."
 _LONG_LINE, _END = 2000, 500  # characters
-# What begins markup (CommonMark 0.31; GFM 0.29 for | and ~; $ is GitHub's, for TeX). A `_` within a word, of which
+# Beginnings of markup (CommonMark 0.31; GFM 0.29 for | and ~; $ is GitHub's, for TeX). A `_` within a word, of which
 # kernels' names are full, begins none, and `&` only before what may be a character's name.
 _MARKED = re.compile(r"[\\`*\[\]|~$<]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w)|(?<!\w)@(?=\w)")
 _BLOCK = re.compile(r"(\d*)([-+=#>.)])")  # at a line's start: lists, headings, rules, quotes
@@ -23,13 +23,13 @@ _REFERENCES = {"&": "&amp;", "<": "&lt;", "@": "@<!-- -->"}  # a mention sends m
 
 
 def printable(text: str) -> str:
-    """The text with its lines and tabs; every other character that isn't printable is escaped."""
+    """The text with its lines and tabs; other characters that aren't printable are escaped."""
     plain = text.replace("\n", "").replace("\t", "").isprintable()
-    return text if plain else "".join(one if one in "\n\t" else _escape(one) for one in text)
+    return text if plain else "".join(character if character in "\n\t" else _escape(character) for character in text)
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """The text in a line, line breaks escaped as well; with ``most``, no more than so many characters."""
+    """The text in one line, line breaks escaped as well, cut to ``most`` characters."""
     line = text if text.isprintable() else "".join(map(_escape, text))
     return line if most is None or len(line) <= most else line[: most - len(_CUT)] + _CUT
 
@@ -40,7 +40,7 @@ def join_lines(text: str, most: int | None = None) -> str:
 
 
 def message(text: str) -> str:
-    """The text of an error: as :func:`printable`, and of a line that is as long as a file the beginning and the end."""
+    """The :func:`printable` text of an error; of very long lines only the beginning and the end."""
     return "\n".join(
         line if len(line) <= _LONG_LINE else f"{line[: _LONG_LINE - _END]} {_CUT} {line[-_END:]}"
         for line in printable(text).split("\n")
@@ -50,12 +50,12 @@ def message(text: str) -> str:
 def markdown(text: str) -> str:
     """The text as one line of Markdown without markup, cell borders, HTML and mentions, cut to 300 characters."""
     line = join_lines(text, _LONGEST)
-    marked = _MARKED.sub(lambda found: _REFERENCES.get(found[0]) or f"\\{found[0]}", line)
+    marked = _MARKED.sub(lambda match: _REFERENCES.get(match[0]) or f"\\{match[0]}", line)
     return _BLOCK.sub(r"\1\\\2", marked, count=1) if _BLOCK.match(marked) else marked
 
 
 def code_span(text: str) -> str:
-    """The text as code in a line of Markdown; not in a table, where `|` can't be written so that all readers agree."""
+    """The text as code in a line of Markdown. Not for tables: readers differ about `|` in their code."""
     line = join_lines(text, _LONGEST)
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     space = " " if line[:1] in ("`", "") or line[-1:] == "`" else ""
@@ -63,7 +63,7 @@ def code_span(text: str) -> str:
 
 
 def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
-    """Print to standard output, or ``file``, what is :func:`printable` of a text. Raises OSError."""
+    """Print the :func:`printable` form of a text to standard output or ``file``."""
     print(printable(text), end=end, file=file or sys.stdout, flush=flush)
 
 
@@ -74,5 +74,5 @@ def forgiving_output() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _escape(one: str) -> str:
-    return one if one.isprintable() else ascii(one)[1:-1]
+def _escape(character: str) -> str:
+    return character if character.isprintable() else ascii(character)[1:-1]

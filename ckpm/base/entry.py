@@ -15,17 +15,17 @@ from .display import message as shown
 from .errors import CkPrefillError, OutputError, ProcessLimitError
 from .files import write_error
 
-_CLOSED_PIPE = 141  # what a shell reports for a program that SIGPIPE ended, as `| head` does to any other
-FAILURES = "CKPM_FAILURES"  # names the file in which failures are recorded, for whoever called nox
+_CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended, for example by `| head`
+FAILURES = "CKPM_FAILURES"  # the variable with the file of recorded failures, for the caller of nox
 _INTERRUPTED = 130  # the same for SIGINT
 _OF_AN_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF)
 
 
 def exit_code(command: Callable[[], int]) -> int:
-    """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``.
+    """Run ``command`` and return its exit code. The message of a failure goes to stderr as ``error: ...``.
 
-    The failures are our own errors and those that a machine causes in any program. Examples are a file that can't be
-    read, a full or closed output, and an interrupt. A mistake of this program keeps its traceback.
+    Failures are our own errors, and errors of the machine: a file that can't be read, a full or closed output, an
+    interrupt. A mistake of this program keeps its traceback.
     """
     forgiving_output()
     try:
@@ -34,7 +34,7 @@ def exit_code(command: Callable[[], int]) -> int:
                 code = command()
         finally:
             if sys.stdout is not None:  # None: it is closed
-                sys.stdout.flush()  # here, and not while Python shuts down: after a failure, too
+                sys.stdout.flush()  # on failure, too: an error while Python shuts down would have no handler
     except CkPrefillError as error:
         _record(error)
         return _tell(str(error), error.exit_code)
@@ -55,7 +55,7 @@ def exit_code(command: Callable[[], int]) -> int:
 
 @contextlib.contextmanager
 def name_process_limits() -> Iterator[None]:
-    """Raise ProcessLimitError for what Python and its libraries make of a system that starts no process or thread."""
+    """Raise ProcessLimitError for the errors of Python and libraries if the system starts no process or thread."""
     try:
         yield
     except RuntimeError as error:
@@ -67,7 +67,7 @@ def name_process_limits() -> Iterator[None]:
     except KeyboardInterrupt as error:
         if _starts_threads():
             raise
-        # not a person: OpenBLAS sends SIGINT to its process if it can't start its threads when NumPy is imported
+        # no person: OpenBLAS sends SIGINT to its process if it can't start its threads when NumPy is imported
         raise ProcessLimitError("a thread can't be started") from error
 
 
@@ -80,7 +80,7 @@ def _starts_threads() -> bool:
 
 
 def _record(error: CkPrefillError) -> None:
-    """Append the failure to the file that CKPM_FAILURES names: nox, in between, ends with 1 whatever happened."""
+    """Append the failure to the file of CKPM_FAILURES: nox, in between, ends with 1 for every failure."""
     if file := os.environ.get(FAILURES):
         row = {
             "exit_code": error.exit_code,
@@ -99,6 +99,6 @@ def _tell(message: str, code: int) -> int:
 
 
 def _abandon_stdout() -> None:
-    """Let Python's last flush go nowhere instead of failing again."""
+    """Point standard output to /dev/null, so that Python's last flush doesn't fail."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,7 @@
-"""The failures that a user can cause or fix, a class for each exit code and for what callers catch apart.
+"""The failures that a user can cause or fix: a class for each exit code, and subclasses for callers to catch.
 
 A message states what happened, where (file, line, field) and what to do. `kind` is the machine-readable name of a
-failure within its class: `ckpm` writes it beside the exit code into the file that CKPM_FAILURES names.
+failure within its class: `ckpm` writes it with the exit code into the file of CKPM_FAILURES.
 docs/reference/machine.md lists the exit codes.
 """
 
@@ -41,27 +41,27 @@ class WhereError(UsageError):
 
 
 class UnknownWordError(UsageError):
-    """A word that is not in the table it should come from; `kind` names the table."""
+    """A word that its table lacks; `kind` names the table."""
 
-    def __init__(self, kind: str, word: str, known: Iterable[str]) -> None:
-        super().__init__(unknown_word(kind, word, known), kind=kind)
+    def __init__(self, kind: str, word: str, choices: Iterable[str]) -> None:
+        super().__init__(unknown_word(kind, word, choices), kind=kind)
         self.word = word
 
     def __reduce__(self) -> tuple[object, ...]:
         return (UsageError, (str(self),))
 
 
-def unknown_word(kind: str, word: str, known: Iterable[str]) -> str:
-    """The message about a word that is not in its table, with the words that continue it, or else the nearest."""
-    names = [str(k) for k in known]
+def unknown_word(kind: str, word: str, choices: Iterable[str]) -> str:
+    """The message about a word that is not in its table, with the words that continue it, or the nearest ones."""
+    names = [str(k) for k in choices]
     longer = [name for name in names if name.startswith((f"{word}_", f"{word}-"))]
     close = difflib.get_close_matches(word, longer, n=3, cutoff=0) or difflib.get_close_matches(word, names, n=1)
     hint = f"; did you mean {_either(close)}?" if close else "."
     return f"unknown {kind} '{one_line(word, _LONGEST_WORD)}'{hint} Known: {', '.join(names)}."
 
 
-def _either(words: Sequence[str]) -> str:
-    *first, last = (f"'{word}'" for word in words)
+def _either(suggestions: Sequence[str]) -> str:
+    *first, last = (f"'{word}'" for word in suggestions)
     return f"{', '.join(first)} or {last}" if first else last
 
 

@@ -1,4 +1,4 @@
-"""Write files that are whole or absent: beside their path, then renamed. Devices and pipes are written directly."""
+"""Write files atomically: to a draft in the same folder, then renamed. Devices and pipes are written directly."""
 
 from __future__ import annotations
 
@@ -33,37 +33,32 @@ _LINKS = 40  # what Linux follows
 
 
 @contextmanager
-def name_write_errors(place: Path, otherwise: str = "name another place") -> Iterator[None]:
-    """Turn every OSError of writing into an error that names the path; ``otherwise`` is what else the user can do.
+def name_write_errors(path: Path, otherwise: str = "name another place") -> Iterator[None]:
+    """Turn every OSError of writing into a DiskFullError or OutputError that names the path.
 
-    Raises:
-        DiskFullError: no space, or no quota, is left.
-        OutputError: anything else: no permission, a file where a folder is needed, a folder where a file is.
+    ``otherwise`` is what else the user can do.
     """
     try:
         yield
     except OSError as error:
-        raise write_error(place, error, otherwise) from error
+        raise write_error(path, error, otherwise) from error
 
 
-def write_error(place: Path | str, error: OSError, otherwise: str = "name another place") -> OutputError:
-    """The error for something that could not be written."""
+def write_error(path: Path | str, error: OSError, otherwise: str = "name another place") -> OutputError:
+    """The error for a path that could not be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(f"{place}: no space left on the disk. Free some, or {otherwise}.")
+        return DiskFullError(f"{path}: no space left on the disk. Free some, or {otherwise}.")
     reason = _REASONS.get(error.errno or 0)
     remedy = f"{reason}: {otherwise}" if reason else f"Fix that, or {otherwise}"
-    return OutputError(f"{place}: can't be written: {error.strerror or error}. {remedy}.")
+    return OutputError(f"{path}: can't be written: {error.strerror or error}. {remedy}.")
 
 
 def write_atomically(file: Path, data: bytes) -> None:
-    """Replace ``file`` by ``data`` in one step; on failure the old file stays and nothing else is left.
+    """Replace ``file`` by ``data`` in one step; on failure only the old file stays.
 
     Missing folders are made. A link of this user or root stays one: its target is replaced. A link that another user
-    made is replaced itself, because its target could be any file of this user. A character device or a pipe is written
-    to, and so is the descriptor that /dev/stdout and its like name: a rename would destroy them.
-
-    Raises:
-        DiskFullError, OutputError: as :func:`name_write_errors`; also for a folder, a disk or a socket of that name.
+    made is replaced itself, because its target could be any file of this user. Character devices, pipes and
+    the descriptors of /dev/stdout and its like are written to: a rename would destroy them.
     """
     with name_write_errors(file):
         if (number := _descriptor(str(file))) is not None:
@@ -80,12 +75,12 @@ def write_atomically(file: Path, data: bytes) -> None:
 
 
 def is_special(file: Path) -> bool:
-    """Return True if a path leads to a device, a pipe or another thing that is neither file nor folder."""
+    """Return True if a path leads to a device, a pipe or a socket: neither a regular file nor a folder."""
     return _descriptor(str(file)) is not None or _look(file)[1] not in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
 def regular_file(file: Path) -> Path | None:
-    """The regular file that a path leads to, its links followed; None if none is there, or something else is."""
+    """The regular file that a path leads to, its links followed; None without one."""
     if _descriptor(str(file)) is not None:
         return None
     target, kind = _look(file)
@@ -93,7 +88,7 @@ def regular_file(file: Path) -> Path | None:
 
 
 def _look(file: Path) -> tuple[str, int]:
-    """Return :func:`_target`, or nothing where this user can't look: writing there reports the problem."""
+    """Return :func:`_target`, kind 0 if this user can't look there: writing reports the problem."""
     try:
         return _target(str(file))
     except OSError:
@@ -132,7 +127,7 @@ def abandoned_drafts(folder: Path) -> list[Path]:
 
 
 def _write_to(descriptor: int, data: bytes) -> None:
-    """All of the data, after what Python still holds back for the same descriptor."""
+    """Write all data, preceded by the text that Python still buffers for the descriptor."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -142,10 +137,9 @@ def _write_to(descriptor: int, data: bytes) -> None:
 
 
 def _target(file: str) -> tuple[str, int]:
-    """The path without the links at its end, and the kind of what is there (stat.S_IFMT), 0 for nothing.
+    """The path without the links at its end, and the kind of its file (stat.S_IFMT), 0 without a file.
 
-    A link that another user made is not followed, and counts as nothing.
-    Raises OSError as lstat, but not for what is not there.
+    A link that another user made is not followed: its kind is 0. Raises OSError as lstat, but not for a missing file.
     """
     try:
         link = os.lstat(file)
@@ -174,11 +168,7 @@ def _descriptor(file: str) -> int | None:
 
 
 def open_plain(file: Path) -> io.BufferedReader:
-    """A file's bytes, to be read. A pipe without a writer would be waited for without end, and a device has none.
-
-    Raises:
-        OSError: it can't be read, or is not a plain file.
-    """
+    """Open a plain file to read its bytes. Raises OSError, also for pipes and devices, which may never end."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:  # a name with a null character, which stands in another file
@@ -193,13 +183,13 @@ def open_plain(file: Path) -> io.BufferedReader:
 
 
 def sha256_of(file: Path) -> str:
-    """The sha256 of a plain file as hexadecimal digits. Raises OSError: it can't be read, or is not a plain file."""
+    """The sha256 of a plain file as hexadecimal digits. Raises OSError as :func:`open_plain`."""
     with open_plain(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_if_changed(file: Path, text: str) -> bool:
-    """Write text unless the file already contains it; return True if written. Raises DiskFullError, OutputError."""
+    """Write text unless the file already contains it; return True if written."""
     data = text.encode("utf-8")
     try:
         if file.is_file() and file.read_bytes() == data:  # a pipe or device is not read
@@ -211,7 +201,7 @@ def write_if_changed(file: Path, text: str) -> bool:
 
 
 def make_folder(folder: Path, otherwise: str = "name another place") -> None:
-    """Make a folder and its parents. Raises DiskFullError, OutputError."""
+    """Make a folder and its parents."""
     with name_write_errors(folder, otherwise):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -219,8 +209,7 @@ def make_folder(folder: Path, otherwise: str = "name another place") -> None:
 def open_lock(file: Path) -> int:
     """Return the descriptor of a lock file, made if missing. Its content stays.
 
-    A link or a second name of another file is refused: who made it would choose what a lock's writer changes. Raises
-    OSError.
+    Raises OSError for a link or a second name of another file, by which another user could choose the file to change.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(file, flags, 0o666)
@@ -232,7 +221,7 @@ def open_lock(file: Path) -> int:
 
 
 class StoppedError(Exception):
-    """A wait for a lock was ended by its caller."""
+    """The caller ended a wait for a lock, or stopped a pool."""
 
 
 @contextmanager
@@ -241,9 +230,7 @@ def hold_lock(
 ) -> Iterator[None]:
     """Hold the lock of a file, made if missing; another process that wants it waits. The lock ends with its process.
 
-    Raises:
-        StoppedError: ``stopped`` returned True while another had it.
-        DiskFullError, OutputError: the file can't be made, or its file system has no locks.
+    Raises StoppedError if ``stopped`` returned True while another process had the lock.
     """
     from filelock import FileLock, Timeout  # imported here, because few processes of a build lock a file
 

@@ -1,6 +1,6 @@
-"""Ctrl-C while a program is still importing what it consists of: a line and an exit code, as later; no traceback.
+"""Handle Ctrl-C while a program imports its modules: a line and an exit code instead of a traceback.
 
-Imported first, so it imports next to nothing itself.
+This module is imported first, so its own imports are few.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _INTERRUPTED = 130  # as ckpm/base/entry.py
 
 
 class Importing:
-    """Inside, SIGINT ends the process at once: nothing is begun yet that would have to be finished.
+    """A context in which SIGINT ends the process at once, since it has begun nothing yet.
 
     An ignored signal, as of a program in the background, stays ignored. Main thread only.
     """

@@ -10,7 +10,7 @@ UNIT_BYTES = 1_400_000_000
 
 
 def processors() -> int:
-    """Number of processors that this process may use (affinity, not the machine's number)."""
+    """The number of processors that this process may use (affinity), maybe fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -35,10 +35,10 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     return min(limits) if limits else None
 
 
-def job_count(asked: int | None = None, *, root: Path = Path("/")) -> int:
-    """Return ``asked`` if given, else as many jobs as processors and memory allow, at least one."""
-    if asked is not None:
-        return asked
+def job_count(jobs: int | None = None, *, root: Path = Path("/")) -> int:
+    """Return ``jobs``, by default as many as processors and memory allow, at least one."""
+    if jobs is not None:
+        return jobs
     memory = available_bytes(root)
     by_memory = processors() if memory is None else memory // UNIT_BYTES
     return max(1, min(processors(), by_memory))

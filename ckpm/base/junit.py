@@ -1,6 +1,6 @@
 """JUnit XML of results: one test suite for each suite of cases, the difference in the failure's text.
 
-It is not part of reports/ because suites and parity write it beside their results.
+It is outside of reports/ because suites and parity write JUnit with their results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _JUNIT = ".xml"
 
 
 def junit_text(results: Results) -> str:
-    """Return the XML document. A passed case contains what was compared as its system-out."""
+    """Return the XML document. A passed case has its comparisons as system-out."""
     by_suite: dict[str, list[TestCase]] = {}
     for case in results.cases:
         by_suite.setdefault(case.group, []).append(_test_case(case))
@@ -27,7 +27,7 @@ def junit_text(results: Results) -> str:
 
 
 def write_junit(results: Results, file: Path) -> None:
-    """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+    """Replace ``file`` in one step."""
     write_output(file, junit_text(results).encode())
 
 
@@ -37,7 +37,7 @@ def beside(output: Path) -> Path | None:
 
 
 def write_beside(results: Results, output: Path) -> None:
-    """Write the JUnit file of a JSON result. Raises DiskFullError, OutputError."""
+    """Write the JUnit file of a JSON result."""
     if file := beside(output):
         write_junit(results, file)
 
@@ -45,12 +45,8 @@ def write_beside(results: Results, output: Path) -> None:
 def clear(output: Path, *inputs: Path) -> None:
     """Delete an older result, the JSON and its JUnit file, so that a check that can't run leaves none.
 
-    Called before a check, so that a check of hours doesn't end with a result that can't be written.
-
-    Raises:
-        UsageError: ``output`` is the path of the JUnit file.
-        UsageError: it is one of ``inputs``, or the JUnit file would replace a file that is not ours.
-        DiskFullError, OutputError: the results can't be written.
+    Called before a check, because a wrong path must not show only when a check of hours ends. Refuses paths that can't
+    be written, ``inputs``, and JUnit files that we did not write.
     """
     if output.suffix == _JUNIT:
         raise UsageError(f"--output {output}: the result is JSON; its JUnit goes beside it, as {output.name}.")

@@ -11,7 +11,7 @@ from .display import show
 
 
 class _Lines(logging.Handler):
-    """Prints to sys.stdout or sys.stderr. While rich shows a bar on a terminal, it prints such lines above the bar."""
+    """A handler that prints to sys.stdout or sys.stderr. Rich prints such lines above its bar on a terminal."""
 
     def __init__(self, stream: str) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class _Lines(logging.Handler):
 
 @contextlib.contextmanager
 def print_logs(stream: str = "stdout", verbosity: int = 0) -> Iterator[None]:
-    """Print what ckpm logs, with a verbosity of 1 also debug messages, with -1 only warnings."""
+    """Print ckpm's log messages: with a verbosity of 1 also debug messages, with -1 only warnings."""
     logger, handler = logging.getLogger("ckpm"), _Lines(stream)
     before = logger.level
     logger.setLevel(logging.INFO - 10 * verbosity)

@@ -1,7 +1,7 @@
-"""Results at places that a user names: nothing there is lost that we did not write.
+"""Write results to the user's paths without losing files that we did not write.
 
-``.ckpm-outputs`` in a folder is the record of what we wrote into it: lines as sha256sum writes them, the last one of a
-name counts. Only a file that is still as recorded is removed, or replaced without being named by the user.
+``.ckpm-outputs`` in a folder records our files in it: lines in sha256sum's format, of which the last one of a name
+counts. Only files with the recorded sha256 are removed, or replaced unless the user named them.
 """
 
 from __future__ import annotations
@@ -25,20 +25,14 @@ OPTIONS = ("output", "html", "table", "render", "trace", "csv", "json")
 
 
 def write_output(file: Path, data: bytes) -> None:
-    """Write a result, and record it unless it went to a device or pipe.
-
-    Raises DiskFullError, OutputError.
-    """
+    """Write a result, and record it unless it went to a device or pipe."""
     write_atomically(file, data)
     if target := regular_file(file):
         record(target.parent, {target.name: hashlib.sha256(data).hexdigest()})
 
 
 def demand_place(file: Path) -> None:
-    """Raise at once what writing a result there would raise after hours; missing folders are made.
-
-    Raises DiskFullError, OutputError.
-    """
+    """Raise at once if a result can't be written there, instead of after hours; missing folders are made."""
     with name_write_errors(file):
         if is_special(file):
             if file.is_char_device():
@@ -54,10 +48,7 @@ def demand_place(file: Path) -> None:
 
 
 def forget_output(file: Path) -> None:
-    """Remove a result of an earlier run, so that it is not read if this run fails. Files of others stay.
-
-    Raises OutputError.
-    """
+    """Remove a result of an earlier run, so that it is not read if this run fails. Files of others stay."""
     with name_write_errors(file), contextlib.suppress(FileNotFoundError):  # another run may forget it at the same time
         target = regular_file(file)
         if target and is_ours(target):
@@ -65,17 +56,13 @@ def forget_output(file: Path) -> None:
 
 
 def is_ours(file: Path) -> bool:
-    """Return True if a regular file is as we wrote it."""
+    """Return True if a regular file has the sha256 that we recorded."""
     expected = recorded_digests(file.parent).get(file.name)
     return expected is not None and expected == sha256_of(file)
 
 
 def demand_ours(files: Iterable[Path]) -> None:
-    """Refuse to write over files that somebody else wrote, or changed; missing ones may be written.
-
-    Raises:
-        UsageError: one is not ours.
-    """
+    """Refuse to write over files that somebody else wrote or changed; missing files are allowed."""
     for file in files:
         target = regular_file(file)
         if target and not is_ours(target):
@@ -87,13 +74,13 @@ def demand_ours(files: Iterable[Path]) -> None:
 
 
 def record(folder: Path, sums: Mapping[str, str]) -> None:
-    """Add files by name, with their sha256, to a folder's record. Raises DiskFullError, OutputError."""
-    known = recorded_digests(folder)
-    lines = _lines({name: digest for name, digest in sums.items() if known.get(name) != digest})
+    """Add files by name, with their sha256, to a folder's record."""
+    recorded = recorded_digests(folder)
+    lines = _lines({name: digest for name, digest in sums.items() if recorded.get(name) != digest})
     file = folder / RECORD
     with name_write_errors(file):
         if file.is_file() and file.stat().st_size > _LONGEST:
-            present = {name: digest for name, digest in known.items() if (folder / name).exists()}
+            present = {name: digest for name, digest in recorded.items() if (folder / name).exists()}
             write_atomically(file, _lines({**present, **sums}))
         elif lines:
             # one write at the end: two commands that write into the folder lose no line of each other
@@ -103,7 +90,7 @@ def record(folder: Path, sums: Mapping[str, str]) -> None:
 
 
 def recorded_digests(folder: Path) -> dict[str, str]:
-    """The sha256 of what we wrote into a folder, by name. Lines that are not of a record count as absent."""
+    """The sha256 of our files in a folder, by name. Malformed lines of the record are left out."""
     file = folder / RECORD
     if not file.is_file():
         return {}
@@ -116,11 +103,7 @@ def recorded_digests(folder: Path) -> dict[str, str]:
 
 
 def refuse_inputs(output: Path | None, inputs: Iterable[Path]) -> None:
-    """Refuse an output that is one of the inputs, by whatever path or link.
-
-    Raises:
-        UsageError: it is.
-    """
+    """Refuse an output that is one of the inputs, also by another path or link."""
     target = regular_file(output) if output else None
     if target is None:
         return
@@ -132,7 +115,7 @@ def refuse_inputs(output: Path | None, inputs: Iterable[Path]) -> None:
 
 
 def refuse_inputs_among(arguments: argparse.Namespace) -> None:
-    """:func:`refuse_inputs` for each of OPTIONS, with every other path among the arguments. Raises UsageError."""
+    """Apply :func:`refuse_inputs` to each of OPTIONS, with all other paths among the arguments as inputs."""
     values = vars(arguments)
     inputs = [path for name, value in values.items() if name not in OPTIONS for path in _paths(value)]
     for name in OPTIONS:
@@ -141,8 +124,8 @@ def refuse_inputs_among(arguments: argparse.Namespace) -> None:
 
 
 def _paths(value: object) -> list[Path]:
-    many = value if isinstance(value, list | tuple) else [value]
-    return [one for one in many if isinstance(one, Path)]
+    values = value if isinstance(value, list | tuple) else [value]
+    return [path for path in values if isinstance(path, Path)]
 
 
 def _lines(sums: Mapping[str, str]) -> bytes:

@@ -3,8 +3,9 @@
 A pool is threads that run processes. If its owner fails or is ended, the processes end and nothing more begins.
 
 SCons and the compilers are one process group. An orderly end (a signal, an error) ends the group before the lock is
-released: SCons sees the pipe to us close, starts nothing more, ends its compilers and records what is built. It sees
-the same if we are killed. Until all processes have ended they hold the lock, whose descriptor they inherited.
+released: SCons sees the pipe to us close, starts nothing more, ends its compilers and records the
+built files. The pipe closes, too, if we are killed. Until all processes have ended they hold the lock, whose descriptor
+they inherited.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from types import FrameType, TracebackType
 from .errors import ProcessLimitError
 from .files import StoppedError, make_folder, name_write_errors, open_lock
 
-# Seconds that SCons may take to record what is built after its compilers ended; then it is killed.
+# Seconds that SCons may take to record the built files when its compilers have ended; then it is killed.
 _PATIENCE_SECONDS = 10
-# Seconds that processes of a pool may take to end, as one that contains a build; then they are killed.
+# Seconds that processes of a pool, for example builds, may take to end; then they are killed.
 _POOL_SECONDS = 20
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 log = logging.getLogger(__name__)
@@ -41,9 +42,6 @@ def build_lock(file: Path) -> Iterator[None]:
     """Hold the lock of an output folder; if another build has it, log a message and wait.
 
     Child processes that are started with ``close_fds=False`` hold it, too, until they end.
-
-    Raises:
-        DiskFullError, OutputError: the file can't be made, or its file system has no locks.
     """
     otherwise = "choose another folder with --work"
     make_folder(file.parent, otherwise)
@@ -69,7 +67,7 @@ def build_lock(file: Path) -> Iterator[None]:
 def ended_by_signals() -> Iterator[None]:
     """Raise SystemExit(128 + number) for SIGTERM and SIGHUP inside this context, KeyboardInterrupt for SIGINT.
 
-    Only the first signal counts: nothing interrupts the orderly end that it begins. Main thread only.
+    Only the first signal counts, so that a second one can't interrupt the orderly end. Main thread only.
     """
     outer = signal.getsignal(signal.SIGTERM)
     with handled_by(outer if isinstance(outer, _Ending) else _Ending(), *_ENDING):
@@ -112,15 +110,15 @@ def group(
     """Run a command as a process group of its own, and end the group at the end.
 
     Standard output and errors are in ``stdout``, or go to ``output``, None for our own. The command gets a further
-    argument, ``owner=N``, for :func:`end_with_owner`. Raises ProcessLimitError.
+    argument, ``owner=N``, for :func:`end_with_owner`.
     """
     log.debug(f"running {shlex.join(command)}")
-    theirs, ours = os.pipe()
-    with os.fdopen(ours, "wb") as owner:
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "wb") as owner:
         try:
-            os.set_inheritable(theirs, True)
+            os.set_inheritable(read_end, True)
             process = subprocess.Popen(
-                [*command, f"owner={theirs}"],
+                [*command, f"owner={read_end}"],
                 cwd=cwd,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -134,7 +132,7 @@ def group(
         except BlockingIOError as error:
             raise ProcessLimitError(f"{command[0]} can't be started") from error
         finally:
-            os.close(theirs)
+            os.close(read_end)
         with process:
             try:
                 yield process
@@ -165,7 +163,7 @@ class Pool(ThreadPoolExecutor):
         return super().__exit__(kind, error, trace)
 
     def stop(self) -> None:
-        """Begin nothing more, and end the processes; return when they have ended."""
+        """Start no further process, and end the running ones; return when they have ended."""
         self.shutdown(wait=False, cancel_futures=True)
         with self._guard:
             self.stopping.set()
@@ -181,7 +179,7 @@ class Pool(ThreadPoolExecutor):
 
     @contextlib.contextmanager
     def among(self, process: subprocess.Popen[str]) -> Iterator[None]:
-        """Inside, the process, the leader of its group, is among those that :meth:`stop` ends."""
+        """A context in which :meth:`stop` ends the process, too, which leads its group."""
         with self._guard:
             self._processes.add(process)
             if self.stopping.is_set():
@@ -230,7 +228,7 @@ class Pool(ThreadPoolExecutor):
 
 
 def end_if_a_thread_fails() -> None:
-    """End the process, from now on, with the message of an exception that a thread doesn't catch.
+    """Make an exception that a thread doesn't catch end the process, with its message.
 
     SCons waits forever for a worker thread that has ended, for example because it could not start another thread.
     """
@@ -268,17 +266,17 @@ def end_with_owner(pipe: int, stop: Callable[[], None]) -> None:
 
 
 def owned_command(command: Sequence[str]) -> list[str]:
-    """The command line that runs a command as :func:`group` asks for, so that it ends with the owner."""
+    """The command line that runs a command in a :func:`group`, so that it ends with the owner."""
     return [sys.executable, "-P", "-m", "ckpm.base.processes", *command]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a command that ends with the owner of this process, and all of this process's group with it."""
+    """Run a command. It and this process's group end with the owner of this process."""
     *command, owner = argv
     stopping = threading.Event()
     end_with_owner(int(owner.removeprefix("owner=")), stopping.set)
     code = subprocess.run(command, check=False).returncode
-    if stopping.is_set():  # what the command left has no owner any more
+    if stopping.is_set():  # processes that the command left have no owner any more
         _signal(os.getpgrp(), signal.SIGKILL)
     return code if code >= 0 else 128 - code
 
@@ -292,10 +290,10 @@ if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 
 
-def git(folder: Path, *words: str) -> bytes | None:
+def git(folder: Path, *arguments: str) -> bytes | None:
     """Output of a git command in a folder; None if it fails, or git is not installed."""
     try:
-        run = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
+        run = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
     except OSError:
         return None
     return run.stdout if run.returncode == 0 else None

@@ -45,7 +45,7 @@ class Steps:
         self._bar.stop()
 
     def show_bar(self, text: str | None = None) -> None:
-        """Move the bar to the finished steps, with another text if one is given."""
+        """Move the bar to the finished steps, and set its text."""
         self._bar.update(self._task, completed=self.done, description=text)
 
     def line(self, text: str) -> None:

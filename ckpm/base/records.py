@@ -26,7 +26,7 @@ _LONGEST = 1000  # of an error message: names may be as long as a file
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The file that is read, or a line of it; its kind, the remedy if it is damaged, the class of the error."""
+    """A file or a line of it: path, kind, the remedy if it is damaged, the class of the error."""
 
     place: Path | str
     what: str  # "a manifest"
@@ -38,7 +38,7 @@ class Source:
         return self.error(f"{self.place}: {message}. {self.remedy}")
 
     def read(self) -> Value:
-        """Read the whole file. Raises ``error``: it can't be read, or is not JSON."""
+        """Read the whole file. Raises ``error`` if it can't be read as JSON."""
         try:
             text = read_text(Path(self.place))
         except (OSError, ValueError) as error:
@@ -46,7 +46,7 @@ class Source:
         return self.parse(text)
 
     def parse(self, text: str) -> Value:
-        """Parse a text. Raises ``error``: it is not JSON."""
+        """Parse a text. Raises ``error`` if JSON can't be read from it."""
         try:
             return Value(parse_json(text), self, "")
         except ValueError as error:
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the JSON and its dotted path. Every method raises the source's error if it is of another kind."""
+    """A value of the JSON and its dotted path. Methods raise the source's error for another kind of value."""
 
     value: Any
     source: Source
@@ -97,16 +97,16 @@ class Value:
             raise self.fail(f"{_is(self.value)}, expected a finite number")
         return self.value
 
-    def one_of(self, known: Collection[str]) -> str:
-        if not isinstance(self.value, str) or self.value not in known:
-            raise self.fail(f"{_shown(self.value)} is none of {', '.join(known)}")
+    def one_of(self, choices: Collection[str]) -> str:
+        if not isinstance(self.value, str) or self.value not in choices:
+            raise self.fail(f"{_shown(self.value)} is none of {', '.join(choices)}")
         return self.value
 
     def items(self) -> list[Value]:
-        return [Value(one, self.source, f"{self.path}[{at}]") for at, one in enumerate(self._as_type(list))]
+        return [Value(item, self.source, f"{self.path}[{at}]") for at, item in enumerate(self._as_type(list))]
 
     def members(self) -> dict[str, Value]:
-        return {name: self._member(name, one) for name, one in self._as_type(dict).items()}
+        return {name: self._member(name, member) for name, member in self._as_type(dict).items()}
 
     def get(self, name: str) -> Value:
         """Return the member ``name`` of this object; a missing member is an error of its typed reading."""
@@ -118,7 +118,7 @@ class Value:
         return default if member.value is None else read(member)
 
     def map(self, read: Callable[[Value], T]) -> dict[str, T]:
-        return {name: read(one) for name, one in self.members().items()}
+        return {name: read(member) for name, member in self.members().items()}
 
     def texts(self) -> dict[str, str]:
         """Return the value as an object of texts."""
@@ -126,24 +126,24 @@ class Value:
 
     def allow(self, names: Collection[str]) -> None:
         """Refuse unknown members."""
-        for name, one in self.members().items():
+        for name, member in self.members().items():
             if name not in names:
-                raise one.fail("no such field")
+                raise member.fail("no such field")
 
     def record(self, kind: type[T]) -> T:
         """Return the value as a dataclass, by the types of its fields. Unknown fields are refused."""
         import msgspec  # only here: the emulator's distribution does without it
 
         try:
-            made = msgspec.convert(self.value, kind)
+            record = msgspec.convert(self.value, kind)
         except msgspec.ValidationError as error:
             from .tablefile import explain  # only here: it loads YAML, which SCons starts without
 
             path, message = explain(error, self.value, kind)
             raise self._at(path).fail(message) from None
-        for path in _unknown(self.value, msgspec.to_builtins(made)):
+        for path in _unknown(self.value, msgspec.to_builtins(record)):
             raise self._at(path).fail("no such field")
-        return made
+        return record
 
     def _at(self, path: Iterable[str | int]) -> Value:
         value = self
@@ -155,14 +155,14 @@ class Value:
         return Value(value, self.source, f"{self.path}.{name}" if self.path else name)
 
 
-def _unknown(value: Any, made: Any) -> Iterator[list[str | int]]:
+def _unknown(value: Any, converted: Any) -> Iterator[list[str | int]]:
     """Yield the paths of the names in a JSON value that its record lacks."""
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for part, one in parts:
-        if isinstance(made, dict) and part not in made:
+    for part, member in parts:
+        if isinstance(converted, dict) and part not in converted:
             yield [part]
         else:
-            yield from ([part, *rest] for rest in _unknown(one, made[part]))
+            yield from ([part, *rest] for rest in _unknown(member, converted[part]))
 
 
 def _is(value: Any) -> str:
@@ -175,5 +175,5 @@ def _shown(value: Any) -> str:
 
 
 def as_text(document: Mapping[str, Any]) -> bytes:
-    """Return a record's JSON, one member a line. Raises ValueError: a number is NaN."""
+    """Return a record's JSON, one member a line. NaN is a ValueError."""
     return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

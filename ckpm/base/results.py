@@ -1,6 +1,6 @@
 """Results of checks as plain data, written by a run and turned into tables by reports/.
 
-It is not part of reports/ because kernels/ writes it, and kernels/ may not import reports/.
+It is outside of reports/ because kernels/ writes it, and kernels/ may not import reports/.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LedgerUse:
 class Case:
     """The result of one check.
 
-    ``message`` is one line: what failed, or why it was skipped; '' if it passed. ``text`` contains further details:
+    ``message`` is one line: the failure, or the reason of a skip; '' if it passed. ``text`` contains further details:
     comparisons, differences, a worker's last output. ``tolerance_used`` is the largest ratio of an error to its
     tolerance, None if nothing was compared or the ratio is infinite. ``instructions``: wave-instructions of the last
     launch of a case that passed, 0 if the device counts none. ``same_batches``: the checks in which the kernel gave a
@@ -120,7 +120,7 @@ class Case:
         return "-".join(filter(None, (self.suite, self.arch, self.upstream, self.family)))
 
     def remarks(self) -> list[str]:
-        """Lines on the ledger's entry, the kernel, the text, and the command to run the case again; not the fault."""
+        """Lines on the ledger's entry, the kernel, the text, and the command to run the case; without the fault."""
         entry = self.ledger
         lines = [f"ledger: {entry.name} ({entry.place}): {entry.reason} {entry.link}".rstrip()] if entry else []
         lines += [f"kernel: {self.kernel}"] if self.kernel else []
@@ -160,7 +160,7 @@ class Results:
         return {outcome: counted[outcome] for outcome in OUTCOMES}
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step, without fields that have their default. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step, without fields that have their default."""
         facts = {"facts": dict(self.facts)} if self.facts else {}
         blocks = {"unexecuted": {name: list(some) for name, some in self.unexecuted.items()}} if self.unexecuted else {}
         document = {"format": _FORMAT, **facts, **blocks, "cases": [_without_defaults(case) for case in self.cases]}
@@ -168,13 +168,13 @@ class Results:
 
     @classmethod
     def read(cls, file: Path) -> Results:
-        """Read results. Raises RecordError: the file can't be read or is not a results file; it names the field."""
+        """Read results. Raises RecordError, with the field, if the file can't be read as results."""
         remedy = "Run the check again with this version, with --output"
         document = Source(place=file, what="results", remedy=f"{remedy}.", error=RecordError).read()
         if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
             raise document.source.fail(f"no results of format {_FORMAT}")
         facts = document.optional("facts", Value.texts, {})
-        unexecuted = document.optional("unexecuted", lambda given: given.record(dict[str, list[str]]), {})
+        unexecuted = document.optional("unexecuted", lambda member: member.record(dict[str, list[str]]), {})
         return cls(tuple(map(_case, document.get("cases").items())), facts, unexecuted)
 
 

@@ -37,13 +37,13 @@ def roots() -> list[Path]:
     """Return the folders with bin/, lib/ and include/ of ROCm: ROCM_PATH, HIP_PATH, /opt/rocm, Python packages."""
     named = [Path(root) for root in (os.environ.get("ROCM_PATH"), os.environ.get("HIP_PATH")) if root]
     wheels = [Path(folder) / name for name in _WHEELS for folder in sys.path if folder]
-    return [*named, SYSTEM / "opt/rocm", *(place for place in wheels if place.is_dir())]
+    return [*named, SYSTEM / "opt/rocm", *(wheel for wheel in wheels if wheel.is_dir())]
 
 
 def runtime() -> str | None:
     """Return the path of ROCm's HIP runtime, None if it is missing.
 
-    After the roots, the search follows the loader: LD_LIBRARY_PATH, the loader's cache, its folders.
+    The search goes through the roots, then, like the loader, LD_LIBRARY_PATH, the loader's cache and its folders.
     """
     return next((str(file) for file in _runtimes() if file.is_file()), None)
 
@@ -86,9 +86,12 @@ def clang() -> tuple[str, tuple[str, ...]] | None:
     names = (re.fullmatch(r"clang\+\+-(\d+)", file.name) for file in folder.glob("clang++-*"))
     versions = [int(name[1]) for name in names if name]
     for version in sorted(versions, reverse=True):
-        places = (*(f"usr/lib/llvm-{version}/lib/clang/{version}", f"usr/lib/clang/{version}"), *_LIBRARY_FOLDERS)
-        for place in places:
-            bitcode = SYSTEM / place / "amdgcn/bitcode"
+        library_folders = (
+            *(f"usr/lib/llvm-{version}/lib/clang/{version}", f"usr/lib/clang/{version}"),
+            *_LIBRARY_FOLDERS,
+        )
+        for library_folder in library_folders:
+            bitcode = SYSTEM / library_folder / "amdgcn/bitcode"
             if (bitcode / "ockl.bc").is_file():
                 return str(folder / f"clang++-{version}"), (
                     f"--rocm-path={SYSTEM / 'usr'}",

@@ -11,33 +11,27 @@ from .trust import refuse_shared
 
 
 def cache_folder() -> Path:
-    """Return the folder of upstream trees and of all caches, which is private.
-
-    Raises UsageError as :func:`cache_path`; TrustError: others could have made it, or can write to it.
-    """
+    """Return the folder of upstream trees and of all caches. A folder that others can write to is refused."""
     folder = cache_path()
     refuse_shared(folder)
     return folder
 
 
 def cache_path() -> Path:
-    """Return CKPM_CACHE, else the user's cache folder; nothing is looked at.
+    """Return CKPM_CACHE, else the user's cache folder, without looking at it.
 
-    Raises UsageError: neither is set (a container's user without a home, and HOME unset), or :func:`nameable`.
+    A user of a container may have neither: no home, and HOME unset.
     """
     return nameable(_chosen_cache(), "Set CKPM_CACHE to another folder")
 
 
-def nameable(place: Path, otherwise: str) -> Path:
-    """Return a path whose name is UTF-8. Records and compilers' files can't contain any other.
-
-    Raises UsageError: it is not.
-    """
+def nameable(path: Path, otherwise: str) -> Path:
+    """Return a path whose name is UTF-8, and refuse others: records and compilers' files can't contain them."""
     try:
-        str(place).encode()
+        str(path).encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{place}: this name is not UTF-8, which plans and records are. {otherwise}.") from error
-    return place
+        raise UsageError(f"{path}: this name is not UTF-8, which plans and records are. {otherwise}.") from error
+    return path
 
 
 def _chosen_cache() -> Path:
@@ -52,15 +46,12 @@ def _chosen_cache() -> Path:
         raise UsageError("this user has no home folder for the cache: set CKPM_CACHE to a folder.") from error
 
 
-def ck_root(given: Path | None = None, upstreams: Sequence[str] = ()) -> Path | None:
-    """Return the checkout named by ``--ck-root``, else by CK_ROOT.
-
-    Raises UsageError: ``--ck-root`` is given, but no selected upstream is a checkout (none selected: the default).
-    """
-    if given is not None and upstreams and "checkout" not in upstreams:
+def ck_root(checkout: Path | None = None, upstreams: Sequence[str] = ()) -> Path | None:
+    """Return the checkout of ``--ck-root``, else of CK_ROOT. ``--ck-root`` is refused with packages alone."""
+    if checkout is not None and upstreams and "checkout" not in upstreams:
         raise UsageError(
-            f"--ck-root {given} is the place of --upstream checkout, not of {', '.join(upstreams)}: leave one of the "
-            "two options out."
+            f"--ck-root {checkout} is the place of --upstream checkout, not of {', '.join(upstreams)}: leave one of "
+            "the two options out."
         )
     root = os.environ.get("CK_ROOT")
-    return given or (Path(root) if root else None)
+    return checkout or (Path(root) if root else None)

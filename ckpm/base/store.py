@@ -1,8 +1,8 @@
-"""Keep files between runs: each entry has its sha256, is checked at each read, and is written beside and renamed.
+"""Keep files between runs. Each entry has its sha256, is checked at each read, and is written as a draft and renamed.
 
 An entry of a :class:`Store` is one file: a line with the sha256 of its name and content, then the content. A file that
-other programs open by name (a shared library, an object) can't contain such a line: its sha256 lies beside it. A
-damaged entry counts as absent, so that it is made again.
+other programs open by name (a shared library, an object) can't contain such a line: its sha256 is in a second file. A
+damaged entry counts as absent, so that it is rebuilt.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ class Store:
 
 
 def is_whole_entry(file: Path) -> bool:
-    """True if a store's file is as it was written. Raises OSError: it can't be read."""
+    """Return True if a store's file has the content that was written. Raises OSError."""
     return _content(file) is not None
 
 
-def adopt(draft: Path, place: Path) -> None:
-    """Write the sha256 of a finished draft, and move both to their place. Raises OSError."""
+def adopt(draft: Path, path: Path) -> None:
+    """Write the sha256 of a finished draft, and move both to ``path``. Raises OSError."""
     digest = _beside(draft)
     digest.write_text(sha256_of(draft))
-    digest.replace(_beside(place))
-    draft.replace(place)
+    digest.replace(_beside(path))
+    draft.replace(path)
 
 
 def remember(file: Path, top: Path) -> None:
-    """Record the sha256 of a file already in its place; keep a record that exists.
+    """Record the sha256 of an existing file, unless it is recorded. Raises OSError.
 
-    Drafts are in ``top``, on the same file system. Raises OSError.
+    Drafts are in ``top``, on the same file system.
     """
     if _beside(file).exists():
         return
@@ -84,10 +84,7 @@ def remember(file: Path, top: Path) -> None:
 
 
 def is_adopted(file: Path) -> bool:
-    """True if a file is there as :func:`adopt` put it there, or :func:`remember` saw it.
-
-    Raises OSError: there is something else than a file, or it can't be read.
-    """
+    """Return True if a file has the sha256 that :func:`adopt` or :func:`remember` recorded. Raises OSError."""
     try:
         return _beside(file).read_text(errors="replace") == sha256_of(file)
     except (FileNotFoundError, NotADirectoryError):
@@ -96,10 +93,10 @@ def is_adopted(file: Path) -> bool:
 
 @contextlib.contextmanager
 def draft_folder(top: Path) -> Iterator[Path]:
-    """A folder of this process inside ``top`` for what is not finished; it is gone at the end.
+    """Make a folder of this process inside ``top`` for unfinished files; it is removed at the end.
 
-    The folder of a killed process has a free lock, and the next process removes it. Raises OSError; PermissionError if
-    others could put something there.
+    The folder of a killed process has a free lock, and the next process removes it. Raises OSError, PermissionError if
+    others can write there.
     """
     drafts = top / DRAFTS
     drafts.mkdir(parents=True, exist_ok=True)
@@ -139,7 +136,7 @@ def _content(file: Path) -> bytes | None:
 
 
 def _digest(name: str, content: bytes) -> bytes:
-    """The name takes part: an entry under another's name is damage, too."""
+    """The sha256 of name and content, so that an entry under another entry's name counts as damaged."""
     digest = hashlib.sha256(os.fsencode(name) + b"\0")
     digest.update(content)
     return digest.hexdigest().encode()

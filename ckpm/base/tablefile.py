@@ -25,8 +25,8 @@ from .errors import TableError
 T = TypeVar("T")
 
 _DEEPEST = 64  # levels; the deepest table of ours has 8
-_MOST_VALUES = 200_000  # of a table, each alias counted with all that it stands for
-_LONGEST = 1000  # characters of a complaint: names may be as long as a file
+_MOST_VALUES = 200_000  # of a table; an alias counts as all its values
+_LONGEST = 1000  # characters of an error message: names may be as long as a file
 _KINDS = {
     **{"int": "a whole number", "str": "text", "bool": "true or false", "float": "a number", "null": "empty"},
     **{"array": "a list", "object": "a mapping", "date": "a date such as 2027-06-30"},
@@ -44,7 +44,7 @@ class Field:
     path: str
 
     def fail(self, message: str) -> TableError:
-        """The error for this field, to be raised by the caller."""
+        """Return the error for this field, which the caller raises."""
         return _complaint(self.file, self.line, f"{self.path or 'top level'}: {message}")
 
     def _as_type(self, kind: type[T], what: str) -> T:
@@ -71,11 +71,7 @@ class Field:
         return tuple(item.text() for item in self.items())
 
     def get(self, name: str) -> Field:
-        """The field ``name`` of this mapping.
-
-        Raises:
-            TableError: it is missing.
-        """
+        """Return the field ``name`` of this mapping, which must have it."""
         fields = self.mapping()
         if name not in fields:
             raise self.fail(f"field '{name}' is missing; it has {', '.join(fields) or 'no field'}")
@@ -89,19 +85,14 @@ class Field:
 
     def allow(self, names: Iterable[str]) -> None:
         """Refuse unknown names: a mistyped field must not be ignored."""
-        known = list(names)
+        allowed = list(names)
         for name, field in self.mapping().items():
-            if name not in known:
-                raise field.fail(f"unknown field; known here: {', '.join(known)}")
+            if name not in allowed:
+                raise field.fail(f"unknown field; known here: {', '.join(allowed)}")
 
 
 def load(file: Path) -> Field:
-    """Read one YAML file.
-
-    Raises:
-        TableError: the file is missing, is not YAML, repeats a name in a mapping, is nested without end, or is not a
-            mapping at the top.
-    """
+    """Read one YAML file. Raises TableError if it is missing, or no mapping, or repeats a name."""
     try:
         text = read_text(file, LARGEST_TABLE)
     except (OSError, ValueError) as error:
@@ -111,7 +102,7 @@ def load(file: Path) -> Field:
     return _table(text, file)
 
 
-@functools.lru_cache(maxsize=256)  # every dialect lays its tables over its parents': the same files again and again
+@functools.lru_cache(maxsize=256)  # the tables of a parent are read for each of its dialects
 def _table(text: str, file: Path) -> Field:
     """The table in the text of a file. It is shared and never changed: :func:`overlay` makes new mappings."""
     try:
@@ -138,12 +129,9 @@ def _table(text: str, file: Path) -> Field:
 
 
 def _check_bounds(text: str) -> None:
-    """Look at the text's events, which cost little whatever the nesting, before its values are made.
+    """Check nesting and number of values by the text's events, which cost little at any depth. Raises BoundsError.
 
-    Text that is not YAML passes: the parser reports what is wrong with it.
-
-    Raises:
-        BoundsError: nested too deeply, or too many values.
+    Malformed YAML passes: the parser reports its mistakes.
     """
     count, depth = 0, 0
     anchored: dict[str, int] = {}
@@ -182,7 +170,7 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 def overlay(parent: Field, child: Field) -> Field:
-    """``child`` laid over ``parent``: mappings merge by name, everything else is replaced, null takes a name away."""
+    """Lay ``child`` over ``parent``: mappings merge by name, other values are replaced, null removes a name."""
     if not (isinstance(parent.value, dict) and isinstance(child.value, dict)):
         return child
     merged: dict[str, Field] = dict(parent.value)
@@ -228,7 +216,7 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
 
 
 def describe(value: object) -> str:
-    """A value in the words of a complaint."""
+    """A value as error messages describe it."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list):
@@ -246,9 +234,9 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
-def word_list(words: str | Iterable[str]) -> tuple[str, ...]:
+def word_list(value: str | Iterable[str]) -> tuple[str, ...]:
     """The words of a field that has one word or a list."""
-    return (words,) if isinstance(words, str) else tuple(words)
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,23 +254,19 @@ class Table(Generic[T]):
         return field
 
     def fail(self, message: str, *path: str | int) -> TableError:
-        """Return the error for the field at a path, to be raised by the caller."""
+        """Return the error for the field at a path, which the caller raises."""
         return self.at(*path).fail(message)
 
-    def demand_known(self, words: str | Iterable[str], known: Iterable[str], *path: str | int) -> None:
-        """Refuse an unknown word of the field at a path. Raises TableError."""
-        listed = list(known)
-        for word in word_list(words):
+    def demand_known(self, value: str | Iterable[str], vocabulary: Iterable[str], *path: str | int) -> None:
+        """Refuse an unknown word of the field at a path."""
+        listed = list(vocabulary)
+        for word in word_list(value):
             if word not in listed:
                 raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}", *path)
 
 
 def read_table(file: Path, kind: type[T]) -> Table[T]:
-    """Read a YAML or JSON file as a declared record.
-
-    Raises:
-        TableError: the file is not a table, or a field is missing, unknown, of another type or out of bounds.
-    """
+    """Read a YAML or JSON file as a declared record. Raises TableError, also for a wrong field."""
     return decode(load(file), kind)
 
 
@@ -299,43 +283,43 @@ def decode(root: Field, kind: type[T]) -> Table[T]:
 def plain(field: Field) -> Any:
     """The values of a field without their files and lines."""
     if isinstance(field.value, dict):
-        return {name: plain(one) for name, one in field.value.items()}
+        return {name: plain(member) for name, member in field.value.items()}
     if isinstance(field.value, list):
-        return [plain(one) for one in field.value]
+        return [plain(item) for item in field.value]
     return field.value
 
 
 def explain(error: msgspec.ValidationError, values: Any, kind: type) -> tuple[list[str | int], str]:
     """Return the path of the value that msgspec refuses, with the names that it writes as ``[...]``, and the reason."""
     text = str(error)
-    message, _, place = text.partition(" - at ")
+    message, _, location = text.partition(" - at ")
     top = {"": values}
     holder: Any = top
     key: Any = ""
     path: list[str | int] = []
     types: list[inspect.Type] = [inspect.type_info(kind)]
-    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place):
+    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", location):
         here = holder[key]
         part: Any = int(index) if index.isdigit() else name
         if index == "...":
-            part = next(one for one in here if _fails_with(text, top, kind, holder, key, {one: here[one]}))
+            part = next(member for member in here if _fails_with(text, top, kind, holder, key, {member: here[member]}))
         holder, key = here, part
         path.append(part)
-        types = [inner for one in types for inner in _inner_types(one, part)]
-    known = [name for one in types for name in _known_names(one)]
+        types = [inner for candidate in types for inner in _inner_types(candidate, part)]
+    names = [name for candidate in types for name in _known_names(candidate)]
     value = holder[key]
     if unknown := re.search("unknown field `(.*)`", message):
         path.append(unknown[1])
-    return path, _reword(message, value, known)
+    return path, _reword(message, value, names)
 
 
 def _inner_types(kind: inspect.Type, part: str | int) -> Iterator[inspect.Type]:
     """The types that a name or position of a value may have."""
     if isinstance(kind, inspect.UnionType):
-        for one in kind.types:
-            yield from _inner_types(one, part)
+        for member in kind.types:
+            yield from _inner_types(member, part)
     elif isinstance(kind, inspect.StructType | inspect.DataclassType):
-        yield from (one.type for one in kind.fields if one.encode_name == part)
+        yield from (field.type for field in kind.fields if field.encode_name == part)
     elif isinstance(kind, inspect.DictType):
         yield kind.value_type
     elif isinstance(kind, inspect.VarTupleType):
@@ -347,19 +331,19 @@ def _inner_types(kind: inspect.Type, part: str | int) -> Iterator[inspect.Type]:
 def _known_names(kind: inspect.Type) -> Iterator[str]:
     """The fields of a record, or the words of a field that has a choice."""
     if isinstance(kind, inspect.UnionType):
-        for one in kind.types:
-            yield from _known_names(one)
+        for member in kind.types:
+            yield from _known_names(member)
     elif isinstance(kind, inspect.StructType | inspect.DataclassType):
-        yield from (one.encode_name for one in kind.fields)
+        yield from (field.encode_name for field in kind.fields)
     elif isinstance(kind, inspect.DictType):
         yield from _known_names(kind.key_type)
     elif isinstance(kind, inspect.LiteralType):
         yield from map(str, kind.values)
 
 
-def _reword(message: str, value: Any, known: Sequence[str]) -> str:
+def _reword(message: str, value: Any, names: Sequence[str]) -> str:
     """Return msgspec's message in the words of a table."""
-    listed = f"; known here: {', '.join(known)}" if known else ""
+    listed = f"; known here: {', '.join(names)}" if names else ""
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
         return f"field '{missing[1]}' is missing; it has {', '.join(value) or 'no field'}"
     if message.startswith("Object contains unknown field"):
@@ -367,18 +351,18 @@ def _reword(message: str, value: Any, known: Sequence[str]) -> str:
     if re.match("Expected `\\w+` of length >= 1", message):
         return "is empty"
     if message.startswith("Invalid enum value"):
-        wrong = [name for name in value if name not in known] if isinstance(value, dict) else [value]
+        wrong = [name for name in value if name not in names] if isinstance(value, dict) else [value]
         return f"unknown word '{wrong[0]}'{listed}"
     if expected := re.fullmatch("Expected `(.*)`, got `.*`", message):
-        found = "" if isinstance(value, dict) else f", not {describe(value)}"
-        return f"must be {' or '.join(_KINDS.get(kind, kind) for kind in expected[1].split(' | '))}{found}"
+        actual = "" if isinstance(value, dict) else f", not {describe(value)}"
+        return f"must be {' or '.join(_KINDS.get(kind, kind) for kind in expected[1].split(' | '))}{actual}"
     message = message.replace("Invalid RFC3339 encoded date", "must be a date such as 2027-06-30")
     message = re.sub("`([^`]*)`", lambda kind: _KINDS.get(kind[1], kind[1]), message)
     return message.replace("Expected", "must be")
 
 
 def _fails_with(text: str, top: Any, kind: type, holder: Any, key: Any, trial: Any) -> bool:
-    """Return True if the table is refused in the same words with ``trial`` in place of a mapping."""
+    """Return True if msgspec's message is the same with ``trial`` instead of a mapping."""
     kept, holder[key] = holder[key], trial
     try:
         msgspec.convert(top[""], kind, str_keys=True)

@@ -20,7 +20,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def trusted_owners() -> frozenset[int]:
-    """User ids whose files may be run."""
+    """The user ids whose files may be run."""
     return frozenset({os.geteuid(), 0, Path(__file__).stat().st_uid})
 
 
@@ -33,10 +33,10 @@ def why_untrusted(path: Path, top: Path, owners: frozenset[int] | None = None, i
     allowed = trusted_owners() if owners is None else owners
     for part in (path, *path.parents):
         link, there = part.lstat(), part.stat()
-        for one in (link, there):
-            if one.st_uid not in allowed:
+        for status in (link, there):
+            if status.st_uid not in allowed:
                 return (
-                    f"{part}: it belongs to user {_name(one.st_uid)}, and what it holds would be run as "
+                    f"{part}: it belongs to user {_name(status.st_uid)}, and what it holds would be run as "
                     f"{_name(os.geteuid())}. {instead}; or, if you trust all that is in it: "
                     f"chown -R {os.geteuid()} {top}"
                 )
@@ -69,27 +69,21 @@ _KEY_BYTES = 32
 def demand_trusted(path: Path, top: Path, instead: str = "") -> None:
     """Refuse a path that other users could have made or changed; folders are checked up to ``top``.
 
-    ``instead`` is the remedy (default: delete ``top``, a cache). Raises TrustError; OSError if ``path`` is
-    missing.
+    ``instead`` is the remedy (default: delete ``top``, a cache). Raises TrustError, and OSError for a missing path.
     """
     if why := why_untrusted(path, top, instead=instead):
         raise TrustError(why, kind="untrusted")
 
 
 def demand_trusted_library(library: Path) -> None:
-    """Refuse a library if others own it or can write to it or its folder; a missing one passes. Raises TrustError."""
+    """Refuse a library if others own it or can write to it or its folder; a missing one passes."""
     file = library.absolute()
     if file.exists():
         demand_trusted(file, file.parent, "Build it again")
 
 
 def demand_private(cache: Path) -> None:
-    """Make the cache folder if it is missing, and :func:`refuse_shared`.
-
-    Raises:
-        TrustError: another user owns it or can write to it.
-        DiskFullError, OutputError: it can't be made.
-    """
+    """Make the cache folder if it is missing, and :func:`refuse_shared`."""
     keep_others_out()
     make_folder(cache, _OTHERWISE)
     refuse_shared(cache)
@@ -98,24 +92,19 @@ def demand_private(cache: Path) -> None:
 def refuse_shared(cache: Path) -> None:
     """Refuse a cache folder if others own, or can write to, it or a direct entry; a missing one passes.
 
-    What is made in the folder from now on is private. Raises TrustError; DiskFullError, OutputError: it can't be read.
+    New files of this process are private from now on.
     """
     keep_others_out()
     if not cache.is_dir():
         return
     with name_write_errors(cache, _OTHERWISE):
-        for place in (cache, *cache.iterdir()):
+        for path in (cache, *cache.iterdir()):
             with contextlib.suppress(FileNotFoundError):  # a lock or draft of another process was deleted meanwhile
-                demand_trusted(place, cache)
+                demand_trusted(path, cache)
 
 
 def signing_key(cache: Path) -> bytes:
-    """Return this user's secret in the cache folder, made when it is first needed.
-
-    Raises:
-        TrustError: another user can write to the cache or read the key, or the file is not a key.
-        DiskFullError, OutputError: it can't be made or read.
-    """
+    """Return this user's secret in the cache folder, made at first use. A key that others can read is refused."""
     demand_private(cache)
     file = cache / "key"
     with name_write_errors(file, _OTHERWISE):

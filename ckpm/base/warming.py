@@ -1,7 +1,7 @@
-"""Work of a machine's first build that is done while it compiles: zig's libc++ and the emulator's core.
+"""Build zig's libc++ and the emulator's core while a machine's first build compiles.
 
 libc++ takes a minute on one processor and is needed by the first link. Both run in process groups that end with the
-build. Nothing depends on them: after a failure here, the step that needs the result makes it and reports errors.
+build. Nothing depends on them: if one fails, the step that needs its result makes it and reports errors.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _CORE = (sys.executable, "-P", "-m", "ckpm_emulator", "core")
 
 
 def lacks_libcxx(environment: Mapping[str, str]) -> bool:
-    """True if the first link with a toolchain of this environment builds libc++."""
+    """Return True if the first link with a toolchain of this environment builds libc++."""
     cache = environment.get(ZIG_CACHE)
     return bool(cache) and not any(Path(str(cache)).glob("o/*/libc++.a"))
 
 
 @contextmanager
 def libcxx(linker: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """Link an empty library in ``folder`` meanwhile, so that zig builds libc++; killed at the end.
+    """Link an empty library in ``folder`` during the body, so that zig builds libc++; kill the link at the end.
 
-    Until then :func:`wait` waits in other processes. If another build already does it, nothing is done.
+    Until then :func:`wait` waits in other processes. Does nothing if another build already builds libc++.
     """
     lock = _lock(environment) if lacks_libcxx(environment) else None
     if lock is None:
@@ -56,13 +56,13 @@ def libcxx(linker: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 @contextmanager
 def emulator_core(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """Compile the emulator's core meanwhile, if it is missing; wait for it at the end."""
+    """Compile the emulator's core during the body, if it is missing; wait for it at the end."""
     with _start(_CORE, folder, environment):
         yield
 
 
 def wait(environment: Mapping[str, str]) -> None:
-    """Wait until no other process builds libc++, because zig would build it a second time. Raises OSError."""
+    """Wait until no other process builds libc++, because zig would build it a second time."""
     file = _lock_file(environment)
     if file and file.is_file():
         with file.open("rb") as lock:

@@ -1,7 +1,7 @@
 """Check the files that zig builds for a link and keeps (libc++, compiler_rt, the C library's start files and stubs).
 
-zig doesn't check the files of its cache. After the first link, the sha256 of each file is kept beside it, in the way of
-ckpm/base/store.py. Before the next link the two are compared.
+zig doesn't check the files of its cache. The first link records the sha256 of each file beside it, as
+ckpm/base/store.py does. The next link compares them first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LINKED = ("*.a", "*.o", "*.so", "*.so.*")
 
 @contextlib.contextmanager
 def checked_link(cache: Path) -> Iterator[None]:
-    """Remove damaged files of zig's cache folder before a link, and remember new files after it. Raises OSError."""
+    """Remove damaged files of zig's cache folder before a link, and remember new files at its end."""
     discard_damaged(cache)
     yield
     for file in _files(cache):
@@ -35,12 +35,12 @@ def discard_damaged(cache: Path) -> None:
 
 
 def linked_with(cache: Path) -> list[Path]:
-    """Files whose sha256 is kept. One that is missing is damaged, too."""
+    """The files whose sha256 is recorded, missing ones included: they count as damaged."""
     kept = (file.with_name(file.name.removesuffix(BESIDE)) for file in (cache / "o").glob(f"*/*{BESIDE}"))
     return sorted(file for file in kept if file.suffix != BESIDE)
 
 
 def _files(cache: Path) -> Iterator[Path]:
-    """The files of a link. The digest beside libc.so.6 fits a pattern, too, and would get a digest at each link."""
+    """The files of a link, without digests: libc.so.6's fits a pattern, and would get a digest at each link."""
     for pattern in _LINKED:
         yield from (file for file in (cache / "o").glob(f"*/{pattern}") if not file.name.endswith(BESIDE))

@@ -1,1 +1,1 @@
-"""Measuring the figures this project promises."""
+"""Measure the figures that this project promises."""

@@ -1,7 +1,4 @@
-"""Figures of enumerating, rendering and building.
-
-Large build graphs are measured with a stub in the compiler's place.
-"""
+"""Figures of enumerating, rendering and building. Large build graphs are measured with a stub as compiler."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ class _Run:
 
 
 def _list(folder: Path, *options: str) -> _Run:
-    """``ckpm list`` with all families; its best of three runs."""
+    """The best of three runs of ``ckpm list`` with all families."""
     runs = []
     for _ in range(3):
         with (folder / "names.txt").open("wb") as output:
@@ -63,7 +60,7 @@ def _list(folder: Path, *options: str) -> _Run:
 
 
 def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
-    """List nine families on gfx950 with both mask sets and beside the upstream's codegen; filter over all archs."""
+    """List nine families on gfx950 with both mask sets, and compare with upstream's codegen; filter over all archs."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for mask, seconds in (("simplified", 1.0), ("generic", 1.5)):
@@ -76,20 +73,20 @@ def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
                 run.seconds < seconds and run.peak_bytes < 200e6,
             )
         )
-    ours = _list(folder, "--dialect", tree.dialect)
+    matrix_run = _list(folder, "--dialect", tree.dialect)
     listed: list[int] = []
-    theirs = seconds_of(
+    codegen_seconds = seconds_of(
         lambda: listed.append(len(codegen_runner.list_names(tree, "gfx950", ",".join(APIS), 0, "simplified")))
     )
-    if listed != [ours.lines]:
+    if listed != [matrix_run.lines]:
         raise InconclusiveError(
-            f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; Run ckpm parity.", kind="bench"
+            f"{tree.name} lists {listed} kernels, the matrix {matrix_run.lines}; Run ckpm parity.", kind="bench"
         )
-    ratio = theirs / ours.seconds
+    ratio = codegen_seconds / matrix_run.seconds
     rows.append(
         Figure(
-            f"list {ours.lines:,} kernels of {tree.name}, against its own codegen, whole processes",
-            f"{ours.seconds:.2f} s against {theirs:.1f} s: {ratio:.0f} times faster",
+            f"list {matrix_run.lines:,} kernels of {tree.name}, against its own codegen, whole processes",
+            f"{matrix_run.seconds:.2f} s against {codegen_seconds:.1f} s: {ratio:.0f} times faster",
             ">= 10 times",
             ratio >= 10,
         )
@@ -106,8 +103,8 @@ def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
     return rows
 
 
-# Runs inside an upstream's codegen folder: seconds of its own rendering, start-up and imports left out.
-_THEIRS = """
+# Run in an upstream's codegen folder: seconds of its own rendering, without start-up and imports.
+_CODEGEN_PROGRAM = """
 import inspect, sys, tempfile, time
 from pathlib import Path
 sys.path.insert(0, ".")
@@ -115,38 +112,38 @@ import codegen.ops.fmha_batch_prefill as codegen
 targets = [["gfx950"]] if "targets" in inspect.signature(codegen.write_blobs).parameters else []
 seconds = []
 for _ in range(5):
-    with tempfile.TemporaryDirectory(dir=sys.argv[1]) as place:
+    with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder:
         started = time.perf_counter()
-        codegen.write_blobs(*targets, Path(place), "", 0, [-1], "simplified")
+        codegen.write_blobs(*targets, Path(folder), "", 0, [-1], "simplified")
         seconds.append(time.perf_counter() - started)
 print(min(seconds))
 """
-_OURS = "import sys; from ckpm.bench.build import render_once; render_once(*sys.argv[1:])"
+_RENDER_PROGRAM = "import sys; from ckpm.bench.build import render_once; render_once(*sys.argv[1:])"
 
 
 def render_once(dialect_name: str, receipt: str, folder: str) -> None:
     """Enumerate and render a dialect's gfx950 set below a new folder."""
     keys = select(dialect(dialect_name), Selection(archs=("gfx950",), receipt=int(receipt)))
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        render(keys, plan_units(keys), dialect_name, features_of(dialect_name), Path(place))
+    with tempfile.TemporaryDirectory(dir=folder) as target:
+        render(keys, plan_units(keys), dialect_name, features_of(dialect_name), Path(target))
 
 
 def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
-    """Enumerate and render the newest set in a process, and the packaged set against the upstream's own codegen.
+    """Time the newest set in a whole process, and the packaged set against the upstream's own codegen.
 
-    The packaged set is timed inside both processes, because starting Python takes longer than either.
+    The packaged set is timed inside the processes, because Python's start takes longer than the work.
     """
-    command = [sys.executable, "-c", _OURS, NEWEST, "200", str(folder)]
+    command = [sys.executable, "-c", _RENDER_PROGRAM, NEWEST, "200", str(folder)]
     newest = min(seconds_of(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
     count = len(select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200)))
     packaged = len(select(dialect(tree.dialect), Selection(archs=("gfx950",))))
-    their_command = [sys.executable, "-B", "-c", _THEIRS, str(folder)]
-    theirs, ours = [], []
-    for _ in range(3):  # by turns, so that other work of the machine slows both
-        run = subprocess.run(their_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
-        theirs.append(float(run.stdout))
-        ours += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
-    ratio = min(theirs) / min(ours)
+    codegen_command = [sys.executable, "-B", "-c", _CODEGEN_PROGRAM, str(folder)]
+    codegen_seconds, own_seconds = [], []
+    for _ in range(3):  # alternating, so that other work of the machine slows both
+        run = subprocess.run(codegen_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
+        codegen_seconds.append(float(run.stdout))
+        own_seconds += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
+    ratio = min(codegen_seconds) / min(own_seconds)
     return [
         Figure(
             f"enumerate and render {count} kernels ({NEWEST}, receipt 200), whole process",
@@ -156,7 +153,7 @@ def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
         ),
         Figure(
             f"enumerate and render {packaged} kernels of {tree.name}, against its own codegen, start-up left out",
-            f"{1000 * min(ours):.0f} ms against {1000 * min(theirs):.0f} ms: {ratio:.1f} times faster",
+            f"{1000 * min(own_seconds):.0f} ms against {1000 * min(codegen_seconds):.0f} ms: {ratio:.1f} times faster",
             ">= 5 times",
             ratio >= 5,
         ),
@@ -182,7 +179,7 @@ def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
                 archs=("gfx950",),
                 source=str(source),
                 output=str(source.with_suffix(".o")),
-                includes=[str(place) for place in (*tree.includes, PROJECT / "kernels/include")],
+                includes=[str(include) for include in (*tree.includes, PROJECT / "kernels/include")],
                 cuid="0" * 16,
                 prefix_map={},
             )
@@ -190,8 +187,8 @@ def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    merged, apart = compile_all(files[:1]), compile_all(files[1:])
-    rate, single_rate = 60 * len(unit.keys) / merged, 60 * len(unit.keys) / apart
+    merged, single = compile_all(files[:1]), compile_all(files[1:])
+    rate, single_rate = 60 * len(unit.keys) / merged, 60 * len(unit.keys) / single
     return Figure(
         f"build {len(unit.keys)} kernels merged, against one compiler call a kernel",
         f"{rate:.1f} against {single_rate:.1f} kernels a processor minute: {rate / single_rate:.1f} times",
@@ -257,7 +254,7 @@ def _scons(request: Request) -> _Build:
 
 
 def measure_graph(tree: Tree, folder: Path) -> list[Figure]:
-    """Add an axis value, build with nothing to do, and build in a second checkout with a warm cache: 6,000 kernels."""
+    """Time builds of 6,000 kernels: an added axis value, nothing to do, a second checkout with a warm cache."""
     keys = select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200, mask_impl="generic"))[:6000]
     filter_file = folder / "first6000.py"
     filter_file.write_text(f"names = { ({key.name for key in keys})!r}\ndef keep(key):\n    return key.name in names\n")

@@ -1,8 +1,8 @@
 """The cold path: the cost of a library, one suite and the gate on a runner without any cache.
 
-The whole is one run with an empty cache folder, in which libc++ and the emulator's core are built beside the kernels.
-Then libc++ and the core are built once more, each in an empty folder, to measure their shares in processor seconds.
-The environment's installation is not included.
+One run with an empty cache folder builds libc++ and the emulator's core together with the kernels. Then libc++ and the
+core are each built in an empty folder, to measure their shares in processor seconds. Installing the environment is left
+out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FETCH = "import sys; from pathlib import Path; from ckpm.kernels.upstream.trees
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds by the clock, and of all processors."""
+    """Seconds of wall time, and of all processors."""
 
     wall: float
     processors: float
@@ -40,7 +40,7 @@ class Spent:
 
 
 def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
-    """Measure the whole path and its shares. Raises InconclusiveError: a step failed; SetupError."""
+    """Measure the whole path and its shares."""
     cache = folder / "cache"
     options = ["--upstream", upstream, "--work", str(folder)]
     emulated = ["--arch", ARCH, *options]
@@ -71,13 +71,13 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     ]
 
 
-def python(cache: Path, *words: str) -> Spent:
-    """Run Python with a cache folder and measure it. Raises InconclusiveError: it failed."""
-    return _spent([sys.executable, *words], {"CKPM_CACHE": str(cache)})
+def python(cache: Path, *arguments: str) -> Spent:
+    """Run Python with a cache folder and measure it; a failure is an InconclusiveError."""
+    return _spent([sys.executable, *arguments], {"CKPM_CACHE": str(cache)})
 
 
 def _libcxx(toolchain: str, cache: Path) -> Spent:
-    """Link an empty file: zig then builds libc++. ROCm's toolchain takes the machine's, and builds none."""
+    """Link an empty file, so that zig builds libc++. ROCm's toolchain uses the machine's libc++."""
     compiler = detect(toolchain, cache=cache)
     source = cache / "nothing.cpp"
     source.write_text("")

@@ -1,7 +1,7 @@
 """``ckpm bench``: the figures this project promises, as ratios measured in one run on one machine.
 
-Absolute seconds are printed for orientation; targets in seconds were set for two processors. For large build graphs a
-stub takes the compiler's place, because compiling thousands of kernels takes hours. Rows with the stub are marked: they
+Absolute seconds are printed for orientation; targets in seconds were set for two processors. Large build graphs are
+measured with a stub as compiler, because compiling thousands of kernels takes hours. Their rows are marked: they
 measure the graph, not the compiler.
 """
 
@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure everything and print the table. A missed target is marked there and decides nothing: gates do that."""
+    """Measure everything and print the table. A missed target is marked, and doesn't fail the command."""
     from ckpm.bench import dispatch, emulated  # only here: other commands do without NumPy and the emulator
 
     if args.output:

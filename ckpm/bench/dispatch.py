@@ -38,7 +38,7 @@ _RATIO = 10
 
 
 class _Unlaunched(EmulatedDevice):
-    """A device that opens no library: plans are made and never run."""
+    """A device without a library, for plans that never run."""
 
     def __init__(self, calls: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> None:
         self.arch, self._calls = "gfx950", calls
@@ -56,10 +56,10 @@ class _Unlaunched(EmulatedDevice):
 
 
 def measure_call() -> list[Figure]:
-    """Measure a problem made, its plan found and the C ABI's struct filled: the best of some rounds."""
+    """Measure a call before its launch (problem, plan, the C ABI's struct): the best of several rounds."""
     device: Device = _Unlaunched()
     kernels = kernel_set("batch_prefill", device.arch, dtype="bf16", hdim_q=128, mode="group")
-    over = Dispatcher(Registry(replace(one, library=Path("libckpm.so")) for one in kernels), device)
+    dispatcher = Dispatcher(Registry(replace(kernel, library=Path("libckpm.so")) for kernel in kernels), device)
 
     def problem() -> Problem:
         return Problem(
@@ -67,9 +67,9 @@ def measure_call() -> list[Figure]:
             nhead_k=2, page_size=1, pool_pages=16384,
         )  # fmt: skip
 
-    pointers = dict.fromkeys((*over.plan(problem()).inputs, "o"), _ADDRESS)
-    plan = over.plan(problem())
-    whole = _seconds_of(lambda: over.plan(problem()).arguments(pointers))
+    pointers = dict.fromkeys((*dispatcher.plan(problem()).inputs, "o"), _ADDRESS)
+    plan = dispatcher.plan(problem())
+    whole = _seconds_of(lambda: dispatcher.plan(problem()).arguments(pointers))
     again = _seconds_of(lambda: plan.arguments(pointers))
     return [
         Figure("dispatch of a call: problem, plan, arguments", f"{whole * 1e6:.1f} us", "< 20 us", whole < _TARGET),
@@ -90,27 +90,27 @@ def measure_operator() -> list[Figure]:
 
     launched = [0.0]
 
-    def launch(*given: object) -> int:
+    def launch(*arguments: object) -> int:
         launched[0] = time.perf_counter()
         return 0
 
     device = _Unlaunched({"launch": launch, "selected_kernel": lambda *stage: b""})
     kernels = kernel_set("batch_prefill", device.arch, dtype="bf16", hdim_q=128, mode="group")
-    over = Dispatcher(Registry(replace(one, library=Path("libckpm.so")) for one in kernels), device)
+    dispatcher = Dispatcher(Registry(replace(kernel, library=Path("libckpm.so")) for kernel in kernels), device)
     cache = torch.zeros(16384, 2, 128, dtype=torch.bfloat16)
     sums = torch.tensor([0, 512, 1000, 1500, 2000], dtype=torch.int32)
     q, pages = torch.zeros(2000, 8, 128, dtype=torch.bfloat16), torch.arange(2000, dtype=torch.int32)
-    given = (q, cache, cache.clone(), sums, pages, 512, 512, sums.clone())  # a server passes no tensor twice
+    arguments = (q, cache, cache.clone(), sums, pages, 512, 512, sums.clone())  # a server passes no tensor twice
 
-    def is_in_place(*given: object) -> bool:
+    def is_in_place(*tensors: object) -> bool:
         return True
 
     def seconds() -> float:
         begin = time.perf_counter()
-        operators.paged_prefill(*given)
+        operators.paged_prefill(*arguments)
         return launched[0] - begin
 
-    operators.dispatch_to(over)
+    operators.dispatch_to(dispatcher)
     with mock.patch.object(operators, "_is_in_place", is_in_place), torch.inference_mode():
         median = min(statistics.median(seconds() for _ in range(_CALLS)) for _ in range(_ROUNDS))
     operators.dispatch_to(None)
@@ -131,9 +131,6 @@ def measure_on_demand(tree: Tree, toolchain: str, folder: Path) -> list[Figure]:
 
     The cache folder is a new one without compiled kernels. CK's tree, zig's libc++ and the emulator's core are the
     user's; cold.py measures these.
-
-    Raises:
-        InconclusiveError: a command failed.
     """
     cache = folder / "cache"
     cache.mkdir(parents=True)

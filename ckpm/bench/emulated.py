@@ -1,4 +1,4 @@
-"""Figures of running what was built on the emulated gfx950: a long workgroup, the start of a launch, all suites."""
+"""Figures of runs on the emulated gfx950: a long workgroup, the start of a launch, all suites."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _START = "import sys; from ckpm.bench.emulated import first_launch; print(first_
 
 
 def _problem(name: str, seqlen_k: int, heads: int = 1) -> SuiteCase:
-    """bf16, head dim 128, 64 queries: one workgroup a head."""
+    """A problem of one workgroup a head: bf16, head dim 128, 64 queries."""
     return SuiteCase(
         name=f"bench/{name}",
         suite="dispatch",
@@ -52,7 +52,7 @@ def _problem(name: str, seqlen_k: int, heads: int = 1) -> SuiteCase:
 
 
 def first_launch(library: str) -> float:
-    """Seconds of the first launch of this process, of a problem of one tile."""
+    """Seconds of this process's first launch, with a problem of one tile."""
     device = choose("emulator", ARCH, threads=1)
     return _best(device, device.load(Path(library)), _problem("first", 128), 1)
 
@@ -64,22 +64,22 @@ def plain_seconds(library: str, core: str) -> float:
 
 
 def _long(device: Device, library: Library) -> float:
-    """Processor seconds on one processor, the best of five runs."""
+    """Processor seconds of the long workgroup on one processor, the best of five runs."""
     return _best(device, library, _problem("long", 131072), 5, time.process_time)
 
 
 def _best(
     device: Device, library: Library, problem: SuiteCase, launches: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Seconds of the fastest of some launches, uploads left out."""
+    """Seconds of the fastest of several launches, without uploads."""
     prepared, seconds = prepare(problem, ARCH), []
     plan = plan_of(device, library, prepared)
     with upload(device, prepared.buffers) as memory:
-        given = prepared.addresses(memory)
+        addresses = prepared.addresses(memory)
         for _ in range(launches):
             device.reset_counters()
             started = clock()
-            launch = plan.launch(given)
+            launch = plan.launch(addresses)
             fault = device.fault()
             seconds.append(clock() - started)
             if fault or launch.status != Status.OK:
@@ -88,7 +88,7 @@ def _best(
 
 
 def _output_of(command: Sequence[str]) -> str:
-    """Standard output of a Python module of ours. Raises InconclusiveError."""
+    """Standard output of one of our Python modules; a failure is an InconclusiveError."""
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     process = subprocess.run(
         [sys.executable, *command], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
@@ -101,11 +101,7 @@ def _output_of(command: Sequence[str]) -> str:
 
 
 def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
-    """Build the smoke tier below ``folder`` (objects come from the shared cache if they are there) and run it.
-
-    Raises:
-        InconclusiveError: a build, launch or suite failed.
-    """
+    """Build the smoke tier below ``folder`` (with objects of the shared cache) and run it."""
     options = ["--upstream", upstream, "--work", str(folder)]
     _output_of(["-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
     path = folder / "build" / ARCH / upstream / LIBRARY
@@ -117,7 +113,7 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
 def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]:
     """Measure the long workgroup on the core, and on the core built with -DEMU_PLAIN, in the same run.
 
-    The plain core has no short ways for the usual cases of an instruction, and no huge pages for device memory.
+    The plain core has no fast paths for the usual cases of an instruction, and no huge pages for device memory.
     """
     wide = "avx512f" in _CPU.read_text(encoding="utf-8")
     best = _long(device, library)
@@ -150,7 +146,7 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
 
 
 def _start(library: Path) -> Figure:
-    """The first process fills the cache of decoded code objects if it has to."""
+    """Measure the start of a launch. The first process fills the cache of decoded code objects."""
     seconds = min(float(_output_of(["-c", _START, str(library)])) for _ in range(4))
     return Figure(
         "emulator: start-up and end of a process's first launch (decoded code in the cache)",
@@ -193,10 +189,8 @@ def _suites(options: Sequence[str]) -> Figure:
 def model_versions(toolchain: str, folder: Path) -> list[Figure]:
     """Build V2 and V3 below ``folder`` and model a few rows of the tables of CK's pull request 6054.
 
-    A launch that is resident at once takes the cycles of its longest workgroup, at the median start offset of two on a
-    compute unit. All rows: ckpm timing tables.
-
-    Raises as :func:`ckpm.timing.tables.model`.
+    A launch whose workgroups are all resident takes the cycles of its longest workgroup, at the median start offset of
+    two workgroups on a compute unit. ``ckpm timing tables`` models all rows.
     """
     timings = tables.model(f"{tables.PUBLISHED[:-1]}*-q[148]k", toolchain, folder)
     return [_ratio_figure(timings, scale) for scale in _SCALES]
@@ -216,13 +210,13 @@ def _ratio_figure(timings: Timings, scale: str) -> Figure:
 
 def _ratio(timings: Timings, problem: str) -> str:
     """Cycles of V2 over cycles of V3, and their range. A problem has two rows: V3, then V2."""
-    v3, v2 = (one.copies[-1] for one in timings.problems if one.problem == problem)
+    v3, v2 = (row.copies[-1] for row in timings.problems if row.problem == problem)
     middle, least, most = (f"{cycles / v3.cycles:.2f}" for cycles in (v2.cycles, v2.least, v2.most))
     return middle if least == most else f"{middle} ({least} to {most})"
 
 
 def score_timing(folder: Path) -> list[Figure]:
-    """Errors of the timing model on published measurements, by group. Raises InconclusiveError, RecordError."""
+    """Errors of the timing model on published measurements, by group."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "score.json"
     _output_of(["-m", "ckpm", "timing", "score", "--tier", "smoke", "--output", str(file)])
@@ -235,10 +229,10 @@ def score_timing(folder: Path) -> list[Figure]:
 
 
 def _score_figure(group: Value, what: str, field: str, goal: float) -> Figure:
-    found, least = group.get(field).number(), field == "signs"
+    value, least = group.get(field).number(), field == "signs"
     return Figure(
         f"timing model, {what} of {group.get('rows').count()} published rows (tier smoke)",
-        f"{found:.1%}, rank correlation {group.get('rank').number():.2f}",
+        f"{value:.1%}, rank correlation {group.get('rank').number():.2f}",
         f"{'>=' if least else '<='} {goal:.0%}",
-        found >= goal if least else found <= goal,
+        value >= goal if least else value <= goal,
     )

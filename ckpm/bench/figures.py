@@ -12,7 +12,7 @@ from ckpm.base import jobs
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure. ``met`` is None where no target is set."""
+    """One measured figure. ``met`` is None without a target."""
 
     what: str
     measured: str
@@ -29,7 +29,7 @@ def seconds_of(action: Callable[[], object]) -> float:
 def table(figures: Sequence[Figure]) -> str:
     """The figures as a Markdown table."""
     rows = ["| figure | measured | target | met |", "| --- | --- | --- | --- |"]
-    words = {True: "yes", False: "NO", None: "-"}
-    rows += [f"| {f.what} | {f.measured} | {f.target} | {words[f.met]} |" for f in figures]
+    marks = {True: "yes", False: "NO", None: "-"}
+    rows += [f"| {f.what} | {f.measured} | {f.target} | {marks[f.met]} |" for f in figures]
     machine = f"{jobs.processors()} processors, {platform.machine()}, Python {platform.python_version()}"
     return f"# Bench\n\nMachine: {machine}.\n\n" + "\n".join(rows) + "\n"

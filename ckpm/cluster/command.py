@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Workers of a Dask scheduler's address, or ``workers`` jobs of Slurm with the resources of ``site``."""
+    """The workers of the Dask scheduler at an address, or ``workers`` jobs of Slurm with the resources of ``site``."""
 
     scheduler: str
     site: Site | None
@@ -52,17 +52,14 @@ class Machines:
 
 
 def read_machines(args: argparse.Namespace) -> Machines | None:
-    """The machines of the options; None for this machine alone.
-
-    Raises UsageError: options contradict each other; TableError.
-    """
+    """The machines of the options; None for this machine alone."""
     if empty := [name for name in ("scheduler", "partition", "walltime") if getattr(args, name) == ""]:
         raise UsageError(f"--{empty[0]} is empty: give a value, or leave the option out.")
     if args.scheduler and args.cluster:
         raise UsageError("--scheduler and --cluster exclude each other: one names workers, the other starts some.")
-    given = [name for name in ("workers", "partition", "walltime", "cluster_file") if getattr(args, name) is not None]
-    if given and not args.cluster:
-        raise UsageError(f"--{given[0].replace('_', '-')} goes with --cluster.")
+    options = [name for name in ("workers", "partition", "walltime", "cluster_file") if getattr(args, name) is not None]
+    if options and not args.cluster:
+        raise UsageError(f"--{options[0].replace('_', '-')} goes with --cluster.")
     if args.workers is not None and args.workers < 1:
         raise UsageError("--workers must be at least 1")
     if not (args.scheduler or args.cluster):
@@ -75,9 +72,7 @@ def read_machines(args: argparse.Namespace) -> Machines | None:
 def connection(machines: Machines, logs: Path) -> Iterator[Connection]:
     """Connect to the workers. At the end, every process of this command on them ends. Main thread only.
 
-    Raises:
-        SetupError, ServiceError.
-        SystemExit: SIGTERM or SIGHUP came.
+    SIGTERM and SIGHUP raise SystemExit.
     """
     _demand_packages(machines)
     from ckpm.cluster.connection import connection_to, patience
@@ -92,19 +87,19 @@ def connection(machines: Machines, logs: Path) -> Iterator[Connection]:
 
 
 def _demand_packages(machines: Machines) -> None:
-    """Raise SetupError if a package is missing."""
+    """Refuse machines that need a missing package."""
     modules = ("distributed", "dask_jobqueue") if machines.site else ("distributed",)
     if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
-        place = "" if REQUIREMENTS.is_file() else " (the file is in the repository)"
+        hint = "" if REQUIREMENTS.is_file() else " (the file is in the repository)"
         raise errors.SetupError(
             f"--scheduler and --cluster need packages that are not installed here: {', '.join(missing)}. "
-            f"Install them into this environment: pip install --require-hashes -r {REQUIREMENTS.name}{place}",
+            f"Install them into this environment: pip install --require-hashes -r {REQUIREMENTS.name}{hint}",
             kind="packages",
         )
 
 
 def compilers(machines: Machines | None, request: Request) -> AbstractContextManager[Elsewhere | None]:
-    """The compilers of the machines, None without any. Raises SetupError."""
+    """The compilers of the machines, None without machines."""
     if machines is None:
         return contextlib.nullcontext()
     _demand_packages(machines)
@@ -113,7 +108,7 @@ def compilers(machines: Machines | None, request: Request) -> AbstractContextMan
 
 @contextlib.contextmanager
 def _compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
-    """Compilers on workers with the same code, toolchain and upstream. Raises SetupError, InconclusiveError."""
+    """Compilers on workers with the same code, toolchain and upstream."""
     folder = request.work / request.folder
     with connection(machines, folder / "cluster") as workers:
         from ckpm.cluster.compiling import Recipe

@@ -64,9 +64,7 @@ class Compiled:
 def compile_job(job: Job) -> Compiled:
     """Compile one step; workers run this function.
 
-    Raises:
-        SetupError: this worker differs from the client.
-        InconclusiveError: this worker can't compile.
+    Raises SetupError if this worker differs from the client, InconclusiveError if it can't compile.
     """
     session = session_here(job.session)
     key, name = task_here()
@@ -115,10 +113,10 @@ def _own_step(job: Job, request: Request, identity: tuple[str, ...], folder: Pat
 
 def _run(session: Session, key: str, step: Step, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
     """Run a step's command. It ends with its task and with this process."""
-    theirs, ours = os.pipe()
-    os.set_inheritable(theirs, True)
-    with os.fdopen(ours, "wb") as owner, contextlib.ExitStack() as stack:
-        stack.callback(os.close, theirs)
+    read_end, write_end = os.pipe()
+    os.set_inheritable(read_end, True)
+    with os.fdopen(write_end, "wb") as owner, contextlib.ExitStack() as stack:
+        stack.callback(os.close, read_end)
         stack.enter_context(session.ended_by(key, owner.close))
-        command = (sys.executable, "-I", "-S", str(_GUARD), str(theirs), *step.argv)
+        command = (sys.executable, "-I", "-S", str(_GUARD), str(read_end), *step.argv)
         return run_command(command, environment, folder)

@@ -2,8 +2,8 @@
 
 Dask's failures of tasks are translated into ours here, for builds and suites.
 
-Whoever reaches a Dask scheduler can run programs as its user. The scheduler of `--cluster slurm` listens on the
-network, so it only answers clients with the certificate of the run, which only this user can read.
+A Dask scheduler runs programs as its user for every client that reaches it. The scheduler of `--cluster slurm` listens
+on the network, so it only answers clients with the certificate of the run, which only this user can read.
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ class Connection:
     def demand_same(self, client: Identity, identify: Callable[[], Identity]) -> None:
         """Compare the identity of every worker with the client's. Workers run ``identify``.
 
-        Raises:
-            SetupError: some differ; the message names each with both identities.
-            InconclusiveError: a worker has no identity, for instance because it lacks the upstream.
+        Different workers are a SetupError, which names each with both identities. A worker without an identity, for
+        instance because it lacks the upstream, is an InconclusiveError.
         """
         answers = self.client.run(identify, on_error="return")
         names = {address: worker["id"] for address, worker in self.workers.items()}
@@ -93,10 +92,7 @@ class Connection:
 
 
 def connect(address: str, credentials: str = "") -> Any:
-    """A Dask client. ``credentials`` is a folder of :func:`make_credentials`; '' leaves them to Dask's configuration.
-
-    Raises ServiceError if no scheduler answers.
-    """
+    """A Dask client. ``credentials`` is a folder of :func:`make_credentials`; '' means Dask's configuration."""
     security = {"security": read_credentials(Path(credentials))} if credentials else {}
     try:
         return Client(address, timeout=PATIENCE_SECONDS / 4, set_as_default=False, **security)
@@ -110,11 +106,11 @@ def connect(address: str, credentials: str = "") -> Any:
 
 def make_credentials(folder: Path) -> Security:
     """Write new credentials to a folder that all machines share, readable by this user alone."""
-    made = Security.temporary()
+    security = Security.temporary()
     make_folder(folder)
     folder.chmod(0o700)
-    write_atomically(folder / _CERTIFICATE, made.tls_ca_file.encode())
-    write_atomically(folder / _KEY, made.tls_client_key.encode())
+    write_atomically(folder / _CERTIFICATE, security.tls_ca_file.encode())
+    write_atomically(folder / _KEY, security.tls_client_key.encode())
     (folder / _KEY).chmod(0o600)
     return read_credentials(folder)
 
@@ -131,9 +127,6 @@ def connection_to(address: str, credentials: str, hopeless: Callable[[], str]) -
     """Connect, and wait for at least one worker. At the end, every process of this connection on the workers ends.
 
     ``hopeless`` is called while workers are missing. It returns '' or the reason why none will come.
-
-    Raises:
-        ServiceError.
     """
     with connect(address, credentials) as client:
         connection = Connection(client, address, credentials, f"ckpm-{secrets.token_hex(6)}")
@@ -147,16 +140,16 @@ def connection_to(address: str, credentials: str, hopeless: Callable[[], str]) -
 
 
 def _wait_for_workers(connection: Connection, hopeless: Callable[[], str]) -> None:
-    told = False
+    announced = False
     while True:
         with contextlib.suppress(DaskTimeoutError):
             connection.client.wait_for_workers(1, timeout=_POLL_SECONDS)
             return
         if why := hopeless():
             raise ServiceError(why, kind="no-workers")
-        if not told:
+        if not announced:
             log.info("waiting for workers")
-            told = True
+            announced = True
 
 
 def patience(address: str) -> Callable[[], str]:
@@ -177,11 +170,7 @@ def patience(address: str) -> Callable[[], str]:
 def result(future: Future, client: Any, label: str) -> Any:
     """The result of a task. ``label`` names the task for people.
 
-    Raises:
-        SetupError, InconclusiveError: raised by the worker.
-        InconclusiveError: several workers died in the task.
-        ServiceError: all workers were gone for PATIENCE_SECONDS.
-        ServiceError: the scheduler has ended, or the task was cancelled.
+    Raises the worker's error, a ServiceError if all workers were gone for PATIENCE_SECONDS, or :func:`failure_of`.
     """
     deserted = 0.0
     while True:

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 _NOT_STARTED = 127  # the exit code of a shell
 
 
-def main(words: Sequence[str]) -> int:
-    owner = int(words[0])
+def main(arguments: Sequence[str]) -> int:
+    owner = int(arguments[0])
     os.set_inheritable(owner, False)
     try:
-        process = subprocess.Popen(words[1:], process_group=0)
+        process = subprocess.Popen(arguments[1:], process_group=0)
     except OSError as error:
-        print(f"{words[1]} can't be started: {error}", flush=True)
+        print(f"{arguments[1]} can't be started: {error}", flush=True)
         return _NOT_STARTED
     threading.Thread(target=_end_with, args=(owner, process.pid), daemon=True).start()
     code = process.wait()

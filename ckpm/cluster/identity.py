@@ -1,4 +1,4 @@
-"""Identity of a machine, as far as its results depend on it: this project's text, the toolchain, the upstream.
+"""The identity of a machine: its project's text, toolchain and upstream, on which its results depend.
 
 Every worker compares its identity with the client's before it works, so results of two commits are never mixed. The
 identity has the digest of the rooms' text, including uncommitted changes, and the commit if git is available.
@@ -24,7 +24,7 @@ _TEXTS = frozenset((".py", ".yaml", ".j2", ".h", ".hpp", ".cpp", ".map"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """``text`` is the digest of the rooms' text. ``commit`` is '' without git, a part that isn't needed '', too."""
+    """An identity. ``text`` is the digest of the rooms' text. ``commit`` is '' without git, unneeded parts are ''."""
 
     text: str
     commit: str
@@ -38,9 +38,9 @@ class Identity:
         """
         lines = []
         for name in (field.name for field in dataclasses.fields(self)):
-            mine, theirs = getattr(self, name), getattr(worker, name)
-            if mine != theirs and (name != "commit" or (mine and theirs)):
-                lines.append(f"{name}: the client's {mine or 'none'}, the worker's {theirs or 'none'}")
+            client_value, worker_value = getattr(self, name), getattr(worker, name)
+            if client_value != worker_value and (name != "commit" or (client_value and worker_value)):
+                lines.append(f"{name}: the client's {client_value or 'none'}, the worker's {worker_value or 'none'}")
         return lines
 
 

@@ -22,7 +22,7 @@ from ckpm.cluster.connection import connect, result
 from ckpm.kernels.library.plan import Step
 from ckpm.kernels.library.run_step import Ran, execute_here, refuse_steps
 
-NAME = "cluster.json"  # beside plan.json
+NAME = "cluster.json"  # in the folder of plan.json
 _HOPELESS = (SetupError, ServiceError)  # the other steps would fail in the same way
 
 
@@ -48,7 +48,7 @@ class RemoteBuild:
 
 
 class RemoteSteps:
-    """The steps of one SCons run. Several threads call every method."""
+    """The steps of one SCons run, for several threads."""
 
     def __init__(self, client: Any, build: RemoteBuild) -> None:
         self._client, self._build = client, build
@@ -57,7 +57,7 @@ class RemoteSteps:
 
     @classmethod
     def connect(cls, file: Path) -> RemoteSteps:
-        """Connect to the scheduler in a file, for as long as the process lasts. Raises RecordError, ServiceError."""
+        """Connect to the scheduler in a file, for the life of the process."""
         build = RemoteBuild.read(file)
         return cls(connect(build.scheduler, build.credentials), build)
 
@@ -99,7 +99,7 @@ class RemoteSteps:
         return compiled
 
     def stop(self) -> None:
-        """End the steps on workers, and start no more."""
+        """End the steps on workers, and start no further step."""
         refuse_steps()
         with self._lock:
             futures = list(self._futures)

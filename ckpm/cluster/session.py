@@ -21,7 +21,7 @@ _RUNNING = ("executing", "long-running")
 
 
 class Session(WorkerPlugin):  # type: ignore[misc]
-    """A client on a worker. The client makes it, and each worker, also a later one, gets a pickled copy."""
+    """A client's session on a worker. Each worker, also a later one, gets a pickled copy from the client."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class Session(WorkerPlugin):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def ended_by(self, key: str, end: Callable[[], None]) -> Iterator[None]:
-        """Call ``end`` if the task ``key`` is released while the body runs, or was before."""
+        """Call ``end`` if the task ``key`` is released during the body, or was released earlier."""
         with self._lock:
             self._ends[key] = end
             if self._closed or key in self._released:
@@ -72,7 +72,7 @@ class Session(WorkerPlugin):  # type: ignore[misc]
                 del self._ends[key]
 
     def is_wanted(self, key: str) -> bool:
-        """True if a client waits for a task that runs here."""
+        """Return True if a client waits for a task that runs here."""
         with self._lock:
             return not self._closed and key not in self._released
 
@@ -93,7 +93,7 @@ class Session(WorkerPlugin):  # type: ignore[misc]
 
 
 def session_here(name: str) -> Session:
-    """The session of the task in this thread. Raises InconclusiveError if the client is gone."""
+    """The session of the task in this thread; an InconclusiveError if the client is gone."""
     session = get_worker().plugins.get(name)
     if not isinstance(session, Session):
         raise InconclusiveError(f"the client's session {name} has ended. Run its command again.", kind="worker-failed")

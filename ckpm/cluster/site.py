@@ -30,6 +30,6 @@ class Site(Record, frozen=True):
 
 
 def read_site(file: Path | None, partition: str | None, walltime: str | None) -> Site:
-    """The defaults, replaced by a site's file, replaced by options. Raises TableError."""
+    """The defaults, replaced by a site's file, replaced by options."""
     site = decode(overlay(load(DEFAULTS), load(file)) if file else load(DEFAULTS), Site).record
     return msgspec.structs.replace(site, partition=partition or site.partition, walltime=walltime or site.walltime)

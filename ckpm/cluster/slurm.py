@@ -32,9 +32,6 @@ def slurm(site: Site, workers: int, logs: Path) -> Iterator[tuple[str, str, Call
 
     Yields the scheduler's address, the folder of its credentials, and a function that returns the reason why no worker
     will come, or ''.
-
-    Raises:
-        ServiceError: Slurm is missing, or refuses the jobs.
     """
     if shutil.which("sbatch") is None:
         raise ServiceError(
@@ -96,7 +93,7 @@ def _options(site: Site, logs: Path) -> dict[str, Any]:
 
 
 def _submit(cluster: Any, workers: int) -> tuple[str, ...]:
-    """Submit the jobs and return their ids. Raises ServiceError."""
+    """Submit the jobs and return their ids."""
 
     async def submit() -> None:
         await cluster
@@ -111,7 +108,7 @@ def _submit(cluster: Any, workers: int) -> tuple[str, ...]:
 
 
 def _demand_acceptable(script: str) -> None:
-    """Test a job with sbatch. Raises ServiceError."""
+    """Test a job with sbatch; refuse it if sbatch does."""
     command = ["sbatch", "--test-only"]
     run = subprocess.run(command, input=script, capture_output=True, text=True, errors="replace", check=False)
     if run.returncode != 0:
@@ -127,5 +124,5 @@ def _hopeless(jobs: tuple[str, ...], logs: Path) -> str:
     if run.returncode != 0 and "Invalid job id" not in run.stderr:
         return ""  # the controller is busy
     written = sorted(logs.glob("ckpm-*.err"), key=lambda file: file.stat().st_mtime)
-    words = written[-1].read_text(errors="replace").splitlines()[-_LOG_LINES:] if written else []
-    return "\n".join([f"all jobs have ended before a worker started. Logs: {logs}", *words])
+    lines = written[-1].read_text(errors="replace").splitlines()[-_LOG_LINES:] if written else []
+    return "\n".join([f"all jobs have ended before a worker started. Logs: {logs}", *lines])

@@ -43,13 +43,7 @@ def identity(engine: Engine, name: str) -> str | None:
 
 
 def build(engine: Engine, image: Image, work: Path, sources: Sources, *, again: bool = False) -> Built:
-    """Build an image below ``work``/NAME. ``again`` builds from nothing under another tag, for comparison.
-
-    Raises:
-        ServiceError, TrustError: the engine did not get the base.
-        CompileError: the image build failed; the message names the log.
-        SetupError, DiskFullError, OutputError, and the errors of :func:`context.fill`.
-    """
+    """Build an image below ``work``/NAME. ``again`` builds without caches under another tag, for comparison."""
     folder = work / image.name
     context.fill(image, folder / "context", sources, again=again)
     arguments = {} if image.is_local else {"BASE": pull(engine, image.base)}
@@ -75,22 +69,16 @@ def pull(engine: Engine, base: Base) -> str:
     """Get a base image by its digest and return its reference. The engine's own configuration has retries and mirrors.
 
     The table names no registry: CKPM_REGISTRY does, or else the engine's configuration.
-
-    Raises:
-        TrustError: the registry has no image of this digest.
-        ServiceError: the registry can't be reached.
-        SetupError: no registry is configured for the name, or it refuses this user.
-        SetupError, DiskFullError.
     """
     registry = os.environ.get(REGISTRY, "").rstrip("/")
     reference = f"{f'{registry}/' if registry else ''}{base.reference.partition(':')[0]}@{base.digest}"
     if identity(engine, reference) is None:
         done = call([engine.program, "pull", reference], output=subprocess.PIPE)
         if done.returncode:
-            said = done.stderr + done.stdout
-            raise of_pull(said, reference) or ServiceError(
-                f"infrastructure: base image {base.name} could not be pulled: {last_lines(said, 1)}. Try again later, "
-                f"or name another registry with {REGISTRY}=HOST[/PATH].",
+            engine_output = done.stderr + done.stdout
+            raise of_pull(engine_output, reference) or ServiceError(
+                f"infrastructure: base image {base.name} could not be pulled: {last_lines(engine_output, 1)}. Try "
+                f"again later, or name another registry with {REGISTRY}=HOST[/PATH].",
                 kind="pull",
             )
     return reference
@@ -112,7 +100,7 @@ def folder_of(image: Image, work: Path) -> AbstractContextManager[None]:
 
 
 def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sources) -> None:
-    """Build a second time from nothing. Raises CheckFailedError if the image id differs."""
+    """Build a second time without caches, and check that the image id is the same."""
     second = build(engine, image, work, sources, again=True)
     call([engine.program, "rmi", second.tag], output=subprocess.PIPE)
     with name_write_errors(work):
@@ -133,14 +121,14 @@ def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sourc
 
 
 def packages(engine: Engine, tag: str) -> dict[str, str]:
-    """Version of each Debian package in an image."""
+    """The version of each Debian package in an image."""
     query = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\\n"]
-    said = output(engine, Run(image=tag, command=query, user="0:0"))
-    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+    listing = output(engine, Run(image=tag, command=query, user="0:0"))
+    return dict(line.split(" ", 1) for line in listing.splitlines() if " " in line)
 
 
 def output(engine: Engine, order: Run) -> str:
-    """Run a command in a new container and return its output. Raises CompileError if it fails."""
+    """Run a command in a new container and return its output."""
     done = run(engine, order, output=subprocess.PIPE)
     if done.returncode:
         raise of_build(done.stderr or done.stdout, f"{order.image}: '{' '.join(order.command)}'", "no log")
@@ -152,7 +140,7 @@ def lock_file(base: Base, locks: Path = LOCKS) -> Path:
 
 
 def differences(recorded: Mapping[str, str], installed: Mapping[str, str]) -> list[str]:
-    """``name recorded -> installed`` of each package whose installed version is not the recorded one."""
+    """``name recorded -> installed`` of each package whose installed version differs from the recorded one."""
     return [
         f"{name} {recorded.get(name, 'none')} -> {version}"
         for name, version in sorted(installed.items())
@@ -180,7 +168,7 @@ def check_lock(base: Base, built: Built, locks: Path = LOCKS) -> None:
 
 def write_lock(base: Base, images: Sequence[Built], locks: Path = LOCKS) -> None:
     """Record the packages of all images of a base in one file."""
-    together = {name: version for one in images for name, version in one.packages.items()}
+    together = {name: version for built in images for name, version in built.packages.items()}
     day = time.strftime("%Y-%m-%d", time.gmtime(base.epoch))
     head = f"# Packages of images on {base.name}, {day}: `nox -s docker -- --update-locks` writes this file.\n"
     body = "".join(f"{name} {version}\n" for name, version in sorted(together.items()))

@@ -38,15 +38,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run one action and return its exit code."""
     chosen = [image(name) for name in args.image] or list(images().values())
-    of_build = [f"--{name.replace('_', '-')}" for name in ("once", "locked", "update_locks") if getattr(args, name)]
-    if of_build and args.action != "build":
-        raise UsageError(f"{of_build[0]} goes with images build, not with images {args.action}.")
+    build_options = [
+        f"--{name.replace('_', '-')}" for name in ("once", "locked", "update_locks") if getattr(args, name)
+    ]
+    if build_options and args.action != "build":
+        raise UsageError(f"{build_options[0]} goes with images build, not with images {args.action}.")
     if args.action == "list":
         _list(chosen)
     elif args.action == "build":
-        _build([one for one in chosen if args.image or one.is_local], args)
+        _build([chosen_image for chosen_image in chosen if args.image or chosen_image.is_local], args)
     else:
-        files = [context.write(one, args.work) for one in chosen]
+        files = [context.write(chosen_image, args.work) for chosen_image in chosen]
         if args.action == "lint":
             context.lint(files)
         show(f"{args.action}: {len(files)} Dockerfiles in {args.work}")
@@ -55,45 +57,47 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(chosen: Sequence[Image]) -> None:
     table = make_table(("image", "purpose", "base", "ROCm", "archs", "CK", "tested"), fold=True)
-    for one in chosen:
-        base = one.base.pinned if one.base.reference else f"Debian {one.base.suite}"
-        rocm = one.base.rocm if one.purpose.name != "emulator" else ""
-        state = "yes" if one.tested else "no"
-        table.add_row(one.name, one.purpose.name, base, rocm, " ".join(one.archs), one.ck, state)
+    for chosen_image in chosen:
+        base = chosen_image.base.pinned if chosen_image.base.reference else f"Debian {chosen_image.base.suite}"
+        rocm = chosen_image.base.rocm if chosen_image.purpose.name != "emulator" else ""
+        state = "yes" if chosen_image.tested else "no"
+        archs = " ".join(chosen_image.archs)
+        table.add_row(chosen_image.name, chosen_image.purpose.name, base, rocm, archs, chosen_image.ck, state)
     console().print(table)
 
 
 def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
     if args.update_locks and INSTALLED:
         raise UsageError("--update-locks writes into docker/locks of a clone: run it in a clone.")
-    bare = sorted({one.base.name for one in chosen if not building.read_lock(one.base)}) if args.locked else []
+    bases = [chosen_image.base for chosen_image in chosen] if args.locked else []
+    bare = sorted({base.name for base in bases if not building.read_lock(base)})
     if bare:
         raise UsageError(f"docker/locks has no packages of {', '.join(bare)}: record them with --update-locks first.")
     engine = detect(args.engine)
     sources = Sources(settings.cache_folder(), labels())
     finished = []
-    for one in chosen:
-        with building.folder_of(one, args.work):
-            finished.append((one.base, _build_one(engine, one, sources, args)))
-    bases = {base.name: base for base, _ in finished}
-    for base in bases.values() if args.update_locks else ():
-        building.write_lock(base, [built for of, built in finished if of == base])
+    for chosen_image in chosen:
+        with building.folder_of(chosen_image, args.work):
+            finished.append((chosen_image.base, _build_one(engine, chosen_image, sources, args)))
+    by_name = {base.name: base for base, _ in finished}
+    for base in by_name.values() if args.update_locks else ():
+        building.write_lock(base, [built for own_base, built in finished if own_base == base])
         show(f"recorded: {building.lock_file(base)}")
 
 
-def _build_one(engine: Engine, one: Image, sources: Sources, args: argparse.Namespace) -> building.Built:
+def _build_one(engine: Engine, image: Image, sources: Sources, args: argparse.Namespace) -> building.Built:
     start = time.monotonic()
-    built = building.build(engine, one, args.work, sources)
-    show(f"{one.name}: sha256:{built.identity}, {time.monotonic() - start:.0f} s with {engine.name}", flush=True)
+    built = building.build(engine, image, args.work, sources)
+    show(f"{image.name}: sha256:{built.identity}, {time.monotonic() - start:.0f} s with {engine.name}", flush=True)
     if not args.update_locks:
         try:
-            building.check_lock(one.base, built)
+            building.check_lock(image.base, built)
         except CheckFailedError as error:
             if args.locked:
                 raise
             show(f"warning: {error}", flush=True)
     if not args.once:
         start = time.monotonic()
-        building.prove(engine, one, built, args.work, sources)
-        show(f"{one.name}: the same image id again from nothing, {time.monotonic() - start:.0f} s", flush=True)
+        building.prove(engine, image, built, args.work, sources)
+        show(f"{image.name}: the same image id again from nothing, {time.monotonic() - start:.0f} s", flush=True)
     return built

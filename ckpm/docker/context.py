@@ -59,12 +59,7 @@ def tag(image: Image) -> str:
 
 
 def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False) -> None:
-    """Empty ``folder`` and put every input of an image there. ``again`` uses nothing of earlier builds.
-
-    Raises:
-        CompileError, ServiceError, TrustError: an input is missing.
-        DiskFullError, OutputError.
-    """
+    """Empty ``folder`` and put every input of an image there. ``again`` uses nothing of earlier builds."""
     with name_write_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
@@ -96,12 +91,12 @@ def _link(source: Path, target: Path) -> None:
 
 
 def labels(repository: Path = PROJECT) -> Labels:
-    """The origin of this repository without credentials, and its commit. Unknown for an installed ckpm."""
+    """The origin of this repository without credentials, and its commit. UNLABELLED for an installed ckpm."""
     if not (repository / ".git").exists():
         return UNLABELLED
 
-    def ask(*words: str) -> str:
-        return (git(repository, *words) or b"").decode(errors="replace").strip()
+    def ask(*arguments: str) -> str:
+        return (git(repository, *arguments) or b"").decode(errors="replace").strip()
 
     origin, revision = ask("remote", "get-url", "origin"), ask("rev-parse", "HEAD") or "unknown"
     changed = ask("status", "--porcelain", "--untracked-files=no")
@@ -134,7 +129,7 @@ def write(image: Image, folder: Path) -> Path:
 
 
 def lint(files: list[Path]) -> None:
-    """Check files with hadolint. Raises CheckFailedError."""
+    """Check files with hadolint."""
     beside = Path(sys.executable).with_name("hadolint")
     program = str(beside) if beside.is_file() else shutil.which("hadolint")
     if program is None:

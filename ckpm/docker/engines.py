@@ -1,6 +1,7 @@
 """Find the container engine that works here (docker, podman, buildah), and build its command lines.
 
-An installed client is not enough, because docker needs its daemon. A query that only a working engine answers decides.
+An installed client is not enough, because docker needs its daemon. The choice follows from a query that only a working
+engine answers.
 """
 
 from __future__ import annotations
@@ -75,12 +76,7 @@ class Run:
 
 
 def detect(choice: str = "auto") -> Engine:
-    """The engine named ``choice``; ``auto`` takes the first that works of docker, podman, buildah.
-
-    Raises:
-        SetupError: no engine works, and this user lacks the permission for one.
-        SetupError: no engine works; the message has the reason for each.
-    """
+    """The engine named ``choice``; ``auto`` takes the first that works of docker, podman, buildah."""
     reasons, forbidden = [], False
     for name in tuple(_QUERIES) if choice == "auto" else (choice,):
         program = shutil.which(name)
@@ -104,11 +100,11 @@ def detect(choice: str = "auto") -> Engine:
     )
 
 
-def _query(program: str, words: Sequence[str]) -> tuple[str | None, str]:
+def _query(program: str, arguments: Sequence[str]) -> tuple[str | None, str]:
     """The answer of a working engine, else None and the reason."""
     try:
         run = subprocess.run(
-            [program, *words], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            [program, *arguments], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return None, f"no answer within {_SECONDS} seconds"
@@ -125,22 +121,22 @@ def _query(program: str, words: Sequence[str]) -> tuple[str | None, str]:
 def build_command(engine: Engine, build: Build) -> list[str]:
     """The command that builds an image with ``epoch`` as every time stamp in it.
 
-    As root, buildah and podman mount layers where every process sees them. In a mount namespace of its own the mounts
-    of a killed build end with its processes.
+    As root, buildah and podman mount layers in the namespace of all processes. A mount namespace of the build's own
+    ends with its processes, also if it is killed.
     """
     rootful = engine.name != "docker" and os.geteuid() == 0
     private = ["unshare", "--mount", "--propagation", "private"] if rootful else []
-    words = [*private, engine.program, "build", "--tag", build.tag]
+    command = [*private, engine.program, "build", "--tag", build.tag]
     if engine.name == "docker":
-        words += ["--output", "type=docker,rewrite-timestamp=true", "--provenance=false"]
+        command += ["--output", "type=docker,rewrite-timestamp=true", "--provenance=false"]
     else:
         # In this format the image id depends on content alone. Docker's format has a field for a healthcheck, but
         # also the container's random name.
-        words += ["--isolation", "chroot", "--format", "oci", "--layers", "--timestamp", str(build.epoch)]
+        command += ["--isolation", "chroot", "--format", "oci", "--layers", "--timestamp", str(build.epoch)]
     arguments = {"SOURCE_DATE_EPOCH": str(build.epoch), **build.arguments}
-    words += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-    words += [word for name, file in build.secrets.items() for word in ("--secret", f"id={name},src={file}")]
-    return [*words, *([] if build.cached else ["--no-cache"]), str(build.context)]
+    command += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
+    command += [word for name, file in build.secrets.items() for word in ("--secret", f"id={name},src={file}")]
+    return [*command, *([] if build.cached else ["--no-cache"]), str(build.context)]
 
 
 def identity_command(engine: Engine, tag: str) -> list[str]:
@@ -151,47 +147,47 @@ def identity_command(engine: Engine, tag: str) -> list[str]:
 
 
 def run_commands(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], list[str]]:
-    """The commands of a run, the user's last, and the command that cleans up. ``name`` is the container's."""
+    """The commands of a run, of which the last is the user's, and the command that removes the container ``name``."""
     if engine.name == "buildah":
         return _buildah_run(engine, run, name)
-    # a signal ends the client at once, whatever the command in the container does with it
-    words = [engine.program, "run", "--rm", "--name", name, "--sig-proxy=false", "--stop-timeout", "0"]
-    words += ["--network", "host"]
+    # a signal ends the client at once, also if the command in the container ignores it
+    command = [engine.program, "run", "--rm", "--name", name, "--sig-proxy=false", "--stop-timeout", "0"]
+    command += ["--network", "host"]
     if engine.name == "podman":
         # its default limits can be higher than this machine allows
-        words += [word for limit in _limits() for word in ("--ulimit", limit)]
-        words += ["--userns", "keep-id"] if engine.rootless else []
-    words += ["--user", "0:0" if engine.name == "docker" and engine.rootless else run.user] if run.user else []
-    words += [word for device in run.devices for word in ("--device", device)]
+        command += [word for limit in _limits() for word in ("--ulimit", limit)]
+        command += ["--userns", "keep-id"] if engine.rootless else []
+    command += ["--user", "0:0" if engine.name == "docker" and engine.rootless else run.user] if run.user else []
+    command += [word for device in run.devices for word in ("--device", device)]
     if engine.name == "podman" and engine.rootless and run.groups:
-        words += ["--group-add", "keep-groups"]
+        command += ["--group-add", "keep-groups"]
     else:
-        words += [word for group in run.groups for word in ("--group-add", str(group))]
-    words += ["--shm-size", run.shm_size] if run.shm_size else []
-    words += _shared_words(run)
-    words += ["--workdir", str(run.workdir)] if run.workdir else []
-    return [[*words, run.image, *run.command]], [engine.program, "rm", "--force", name]
+        command += [word for group in run.groups for word in ("--group-add", str(group))]
+    command += ["--shm-size", run.shm_size] if run.shm_size else []
+    command += _shared_options(run)
+    command += ["--workdir", str(run.workdir)] if run.workdir else []
+    return [[*command, run.image, *run.command]], [engine.program, "rm", "--force", name]
 
 
 def _buildah_run(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], list[str]]:
     start = [engine.program, "from", "--pull=never", "--name", name]
     start += ["--shm-size", run.shm_size] if run.shm_size else []
-    words = [engine.program, "run", "--isolation", "chroot"]
-    words += ["--user", "0:0" if engine.rootless else run.user] if run.user else []
+    command = [engine.program, "run", "--isolation", "chroot"]
+    command += ["--user", "0:0" if engine.rootless else run.user] if run.user else []
     # in a chroot a device is an ordinary file
-    words += [word for device in run.devices for word in ("--volume", f"{device}:{device}")]
-    words += _shared_words(run)
-    words += ["--workingdir", str(run.workdir)] if run.workdir else []
-    return [[*start, run.image], [*words, name, "--", *run.command]], [engine.program, "rm", name]
+    command += [word for device in run.devices for word in ("--volume", f"{device}:{device}")]
+    command += _shared_options(run)
+    command += ["--workingdir", str(run.workdir)] if run.workdir else []
+    return [[*start, run.image], [*command, name, "--", *run.command]], [engine.program, "rm", name]
 
 
-def _shared_words(run: Run) -> list[str]:
-    words = [word for mount in run.mounts for word in ("--volume", str(mount))]
-    return words + [word for name, value in run.environment.items() for word in ("--env", f"{name}={value}")]
+def _shared_options(run: Run) -> list[str]:
+    options = [word for mount in run.mounts for word in ("--volume", str(mount))]
+    return options + [word for name, value in run.environment.items() for word in ("--env", f"{name}={value}")]
 
 
 def _limits() -> list[str]:
-    """Limits of open files and processes: enough for compilers, at most those of this process."""
+    """Limits of open files and processes: enough for compilers, at most this process's limits."""
     limits = []
     for name, number, enough in (("nofile", resource.RLIMIT_NOFILE, 4096), ("nproc", resource.RLIMIT_NPROC, 16384)):
         hard = resource.getrlimit(number)[1]

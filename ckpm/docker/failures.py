@@ -48,36 +48,36 @@ _CONFIGURATION = (
 REGISTRY = "CKPM_REGISTRY"
 
 
-def of_engine(said: str) -> CkPrefillError | None:
+def of_engine(output: str) -> CkPrefillError | None:
     """The error of a full disk, a missing permission or a missing daemon; None for any other output."""
-    text = said.lower()
+    text = output.lower()
     if any(word in text for word in _DISK):
         return DiskFullError(
-            f"the engine's storage is full: {last_lines(said, 1)}. Free some: `buildah rmi --prune`, "
+            f"the engine's storage is full: {last_lines(output, 1)}. Free some: `buildah rmi --prune`, "
             "`podman system prune` or `docker system prune`."
         )
     if any(word in text for word in _PERMISSION):
         return SetupError(
-            f"this user lacks the permission: {last_lines(said, 1)}. {PERMISSION_REMEDY}", kind="engine-permission"
+            f"this user lacks the permission: {last_lines(output, 1)}. {PERMISSION_REMEDY}", kind="engine-permission"
         )
     if any(word in text for word in _NO_DAEMON):
-        return SetupError(f"the engine's daemon has ended: {last_lines(said, 1)}. Start it.", kind="engine")
+        return SetupError(f"the engine's daemon has ended: {last_lines(output, 1)}. Start it.", kind="engine")
     return None
 
 
-def of_pull(said: str, reference: str) -> CkPrefillError | None:
+def of_pull(output: str, reference: str) -> CkPrefillError | None:
     """The error of a pull if trying again can't help, else None."""
-    if error := of_engine(said):
+    if error := of_engine(output):
         return error
-    if any(word in said.lower() for word in _DIGEST):
+    if any(word in output.lower() for word in _DIGEST):
         return TrustError(
             f"{reference}: the registry has no image of this digest, or sent another image: "
-            f"{last_lines(said, 1)}. Correct the digest in docker/images.yaml.",
+            f"{last_lines(output, 1)}. Correct the digest in docker/images.yaml.",
             kind="digest",
         )
-    if any(word in said.lower() for word in _CONFIGURATION):
+    if any(word in output.lower() for word in _CONFIGURATION):
         return SetupError(
-            f"the engine is not set up for {reference}: {last_lines(said, 1)}. Name the registry of the image: "
+            f"the engine is not set up for {reference}: {last_lines(output, 1)}. Name the registry of the image: "
             f"{REGISTRY}=HOST[/PATH]; or configure one: registries.conf with unqualified-search-registries for podman "
             "and buildah; log in to it and trust its certificate if it asks for that.",
             kind="registry",
@@ -85,14 +85,14 @@ def of_pull(said: str, reference: str) -> CkPrefillError | None:
     return None
 
 
-def of_build(said: str, image: str, log: str) -> CkPrefillError:
+def of_build(output: str, image: str, log: str) -> CkPrefillError:
     """The error of a failed build."""
-    return of_engine(said) or CompileError(
-        f"{image} was not built. The output is in {log}:\n{last_lines(said)}", kind="image"
+    return of_engine(output) or CompileError(
+        f"{image} was not built. The output is in {log}:\n{last_lines(output)}", kind="image"
     )
 
 
-def last_lines(said: str, lines: int = _SHOWN_LINES) -> str:
+def last_lines(output: str, lines: int = _SHOWN_LINES) -> str:
     """The end of each of the last lines that are not empty."""
-    full = [line.strip() for line in said.splitlines() if line.strip()][-lines:]
+    full = [line.strip() for line in output.splitlines() if line.strip()][-lines:]
     return "\n".join(line if len(line) <= _SHOWN_CHARACTERS else f"...{line[-_SHOWN_CHARACTERS:]}" for line in full)

@@ -76,7 +76,7 @@ class Image:
 
     @property
     def is_local(self) -> bool:
-        """True if it is built without a registry."""
+        """Return True if the image is built without a registry."""
         return bool(self.base.suite)
 
 
@@ -98,7 +98,7 @@ class ImageTable(Record, frozen=True):
 
 @functools.cache
 def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
-    """All images by name. Raises TableError."""
+    """All images by name."""
     table = read_table(file, ImageTable)
     purposes: dict[str, Purpose] = {}
     for name, purpose in table.record.purposes.items():
@@ -109,23 +109,23 @@ def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
         purposes[name] = Purpose(name=name, lineage=(*above, name), **msgspec.structs.asdict(purpose))
     bases = {name: _base(table, name, base) for name, base in table.record.bases.items()}
     packages = [name for name, package in upstreams().items() if package.base == name]
-    found = {}
+    by_name = {}
     for name, row in table.record.images.items():
-        known: dict[str, Collection[str]] = {
+        choices: dict[str, Collection[str]] = {
             "base": bases,
             "purpose": purposes,
             "archs": archs(),
             **({"ck": packages} if row.ck else {}),
         }
-        for field, names in known.items():
+        for field, names in choices.items():
             table.demand_known(getattr(row, field), names, "images", name, field)
         fields = {**msgspec.structs.asdict(row), "base": bases[row.base], "purpose": purposes[row.purpose]}
-        found[name] = Image(name=name, **fields)
-    return found
+        by_name[name] = Image(name=name, **fields)
+    return by_name
 
 
 def _base(table: Table[ImageTable], name: str, base: _Base) -> Base:
-    """Raises TableError."""
+    """Check a row of the table."""
     if bool(base.suite) == bool(base.reference):
         raise table.fail("needs either a suite of Debian or a reference of a registry", "bases", name)
     if bool(base.reference) != bool(base.digest):  # the packages of a suite are recorded in docker/locks
@@ -136,7 +136,7 @@ def _base(table: Table[ImageTable], name: str, base: _Base) -> Base:
 
 
 def image(name: str) -> Image:
-    """The image of this name. Raises UnknownWordError."""
+    """The image of this name."""
     if name not in images():
         raise UnknownWordError("image", name, images())
     return images()[name]

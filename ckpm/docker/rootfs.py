@@ -27,7 +27,7 @@ _THIS_MACHINES = ("etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap", "et
 
 
 def mirror() -> str:
-    """CKPM_DEBIAN_MIRROR, else the Debian mirror of this machine's apt. Raises CompileError."""
+    """CKPM_DEBIAN_MIRROR, else the Debian mirror of this machine's apt."""
     if chosen := os.environ.get(MIRROR):
         return chosen
     question = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
@@ -95,12 +95,7 @@ def kept(base: Base, folder: Path) -> Path:
 
 
 def make(base: Base, file: Path) -> None:
-    """Bootstrap a suite into a tar file, with the same bytes from the same packages.
-
-    Raises:
-        CompileError: mmdebstrap is missing or failed, or no mirror is configured.
-        DiskFullError, OutputError.
-    """
+    """Bootstrap a suite into a tar file, with the same bytes from the same packages."""
     if shutil.which("mmdebstrap") is None:
         raise CompileError(
             f"base {base.name} needs mmdebstrap, which is missing: apt-get install mmdebstrap.", kind="root-filesystem"
@@ -122,8 +117,8 @@ def make(base: Base, file: Path) -> None:
             beside.unlink(missing_ok=True)
 
 
-def _failure(base: Base, file: Path, said: str) -> CkPrefillError:
-    if "no space left on device" in said.lower():
+def _failure(base: Base, file: Path, output: str) -> CkPrefillError:
+    if "no space left on device" in output.lower():
         return DiskFullError(f"{file}: no space left on the disk for base {base.name}. Free some there and in TMPDIR.")
-    end = "\n".join(said.strip().splitlines()[-_SHOWN_LINES:])
+    end = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
     return CompileError(f"mmdebstrap could not make base {base.name}:\n{end}", kind="root-filesystem")

@@ -36,9 +36,9 @@ _ENGINE_FAILED = 125  # exit code of docker and podman if the engine failed, not
 def call(
     command: Sequence[str], *, output: int | IO[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end. An exception in between ends every process of its session first.
+    """Run a program to its end. An exception meanwhile ends every process of its session first.
 
-    ``output``: subprocess.PIPE keeps output and errors apart, a file gets both, None is our own. Main thread only.
+    ``output``: subprocess.PIPE separates output and errors, a file gets both, None is our own. Main thread only.
     """
     errors = output if output is None or output == subprocess.PIPE else subprocess.STDOUT
     log.debug(f"running {shlex.join(command)}")
@@ -61,9 +61,7 @@ def call(
 def run(engine: Engine, order: Run, *, output: int | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command in a new container and remove the container. ``output`` as for :func:`call`.
 
-    Raises:
-        SetupError, CompileError, DiskFullError: the engine
-        failed, not the command.
+    A failure of the engine raises; the command's exit code is in the result.
     """
     name = f"ckpm-{uuid.uuid4().hex[:12]}"
     commands, cleanup = run_commands(engine, order, name)
@@ -77,9 +75,9 @@ def run(engine: Engine, order: Run, *, output: int | None = None) -> subprocess.
         with held_back():
             call(cleanup, output=subprocess.PIPE)
     if done.returncode == _ENGINE_FAILED and engine.name != "buildah":
-        said = (done.stderr or "").strip()
-        raise of_engine(said) or SetupError(
-            f"{engine.name} could not run a container of {order.image}: {said or 'see above'}. Correct that, or "
+        message = (done.stderr or "").strip()
+        raise of_engine(message) or SetupError(
+            f"{engine.name} could not run a container of {order.image}: {message or 'see above'}. Correct that, or "
             "choose another engine with --engine.",
             kind="container",
         )
@@ -103,7 +101,7 @@ def held_back() -> Iterator[None]:
 def _communicate(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Standard output and errors of a process.
 
-    Short waits, because Python handles a signal that comes just before a wait only after that wait.
+    Waits are short, because Python handles a signal that comes just before a wait only at its end.
     """
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,7 +1,7 @@
 """Run nox sessions inside an image: ``ckpm in-container``.
 
 The checkout and the cache folder have the same paths in the container, so that every path in a result is valid outside.
-Files belong to the caller. The settings of pip and git are passed on, and a GPU if there is one.
+Files belong to the caller. The container gets the settings of pip and git, and the GPU if there is one.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the sessions and return the exit code of nox. Raises UsageError without a clone."""
+    """Run the sessions of a clone and return the exit code of nox."""
     if INSTALLED:
         raise UsageError("in-container runs the sessions of a clone's noxfile.py: run it in a clone.")
     from ckpm.kernels.upstream.package_index import pip_settings  # here: other commands need no HTTP client
 
     chosen = image(args.image)
-    words = [*args.sessions, *_options(args.options)]
+    arguments = [*args.sessions, *_options(args.options)]
     demand_sessions(args.sessions)
     engine = detect(args.engine)
     sources = Sources(settings.cache_folder(), labels())
@@ -62,42 +62,42 @@ def run(args: argparse.Namespace) -> int:
         conf = Path(private) / "pip.conf"
         pip = pip_settings()
         write_private(conf, pip_conf(pip, _PACKAGES if chosen.ck else ""))
-        order = plan(chosen, context.tag(chosen), words, conf=conf, pip=pip, cache=sources.cache)
+        order = plan(chosen, context.tag(chosen), arguments, conf=conf, pip=pip, cache=sources.cache)
         make_folder(Path(order.environment["HOME"]))
-        building.ensure(engine, chosen, args.work, sources)  # takes minutes: after every mistake that is seen here
+        building.ensure(engine, chosen, args.work, sources)  # takes minutes, so mistakes are reported first
         show(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
         return running.run(engine, order).returncode
 
 
 def demand_sessions(names: Sequence[str]) -> None:
-    """Check names of sessions by nox itself. Raises UsageError. Without nox here, nox in the container does."""
+    """Refuse sessions that nox doesn't list. Without nox on this machine, nox in the container checks the names."""
     listing = [sys.executable, "-m", "nox", "--noxfile", str(PROJECT / "noxfile.py"), "--list", "--session", *names]
     done = subprocess.run(listing, capture_output=True, text=True, errors="replace", check=False)
-    _, found, unknown = done.stderr.partition("Sessions not found: ")
-    if found:
+    _, separator, unknown = done.stderr.partition("Sessions not found: ")
+    if separator:
         raise UsageError(f"noxfile.py has no session {unknown.strip()}. `nox -l` lists the sessions.")
 
 
 def _options(text: str) -> list[str]:
-    """Words of --options. Raises UsageError: no shell can read them."""
+    """The arguments in --options, split as a shell does."""
     try:
-        words = shlex.split(text)
+        arguments = shlex.split(text)
     except ValueError as error:
         raise UsageError(f"--options {text!r}: no shell can read it: {error}.") from error
-    return ["--", *words] if words else []
+    return ["--", *arguments] if arguments else []
 
 
 def plan(
     chosen: Image,
     tag: str,
-    words: Sequence[str],
+    arguments: Sequence[str],
     *,
     conf: Path,
     pip: Mapping[str, str],
     cache: Path,
     root: Path = PROJECT,
 ) -> Run:
-    """The container's command, mounts, environment and devices. ``words`` are nox's arguments after --session."""
+    """The container's command, mounts, environment and devices. ``arguments`` are nox's, after --session."""
     folder = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")
     files = {*_pip_paths(pip), *(Path(path).absolute() for name in _CERTIFICATES if (path := os.environ.get(name)))}
     mounts = [
@@ -119,7 +119,7 @@ def plan(
     devices = present(chosen.purpose.devices)
     return Run(
         image=tag,
-        command=["sh", "docker/sessions.sh", str(_ENVIRONMENTS), *words],
+        command=["sh", "docker/sessions.sh", str(_ENVIRONMENTS), *arguments],
         user=f"{os.getuid()}:{os.getgid()}",
         workdir=root,
         mounts=mounts,
@@ -171,5 +171,5 @@ def _pip_paths(pip: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _folder_of_index(path: Path) -> Path:
-    """The folder of a file:// index: its pages link to files beside it."""
+    """The folder of a file:// index with its pages and the files that they link to."""
     return path.parent if path.name == "simple" else path

@@ -1,6 +1,6 @@
 """The commands about the matrix. They build and download nothing.
 
-What only some commands need is imported by these commands: otherwise a list of 23,000 names took a fifth longer.
+Modules that only some commands need are imported by these commands: a list of 23,000 names takes a fifth less time.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
 
 
 def _count(args: argparse.Namespace) -> None:
-    """Counts by family and arch, 0 with the reason where an arch or the receipt has no kernel.
+    """Print counts by family and arch; 0 has the reason why an arch or the receipt has no kernel.
 
     A filter that leaves nothing anywhere is an error, as for list.
     """
@@ -119,7 +119,7 @@ def _count(args: argparse.Namespace) -> None:
             names.update(key.name for key in keys)
             reason = reasons.get((arch, family), "")
             counts.append({"family": family, "arch": arch, "count": len(keys), "reason": reason})
-        # a shard of all archs' kernels is none of one arch's
+        # a shard of all archs' kernels differs from a shard of one arch's
         dealt_together = selection.shard and len(selection.archs) > 1
         totals[family] = len(select(chosen, one_family) if dealt_together else names)
     receipt = Selection(
@@ -131,7 +131,7 @@ def _count(args: argparse.Namespace) -> None:
 
 
 def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], totals: Mapping[str, int]) -> str:
-    """One line a family, one column an arch; ``distinct`` counts a kernel once however many archs have it."""
+    """One line a family, one column an arch; ``distinct`` counts a kernel of several archs once."""
     by_place = {(row["family"], row["arch"]): row["count"] for row in counts}
     table = [["family", *selection.archs, "distinct"]]
     for family in selection.families:
@@ -194,7 +194,7 @@ def _why(args: argparse.Namespace) -> None:
 
 
 def _validate(args: argparse.Namespace) -> None:
-    """Judge a file's kernel in every dialect or the one named, or a kernel by name. Raises CheckFailedError: errors."""
+    """Judge a file's kernel in every dialect or the named one, or a kernel by name. Errors are a CheckFailedError."""
     from ckpm.matrix.configurations.configuration import read_configuration
     from ckpm.matrix.configurations.report import judge, judge_kernel
 
@@ -216,7 +216,7 @@ def _validate(args: argparse.Namespace) -> None:
 
 
 def _problems(args: argparse.Namespace) -> None:
-    """Names of problems, or every field of them; with ``--count`` figures for each suite."""
+    """Print names of problems, or all their fields; with ``--count`` figures for each suite."""
     from ckpm.matrix.problems.case import SUITES, wave_instructions
     from ckpm.matrix.problems.commands import list_shapes
     from ckpm.matrix.problems.tables import problems
@@ -242,11 +242,7 @@ def _problems(args: argparse.Namespace) -> None:
 
 
 def _select_keys(chosen: Dialect, selection: Selection) -> list[Key]:
-    """The selected keys; none where no arch has kernels, which is said on stderr.
-
-    Raises:
-        UsageError: something else than the archs leaves nothing.
-    """
+    """The selected keys; none, with a message on stderr, if no arch has kernels. Other empty selections are errors."""
     absent = absences(chosen, selection)
     nowhere = len(absent) == len(selection.families) * len(selection.archs)
     keys = select(chosen, selection) if nowhere else select_some(chosen, selection)

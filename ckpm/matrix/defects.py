@@ -15,7 +15,7 @@ from ckpm.matrix.where import Predicate, compile_where
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """``holds(key)`` is True for the kernels of ``dialect`` and ``family`` that don't compile."""
+    """A defect. ``holds(key)`` is True for the kernels of ``dialect`` and ``family`` that don't compile."""
 
     name: str
     dialect: str
@@ -39,16 +39,16 @@ class DefectTable(Record, frozen=True):
 
 @functools.cache
 def defects() -> tuple[Defect, ...]:
-    """The known defects. Raises TableError."""
+    """The known defects."""
     table = read_table(TABLES / "defects.yaml", DefectTable)
-    found = []
+    entries = []
     for name, row in table.record.defects.items():
         try:
             holds = compile_where(row.where)
         except WhereError as error:
             raise table.fail(str(error), "defects", name, "where") from error
-        found.append(Defect(name, row.dialect, row.family, row.reason, holds))
-    return tuple(found)
+        entries.append(Defect(name, row.dialect, row.family, row.reason, holds))
+    return tuple(entries)
 
 
 def defect_of(key: Key, dialect: str) -> Defect | None:
@@ -60,7 +60,7 @@ def defect_of(key: Key, dialect: str) -> Defect | None:
 
 
 def split(keys: Sequence[Key], dialect: str) -> tuple[list[Key], dict[Defect, list[Key]]]:
-    """(kernels that compile, the others by defect), each in the order given."""
+    """The kernels that compile, and the others by defect, in the order of ``keys``."""
     sound: list[Key] = []
     left_out: dict[Defect, list[Key]] = {}
     for key in keys:

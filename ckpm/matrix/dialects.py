@@ -21,7 +21,7 @@ from ckpm.matrix.family_tables import read_family
 
 TABLES = data("matrix")
 
-# Upstream's APIs (generate.py --api) with the families that each lists, both in upstream's order.
+# Upstream's APIs (generate.py --api) and the families of each, both in upstream's order.
 APIS: Mapping[str, tuple[str, ...]] = {
     "fwd": ("fwd",),
     "fwd_splitkv": ("fwd_splitkv_combine", "fwd_splitkv"),
@@ -37,7 +37,7 @@ HAND_WRITTEN = ("fwd_v3",)
 
 
 class Detection(Record, frozen=True):
-    """Marks of a checkout's dialect: words that a codegen file has or lacks, a file that must not exist."""
+    """The marks of a checkout's dialect: words that a codegen file has or lacks, a file that must not exist."""
 
     file: str
     has: tuple[str, ...]
@@ -68,11 +68,11 @@ class DialectHead(Record, frozen=True):
 class Dialect:
     """The kernels of one version of upstream's codegen.
 
-    ``detection`` is None for kernels of our own alone: no checkout is taken for this dialect. ``unknown_archs`` is
-    the reason why only ``known_archs`` are known. A tree has kernels that this dialect lacks if a C++ enumeration has
-    more members than ``enumerators``, or if its codegen names an arch that begins with none of ``targets``.
-    ``parameters`` are those of C++ templates, in order. If ``asked_everything`` is False, suites leave out problems
-    that no kernel of any tier serves.
+    ``detection`` is None for a dialect of our own kernels, which no checkout has. ``unknown_archs`` is the reason why
+    only ``known_archs`` are known. A tree has kernels that this dialect lacks if a C++ enumeration has more
+    members than ``enumerators``, or if its codegen names an arch that begins with none of ``targets``. ``parameters``
+    are the parameters of C++ templates, in order. If ``asked_everything`` is False, suites leave out problems that no
+    kernel of any tier serves.
     """
 
     name: str
@@ -88,11 +88,11 @@ class Dialect:
     hand_written: Families
 
     def family(self, name: str) -> Family:
-        """Raises UnknownWordError."""
+        """Return a family by name."""
         return self._holder(name)[name]
 
     def check_arch(self, name: str) -> Arch:
-        """Raises UnknownWordError, and SetupError for one that nothing is known of in this dialect."""
+        """Return an arch by name; it must be known in this dialect."""
         arch = check_arch(name)
         if name not in self.known_archs:
             raise SetupError(
@@ -103,11 +103,11 @@ class Dialect:
         return arch
 
     def table(self, name: str) -> Field:
-        """A family's table, see Families.table. Raises UnknownWordError."""
+        """A family's table, as :meth:`Families.table`."""
         return self._holder(name).table(name)
 
     def all_families(self) -> Iterator[Family]:
-        """The codegen's families and then those written by hand."""
+        """Yield the codegen's families, then the hand-written ones."""
         yield from self.families.values()
         yield from self.hand_written.values()
 
@@ -119,7 +119,7 @@ class Dialect:
 
 
 class _UpstreamRow(Record, frozen=True):
-    """Either a package of its own, or the tree of ``base`` with our ``headers``."""
+    """An upstream: a package of its own, or the tree of ``base`` with our ``headers``."""
 
     summary: str
     dialect: str
@@ -135,7 +135,7 @@ class _UpstreamRow(Record, frozen=True):
 
 
 class PackagedUpstream(_UpstreamRow, frozen=True, kw_only=True):
-    """A CK tree inside a package of the Python package index: exact file, its sha256, and where the tree lies in it.
+    """A CK tree in a package of the Python package index: the exact file, its sha256, and the tree's path in it.
 
     ``base`` names the upstream that owns the tree: another one, or this one itself. ``headers`` is the folder of
     kernels/ with our headers, which precede the tree's on the include path; '' for none. ``license`` is the package's.
@@ -146,7 +146,7 @@ class PackagedUpstream(_UpstreamRow, frozen=True, kw_only=True):
 
     @property
     def has_codegen(self) -> bool:
-        """True if the tree lists kernels of its dialect itself: our own headers come without a codegen."""
+        """Return True if the tree's own codegen lists the kernels of its dialect. Our headers have no codegen."""
         return not self.headers
 
 
@@ -172,7 +172,7 @@ class _ArchRow(Record, frozen=True):
 
 
 class Arch(_ArchRow, frozen=True, kw_only=True):
-    """``compute_unit`` is None for archs that the matrix lists and no library is built for."""
+    """An arch. ``compute_unit`` is None for archs that the matrix lists, but no library is built for."""
 
     name: str
     compute_unit: ComputeUnit | None
@@ -186,7 +186,7 @@ class ArchTable(Record, frozen=True):
 
 @functools.cache
 def archs() -> Mapping[str, Arch]:
-    """The archs of archs.yaml by name. Raises TableError."""
+    """The archs of archs.yaml by name."""
     rows = read_table(TABLES / "archs.yaml", ArchTable).record.archs
     return {name: _arch(name, **msgspec.structs.asdict(row)) for name, row in rows.items()}
 
@@ -205,7 +205,7 @@ def compute_units() -> Mapping[str, ComputeUnit]:
 
 
 def check_arch(name: str) -> Arch:
-    """Raises UnknownWordError, which lists the known ones."""
+    """Return an arch by name; an unknown name is an UnknownWordError."""
     if name not in archs():
         raise UnknownWordError("arch", name, archs())
     return archs()[name]
@@ -221,20 +221,20 @@ class SelectionTable(Record, frozen=True):
 
 @functools.cache
 def selections() -> Table[SelectionTable]:
-    """The named subsets of kernels. Raises TableError."""
+    """The named subsets of kernels."""
     return read_table(TABLES / "selections.yaml", SelectionTable)
 
 
 def receipts() -> Mapping[int, str]:
-    """Receipt number -> its purpose. Raises TableError."""
+    """The purpose of each receipt number."""
     return selections().record.receipts
 
 
 def check_receipt(receipt: str | int) -> int:
-    """The number of a receipt given as text. Raises UnknownWordError."""
-    known = receipts()
-    if str(receipt) not in map(str, known):
-        raise UnknownWordError("receipt", str(receipt), [str(number) for number in known])
+    """The number of a receipt, which may be text."""
+    purposes = receipts()
+    if str(receipt) not in map(str, purposes):
+        raise UnknownWordError("receipt", str(receipt), [str(number) for number in purposes])
     return int(receipt)
 
 
@@ -250,12 +250,12 @@ class UpstreamTable(Record, frozen=True):
 
 @functools.cache
 def upstreams() -> Mapping[str, PackagedUpstream]:
-    """The packaged upstreams by name. Raises TableError."""
+    """The packaged upstreams by name."""
     return read_upstreams(TABLES / "upstreams.yaml")
 
 
 def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
-    """Read a table of upstreams. Raises TableError."""
+    """Read a table of upstreams."""
     table = read_table(file, UpstreamTable)
     by_name: dict[str, PackagedUpstream] = {}
     for name, row in table.record.upstreams.items():
@@ -278,19 +278,19 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
 
 @functools.cache
 def own_upstreams() -> frozenset[str]:
-    """The upstreams whose kernels are of our own headers."""
-    return frozenset(name for name, one in upstreams().items() if one.headers)
+    """The upstreams with kernels of our own headers."""
+    return frozenset(name for name, upstream in upstreams().items() if upstream.headers)
 
 
 def check_upstream(name: str) -> PackagedUpstream:
-    """Raises UnknownWordError."""
+    """Return a packaged upstream by name; an unknown name is an UnknownWordError."""
     if name not in upstreams():
         raise UnknownWordError("upstream", name, [*upstreams(), "checkout"])
     return upstreams()[name]
 
 
 def check_built_arch(name: str) -> Arch:
-    """An arch that libraries are built for. Raises UnknownWordError; UsageError: its kernels are only listed."""
+    """Return an arch by name; libraries must be built for it."""
     arch = check_arch(name)
     if arch.compute_unit is None:
         raise UsageError(f"--arch {name}: its kernels are only listed. Libraries are for {', '.join(compute_units())}.")
@@ -298,7 +298,7 @@ def check_built_arch(name: str) -> Arch:
 
 
 def check_family(name: str) -> str:
-    """Raises UnknownWordError."""
+    """Return the name of a family; an unknown name is an UnknownWordError."""
     if name not in (*FAMILIES, *HAND_WRITTEN):
         raise UnknownWordError("family", name, (*FAMILIES, *HAND_WRITTEN))
     return name
@@ -310,53 +310,47 @@ def dialect_names() -> list[str]:
 
 @functools.cache
 def dialect(name: str) -> Dialect:
-    """Read a dialect.
-
-    Raises:
-        UnknownWordError: no such folder; the message lists the known ones.
-        TableError: a file is malformed; the message starts with file:line: field.
-    """
+    """Read a dialect by name."""
     if name not in dialect_names():
         raise UnknownWordError("dialect", name, dialect_names())
     return read_dialect(TABLES / "dialects" / name)
 
 
 def read_dialect(folder: Path) -> Dialect:
-    """Read a dialect's folder: dialect.yaml, a file for each family, and the parents it names, which lie beside it.
+    """Read a dialect's folder: dialect.yaml, a file for each family, and the folders of its ancestors.
 
-    Raises:
-        TableError: a file is malformed; for a family's file, when the family is first used.
+    A family's file is read at the family's first use.
     """
     line = lineage(folder)
     own, whole = decode(line[-1], DialectHead), decode(functools.reduce(overlay, line), DialectHead)
     head, inherited = own.record, whole.record
     if head.dialect != folder.name:
         raise own.fail(f"a dialect has the name of its folder, here '{folder.name}'", "dialect")
-    known = inherited.known_archs
-    for index, arch in enumerate(known.archs if known else ()):
+    known_archs = inherited.known_archs
+    for index, arch in enumerate(known_archs.archs if known_archs else ()):
         if arch not in archs():
             raise whole.fail(f"'{arch}' is not in archs.yaml", "known_archs", "archs", index)
     return Dialect(
         name=head.dialect,
         summary=head.summary,
         detection=inherited.detect,
-        known_archs=known.archs if known else tuple(archs()),
-        unknown_archs=known.why if known else "",
+        known_archs=known_archs.archs if known_archs else tuple(archs()),
+        unknown_archs=known_archs.why if known_archs else "",
         enumerators=head.enumerators,
         targets=head.targets,
         parameters=head.parameters,
         asked_everything=inherited.asked_everything is not False,
-        families=Families(tuple(one.file.parent for one in line), FAMILIES),
+        families=Families(tuple(table.file.parent for table in line), FAMILIES),
         hand_written=Families((folder,), HAND_WRITTEN),
     )
 
 
 def lineage(folder: Path) -> list[Field]:
-    """dialect.yaml of a dialect and of its ancestors, the eldest first. Raises TableError."""
+    """The dialect.yaml of a dialect and of its ancestors, the eldest first."""
     line = [load(folder / "dialect.yaml")]
     while parent := line[0].find("parent"):
         file = folder.parent / parent.text() / "dialect.yaml"
-        if file in [one.file for one in line]:
+        if file in [table.file for table in line]:
             raise parent.fail("a dialect can't be its own ancestor")
         if not file.exists():
             raise parent.fail(f"no dialect '{parent.text()}' beside this one")
@@ -365,17 +359,17 @@ def lineage(folder: Path) -> list[Field]:
 
 
 class Families(Mapping[str, Family]):
-    """Families of a dialect by name, each read at its first use: a command seldom needs all nine.
+    """The families of a dialect by name, each read at its first use: a command seldom needs all nine.
 
-    A family of ``wanted`` is there if one of ``folders`` has its file.
+    The names are the families of ``wanted`` with a file in one of ``folders``.
     """
 
     def __init__(self, folders: tuple[Path, ...], wanted: tuple[str, ...]) -> None:
         self._folders, self._read = folders, dict[str, Family]()
         files = {file.stem: file for folder in folders for file in folder.glob("*.yaml") if file.stem != "dialect"}
         for name, file in files.items():
-            if name not in (known := (*FAMILIES, *HAND_WRITTEN)):
-                raise TableError(f"{file}:1: no such family; known: {', '.join(known)}. Rename or remove the file.")
+            if name not in (names := (*FAMILIES, *HAND_WRITTEN)):
+                raise TableError(f"{file}:1: no such family; known: {', '.join(names)}. Rename or remove the file.")
         self._names = [name for name in wanted if name in files]
 
     def table(self, name: str) -> Field:

@@ -1,7 +1,7 @@
-"""All keys of a family: the product of its loops, less what rules and receipt exclude, in upstream's order of emission.
+"""Enumerate all keys of a family: the product of its loops without the keys that rules and receipt exclude.
 
-The product is grown loop by loop, and a rule is applied as soon as its last field is bound. The cost then follows the
-number of kernels, not of combinations.
+Keys are in upstream's order of emission. The product grows loop by loop, and a rule is applied as soon as its last
+field is bound. The cost then follows the number of kernels, not of combinations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import compress, repeat
 from operator import itemgetter
 from typing import Any
 
-from ckpm.matrix.families import GIVEN, Axis, Constraint, Family, Pipelines, Value, fits
+from ckpm.matrix.families import REQUEST_FIELDS, Axis, Constraint, Family, Pipelines, Value, fits
 from ckpm.matrix.keys import KEY_FIELDS, Key
 from ckpm.matrix.names import writer
 from ckpm.matrix.rules import Rule, broken
@@ -25,7 +25,7 @@ Partial = tuple[Any, ...]
 def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[Key]:
     """The keys of a family for one arch and receipt, in the order in which upstream emits and dispatches them.
 
-    A name that is emitted twice is listed once, at its first place. An arch without kernels has an empty list, and
+    A name that is emitted twice is listed once, at its first position. An arch without kernels has an empty list, and
     ``family.absent`` has the reason.
     """
     traits = family.archs.get(arch, ())
@@ -36,8 +36,8 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
 def _keys_of(family: Family, trait: str, receipt: int, mask_impl: str) -> tuple[Key, ...]:
     fields, names, partials = _bound(family, trait, receipt, mask_impl)
     columns = dict(zip(fields, zip(*partials, strict=True), strict=False))
-    known = {name: column for name, column in columns.items() if name != "mask_impl" or family.masks}
-    return tuple(_keys({**known, "name": names, "family": repeat(family.name)}, len(names)))
+    key_columns = {name: column for name, column in columns.items() if name != "mask_impl" or family.masks}
+    return tuple(_keys({**key_columns, "name": names, "family": repeat(family.name)}, len(names)))
 
 
 def enumerate_names(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
@@ -48,14 +48,14 @@ def enumerate_names(family: Family, *, arch: str, receipt: int = 0, mask_impl: s
 def _bound(
     family: Family, trait: str, receipt: int, mask_impl: str
 ) -> tuple[tuple[str, ...], list[str], list[Partial]]:
-    """The fields that are bound, and of each kernel the name and the values of these fields."""
+    """The bound fields, and the name and these fields' values of each kernel."""
     filters = _Filters(family, family.constraints(receipt))
-    outer = filters.due((), GIVEN, [(trait, receipt, mask_impl)])
-    bound: tuple[str, ...] = GIVEN
+    outer = filters.due((), REQUEST_FIELDS, [(trait, receipt, mask_impl)])
+    bound: tuple[str, ...] = REQUEST_FIELDS
     for axis in family.axes:
         outer, bound = _loop(family, filters, outer, bound, axis, mask_impl)
     partials = _inner(family, filters, outer, bound, mask_impl) if family.pipelines else outer
-    fields = (*GIVEN, *family.fields) if family.pipelines else bound
+    fields = (*REQUEST_FIELDS, *family.fields) if family.pipelines else bound
     write = writer(family, fields)
     names = list(map(write, partials))
     if len(set(names)) < len(names):
@@ -66,10 +66,9 @@ def _bound(
 
 
 def _keys(columns: Mapping[str, Iterable[Any]], count: int) -> list[Key]:
-    """Keys from their fields' values, column by column; a field without a column has its default.
+    """Make keys from their fields' values, column by column; a field without a column has its default.
 
-    The constructor of a frozen class sets each field by a call with its name: for 23,000 keys that was a third of
-    ``ckpm list``.
+    The constructor of a frozen class sets each field by a call with its name: a third of ``ckpm list`` for 23,000 keys.
     """
     keys = list(map(object.__new__, repeat(Key, count)))
     for name, put in _SETTERS.items():
@@ -79,7 +78,7 @@ def _keys(columns: Mapping[str, Iterable[Any]], count: int) -> list[Key]:
 
 
 _SETTERS = {name: getattr(Key, name).__set__ for name in KEY_FIELDS}  # of its slots
-_DEFAULTS = {one.name: one.default for one in dataclasses.fields(Key)}
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Key)}
 
 
 class _Verdicts(dict[Any, bool]):
@@ -88,10 +87,10 @@ class _Verdicts(dict[Any, bool]):
     def __init__(self, fields: tuple[str, ...], keeps: Callable[..., bool]) -> None:
         super().__init__()
         self.fields = fields
-        self._asked: Callable[[Any], bool] = keeps if len(fields) == 1 else lambda values: keeps(*values)
+        self._test: Callable[[Any], bool] = keeps if len(fields) == 1 else lambda values: keeps(*values)
 
     def __missing__(self, values: Any) -> bool:
-        verdict = self[values] = self._asked(values)
+        verdict = self[values] = self._test(values)
         return verdict
 
 
@@ -100,12 +99,12 @@ class _Filters:
 
     def __init__(self, family: Family, constraints: tuple[Constraint, ...]) -> None:
         tests = [(rule.fields, _allows(rule)) for rule in family.rules]
-        # a field that every constraint restricts can only have what one of them allows: that prunes early
+        # a field that every constraint restricts has a value that one of them allows: this prunes early
         restricted = set.intersection(*map(set, constraints)) if constraints else set()
         for field in restricted:
-            tests.append(((field,), {value for one in constraints for value in one[field]}.__contains__))
+            tests.append(((field,), {value for constraint in constraints for value in constraint[field]}.__contains__))
         if len(constraints) > 1:
-            fields = tuple(dict.fromkeys(name for one in constraints for name in one))
+            fields = tuple(dict.fromkeys(name for constraint in constraints for name in constraint))
             tests.append((fields, _satisfies_any(constraints, fields)))
         if not constraints:  # the receipt keeps no kernel
             tests.append((("dtype",), lambda _: False))
@@ -113,7 +112,7 @@ class _Filters:
         self._due: dict[tuple[tuple[str, ...], ...], list[tuple[Callable[[Partial], Any], _Verdicts]]] = {}
 
     def due(self, before: tuple[str, ...], after: tuple[str, ...], partials: list[Partial]) -> list[Partial]:
-        """The partials, which bind ``after``, that pass every test that needs a field bound since ``before``."""
+        """The partials that pass all tests of fields bound since ``before``. Partials bind the fields ``after``."""
         for pick, verdicts in self._between(before, after):
             partials = list(compress(partials, map(verdicts.__getitem__, map(pick, partials))))
         return partials
@@ -121,14 +120,15 @@ class _Filters:
     def _between(
         self, before: tuple[str, ...], after: tuple[str, ...]
     ) -> list[tuple[Callable[[Partial], Any], _Verdicts]]:
-        """The tests that are due, each with a getter of its fields. Kept, because blocks come by the thousand."""
+        """The tests that are due, each with a getter of its fields. The result is kept for thousands of blocks."""
         tests = self._due.get((before, after))
         if tests is None:
-            place = {name: index for index, name in enumerate(after)}
+            positions = {name: index for index, name in enumerate(after)}
             tests = self._due[before, after] = [
-                (itemgetter(*(place[name] for name in one.fields)), one)
-                for one in self._filters
-                if all(name in place for name in one.fields) and not all(name in before for name in one.fields)
+                (itemgetter(*(positions[name] for name in verdicts.fields)), verdicts)
+                for verdicts in self._filters
+                if all(name in positions for name in verdicts.fields)
+                and not all(name in before for name in verdicts.fields)
             ]
         return tests
 
@@ -138,7 +138,7 @@ def _allows(rule: Rule) -> Callable[..., bool]:
 
 
 def _satisfies_any(constraints: tuple[Constraint, ...], fields: tuple[str, ...]) -> Callable[..., bool]:
-    return lambda *values: any(_is_satisfied(one, fields, values) for one in constraints)
+    return lambda *values: any(_is_satisfied(constraint, fields, values) for constraint in constraints)
 
 
 def _is_satisfied(constraint: Constraint, fields: tuple[str, ...], values: tuple[Any, ...]) -> bool:
@@ -148,16 +148,16 @@ def _is_satisfied(constraint: Constraint, fields: tuple[str, ...], values: tuple
 def _loop(
     family: Family, filters: _Filters, partials: list[Partial], bound: tuple[str, ...], axis: Axis, mask_impl: str
 ) -> tuple[list[Partial], tuple[str, ...]]:
-    """Partials grown by one axis, and the fields they bind then."""
+    """The partials grown by one axis, and the fields that they bind then."""
     after = (*bound, *axis.fields)
     if axis.name == "tile":
         pick = itemgetter(*(bound.index(name) for name in ("arch_trait", "dtype", "hdim_q", "hdim_v")))
         grown = [(*partial, tile) for partial in partials for tile in family.tiles.get(pick(partial), ())]
         if family.tile_constraints:
             grown = [
-                one
-                for one in grown
-                if fits(family.tile_constraint(pick(one), one[-1]), dict(zip(after, one, strict=True)))
+                partial
+                for partial in grown
+                if fits(family.tile_constraint(pick(partial), partial[-1]), dict(zip(after, partial, strict=True)))
             ]
     else:
         values = axis.values
@@ -170,8 +170,8 @@ def _loop(
 def _inner(
     family: Family, filters: _Filters, outer: list[Partial], bound: tuple[str, ...], mask_impl: str
 ) -> list[Partial]:
-    """Each outer combination with the pipelines of all its blocks. All have their fields in the order of the family."""
-    target = (*GIVEN, *family.fields)
+    """Each outer combination with the pipelines of all its blocks, with fields in the order of the family."""
+    target = (*REQUEST_FIELDS, *family.fields)
     plans = []
     for block in family.pipelines:
         own = (*bound, *(name for axis in block.axes for name in axis.fields), *block.row_fields)
@@ -202,12 +202,12 @@ def _block(
     pick = _picker(tuple(bound.index(name) for name in fields))
     chosen: dict[Partial, list[tuple[Value, ...]]] = {}
     grown: list[Partial] = []
-    for one in partials:
-        values = pick(one)
+    for outer in partials:
+        values = pick(outer)
         rows = chosen.get(values)
         if rows is None:
             rows = chosen[values] = [row.values for row in block.rows if _is_satisfied(row.constraint, fields, values)]
-        grown += [one + row for row in rows]
+        grown += [outer + row for row in rows]
     return filters.due(bound, after, grown)
 
 
@@ -219,7 +219,9 @@ def _picker(places: tuple[int, ...]) -> Callable[[Partial], Partial]:
 
 def keeps(family: Family, receipt: int, values: Mapping[str, Any]) -> bool:
     """Return True if a receipt keeps a kernel with these values and builds its pipeline."""
-    asked = {**values, "receipt": receipt}
-    if broken(family.receipt_rules, asked) or not any(fits(one, values) for one in family.constraints(receipt)):
+    request = {**values, "receipt": receipt}
+    if broken(family.receipt_rules, request) or not any(
+        fits(constraint, values) for constraint in family.constraints(receipt)
+    ):
         return False
-    return not family.pipelines or any(block.holds(asked) for block in family.pipelines)
+    return not family.pipelines or any(block.holds(request) for block in family.pipelines)

@@ -1,4 +1,4 @@
-"""Explain why a kernel is in the matrix or in a selection, or what keeps it out, for ``why`` and ``show``."""
+"""Explain why a kernel is in the matrix or in a selection, or why it is left out, for ``why`` and ``show``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ckpm.matrix.selection import Selection, absences, conditions, select, shard
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that keeps a kernel out.
+    """One reason that keeps a kernel out.
 
     ``kind`` is axis, tile or rule (no such kernel is in the matrix), masks, family, arch, receipt, condition or shard
-    (the selection leaves it out); ``source`` is where that is written.
+    (the selection leaves it out); ``source`` is the file and line of the reason.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis value of a kernel, the other values that the dialect has for it, and where the value is written."""
+    """An axis value of a kernel, the dialect's other values of the axis, and the file and line of the value."""
 
     name: str
     value: str
@@ -46,7 +46,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The reasons that keep a kernel out of a selection (none if it is in), and the axes and receipts that hold it."""
+    """The reasons that keep a kernel out of a selection (none if it is in), and its axes and receipts."""
 
     name: str
     reasons: tuple[Reason, ...]
@@ -55,11 +55,10 @@ class Explanation:
 
 
 def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, Any]]:
-    """The family and axis values that a name spells, whether or not the matrix holds such a kernel.
+    """The family and axis values that a name spells, also if the matrix has no such kernel.
 
-    Raises:
-        NameSyntaxError: no family's grammar fits. The message names the kernel of such calls, another dialect whose
-            grammar fits, or the position where the name departs from the grammar that begins most like it.
+    Raises NameSyntaxError if no family's grammar fits. The message names the kernel of such calls, another dialect
+    whose grammar fits, or the position where the name departs from the most similar grammar.
     """
     problems: dict[str, NameSyntaxError] = {}
     for family in chosen.all_families():
@@ -67,17 +66,17 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
             return family, parse(family, name, mask_impl)
         except NameSyntaxError as error:
             problems[family.grammar] = error
-    if general := next((one for one in _generals(name) if _fits(chosen, one)), None):
+    if general := next((candidate for candidate in _generals(name) if _fits(chosen, candidate)), None):
         raise NameSyntaxError(f"'{name}' has no kernel of its own: such calls take {general}. Ask for that.")
     fits = {other: _fits(dialect(other), name) for other in dialect_names() if other != chosen.name}
-    other = max(fits, key=lambda one: fits[one])
+    other = max(fits, key=lambda dialect_name: fits[dialect_name])
     if fits[other]:
         raise NameSyntaxError(f"'{name}' is a name of dialect {other}, not of {chosen.name}. Use --dialect {other}.")
     raise problems[max(problems, key=lambda grammar: _alike(grammar, name))]
 
 
 def _generals(name: str) -> Iterator[str]:
-    """The name with the word of kernels that take scales of heads, too, and then with pages of any size."""
+    """Yield the name of the kernel that also takes scales of heads, then its name with pages of any size."""
     general = re.sub(r"kvfp8_(.*)_perhead_", r"kvfp8_\1_pertensor_", name)
     yield general
     page = re.search(r"_ps(\d+)_[bg]load_", name)
@@ -86,12 +85,12 @@ def _generals(name: str) -> Iterator[str]:
 
 
 def _alike(grammar: str, name: str) -> int:
-    """Number of characters at a name's beginning that are a grammar's."""
+    """The number of leading characters that a name and a grammar have in common."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(grammar, name, strict=False)))
 
 
 def _fits(candidate: Dialect, name: str) -> int:
-    """2 if the name is a kernel's of the dialect, 1 if its grammar alone allows the name, 0 if not even that."""
+    """Return 2 if the dialect has a kernel of this name, 1 if only its grammar allows the name, else 0."""
     fit = 0
     for family in candidate.all_families():
         try:
@@ -103,11 +102,7 @@ def _fits(candidate: Dialect, name: str) -> int:
 
 
 def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:
-    """The kernel of that name.
-
-    Raises:
-        NameSyntaxError: the name doesn't parse, or the matrix has no such kernel.
-    """
+    """The family and key of a kernel's name; a NameSyntaxError if the matrix has no such kernel."""
     family, values = find(chosen, name, mask_impl)
     if reasons := outside(chosen, family, values):
         raise NameSyntaxError(f"'{name}' is not a kernel of {chosen.name}: {reasons[0].text}. See `ckpm why NAME`.")
@@ -115,12 +110,14 @@ def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:
 
 
 def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[Reason]:
-    """Reasons that keep axis values out of the matrix, for any selection: unknown values, an unknown tile, rules."""
+    """The reasons that keep axis values out of the matrix in any selection: unknown values, an unknown tile, rules."""
     reasons = []
     for field in family.fields:
-        known = _alternatives(family, field, values)
-        if values[field] not in known and field != "tile":
-            text = f"{field} '{_text(values[field])}' is not in the table, which has {', '.join(map(_text, known))}"
+        alternatives = _alternatives(family, field, values)
+        if values[field] not in alternatives and field != "tile":
+            text = (
+                f"{field} '{_text(values[field])}' is not in the table, which has {', '.join(map(_text, alternatives))}"
+            )
             reasons.append(Reason("axis", field, text, _location(chosen, family, field, values)))
     tiles = family.tiles_of(*tile_place(values))
     if values["tile"] not in tiles and (values["tile"].word or not reasons):
@@ -139,7 +136,7 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
 
 
 def _against(block: Pipelines, values: Mapping[str, Any]) -> list[str]:
-    """The conditions of a block that don't allow a kernel, as words."""
+    """The texts of a block's conditions that don't allow a kernel."""
     reasons = [f"for {name} {_list(allowed)}" for name, allowed in _misfits(block.constraint, values).items()]
     for axis in block.axes:
         if tuple(values[name] for name in axis.fields) not in axis.values:
@@ -160,7 +157,7 @@ def _misfits(constraint: Constraint, values: Mapping[str, Any]) -> Constraint:
 
 
 def _no_pipeline(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> Reason:
-    """The reason why no block of pipelines holds a kernel: what the nearest block lacks."""
+    """The reason why no block of pipelines holds a kernel, by the conditions of the nearest block."""
     nearest = min(family.pipelines, key=lambda block: len(_against(block, values)))
     text = f"no pipeline serves it; the nearest, {nearest.name}, is {', '.join(_against(nearest, values))}"
     return Reason("axis", nearest.name, text, _line(chosen, family, ("pipelines", nearest.name)))
@@ -169,7 +166,7 @@ def _no_pipeline(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> 
 def _not_built(
     chosen: Dialect, family: Family, receipt: int, values: Mapping[str, Any], others: Sequence[int]
 ) -> Reason:
-    """The reason for a receipt that would keep a kernel: the kernel's pipeline is only built for other receipts."""
+    """The reason that a receipt builds no kernel that it keeps: other receipts alone build the pipeline."""
     block = next(block for block in family.pipelines if block.holds(values))
     text = f"receipt {receipt} ({receipts()[receipt]}) doesn't build this pipeline for it; receipts that do: "
     text += ", ".join(map(str, others)) or "none"
@@ -181,11 +178,7 @@ def _list(values: Sequence[Value]) -> str:
 
 
 def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
-    """Everything that keeps a kernel out of a selection, or what brings it in.
-
-    Raises:
-        NameSyntaxError: the name doesn't parse; and whatever :func:`ckpm.matrix.selection.select` raises.
-    """
+    """Explain why a kernel is in a selection or left out. Raises NameSyntaxError for a name that doesn't parse."""
     family, values = find(chosen, name, selection.mask_impl)
     key = make_key(family, values, own_name((family,), name))
     reasons = outside(chosen, family, values)
@@ -201,7 +194,7 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     elif not any(key.arch_trait in family.archs.get(arch, ()) for arch in selection.archs):
         text = f"it is built for {key.arch_trait}; {', '.join(selection.archs)} has kernels of its own"
         reasons.append(Reason("arch", key.arch_trait, text))
-    if not any(fits(one, values) for one in family.constraints(selection.receipt)):
+    if not any(fits(constraint, values) for constraint in family.constraints(selection.receipt)):
         reasons += _receipt(chosen, family, selection.receipt, values)
     elif ruled := broken(family.receipt_rules, {**values, "receipt": selection.receipt}):
         reasons += [Reason("receipt", rule.name, rule.reason, rule.source) for rule in ruled]
@@ -224,14 +217,14 @@ def _receipt(chosen: Dialect, family: Family, receipt: int, values: Mapping[str,
     entry = str(receipt) if receipt in family.receipts else "default"
     name = f"receipt {receipt} ({receipts()[receipt]})"
     constraints = family.constraints(receipt)
-    place = _line(chosen, family, ("receipts", entry))
-    if not constraints or all(not allowed for one in constraints for allowed in one.values()):
-        return [Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", place)]
-    violated = min((_misfits(one, values) for one in constraints), key=len)
+    source = _line(chosen, family, ("receipts", entry))
+    if not constraints or all(not allowed for constraint in constraints for allowed in constraint.values()):
+        return [Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", source)]
+    violated = min((_misfits(constraint, values) for constraint in constraints), key=len)
     return [
-        Reason("receipt", str(receipt), f"{name} only has {field} {', '.join(map(_text, allowed))}", place)
+        Reason("receipt", str(receipt), f"{name} only has {field} {', '.join(map(_text, allowed))}", source)
         if allowed
-        else Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", place)
+        else Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", source)
         for field, allowed in violated.items()
     ]
 
@@ -263,7 +256,7 @@ def _text(value: Value | Tile) -> str:
 
 
 def _location(chosen: Dialect, family: Family, field: str, values: Mapping[str, Any]) -> str:
-    """file:line of an axis, or of the tiles for a kernel's dtype and head dims."""
+    """The file:line of an axis, or of the tiles for a kernel's dtype and head dims."""
     if field == "tile":
         dtypes = _table(chosen.name, family.name).get("tiles").find(values["arch_trait"])
         for names in dtypes.mapping() if dtypes else ():
@@ -283,7 +276,7 @@ def _location(chosen: Dialect, family: Family, field: str, values: Mapping[str, 
 
 
 def _line(chosen: Dialect, family: Family, path: tuple[str, ...]) -> str:
-    """The place of a field of a family, as ``matrix/dialects/FILE:LINE``."""
+    """The location of a family's field, as ``matrix/dialects/FILE:LINE``."""
     field = _table(chosen.name, family.name)
     for name in path:
         field = field.get(name)

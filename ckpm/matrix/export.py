@@ -1,4 +1,4 @@
-"""Lists of kernels, problems and counts as CSV, JSON or aligned text."""
+"""Format lists of kernels, problems and counts as CSV, JSON or aligned text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = tuple(
 
 
 def to_json(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A JSON list with one row a line, so that a difference of two lists reads well."""
+    """A JSON list with one row a line, for readable diffs."""
     lines = [json.dumps(row) for row in rows]
     return "[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n"
 
@@ -37,7 +37,7 @@ def to_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def format_rows(rows: Iterable[Mapping[str, Any]], form: str, text: str = "", columns: Sequence[str] = ()) -> str:
-    """Rows as JSON or CSV, or the ``text`` that shows them. ``columns`` are those of a CSV without rows."""
+    """Rows as JSON or CSV, or their ``text``. ``columns`` are the columns of a CSV without rows."""
     if form == "json":
         return to_json(rows)
     listed = list(rows) if form == "csv" else []
@@ -50,7 +50,7 @@ def table(rows: Sequence[Mapping[str, Any]], *, left: int) -> str:
 
 
 def align(table: Iterable[Iterable[object]], *, left: int | None = None) -> str:
-    """Columns padded to their widest cell; those after the first ``left`` (default: all) are right-aligned."""
+    """Pad columns to their widest cell. The first ``left`` (default: all) are left-aligned, others right-aligned."""
     lines = [[str(cell) for cell in line] for line in table]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = ""
@@ -71,5 +71,5 @@ def _cell(value: Any) -> Any:
     return value.replace("\r", " ") if isinstance(value, str) else value
 
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what begins one in Excel, LibreOffice or Google Sheets
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of a formula in Excel, LibreOffice or Google Sheets
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)

@@ -1,5 +1,4 @@
-"""Families: the axes, tiles, pipelines, rules, receipts and name grammar of one kernel family in one dialect
-(family_tables.py reads them).
+"""The family of kernels in one dialect: axes, tiles, pipelines, rules, receipts, name grammar. See family_tables.py.
 
 The kernels of a family are the product of the axes in ``order``, outermost loop first. If the family has ``pipelines``,
 the axes of each block follow, with its rows innermost. Upstream's codegen loops in this way.
@@ -22,14 +21,14 @@ Constraint = Mapping[str, tuple[Value, ...]]  # field -> the values it may have
 TilePlace = tuple[str, str, int, int]  # arch trait, dtype, hdim_q, hdim_v
 
 MASK_IMPLS = ("simplified", "generic")
-GIVEN = ("arch_trait", "receipt", "mask_impl")  # bound before the first axis: what the caller asks for
+REQUEST_FIELDS = ("arch_trait", "receipt", "mask_impl")  # bound by the request, before the first axis
 
-# An axis that is not a field of a key. Upstream lists some tiles ahead of others for all head dims, so it goes
-# over the head dims in rounds. A kernel that comes up in several rounds keeps its first place.
+# An axis without a field of the key. Upstream lists some tiles ahead of others for all head dims, so it goes over the
+# head dims in rounds. A kernel of several rounds keeps its first position.
 ROUND = "round"
 
 SLOT = re.compile(r"\{(\w+)\}")
-NUMBER = "(?:0|[1-9][0-9]{0,5})"  # as upstream writes them: no leading zeros, so that a name has one spelling only
+NUMBER = "(?:0|[1-9][0-9]{0,5})"  # as upstream writes numbers: no leading zeros, so that a name has one spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A pipeline with what belongs to it: ``values`` of the block's row fields, for keys that ``constraint`` allows."""
+    """A pipeline: ``values`` of the block's row fields, for keys that ``constraint`` allows."""
 
     constraint: Constraint
     values: tuple[Value, ...]
@@ -57,7 +56,7 @@ class Pipelines:
     """A block of pipelines with loops of its own: the product of ``axes``, then rows, for keys of ``constraint``.
 
     ``mask_impl`` names the mask set if the block has one for every request, else it is "". ``also_written`` are other
-    arch traits in which a state of upstream ends the names of these kernels.
+    arch traits at the end of these kernels' names in some versions of upstream.
     """
 
     name: str
@@ -78,14 +77,14 @@ class Pipelines:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # equal is what is the same object, so that it can be a cache's key
+@dataclass(frozen=True, slots=True, eq=False)  # equality is identity, so that a family can be a cache's key
 class Family:
     """A kernel family in one dialect.
 
     ``archs`` maps each arch that has kernels to their arch traits, ``tiles`` an arch trait, dtype and (hdim_q, hdim_v)
-    to tiles, both in dispatch order; ``tile_constraints`` has, by tile word, the constraints of tiles that only some of
-    those keys have. ``receipts`` maps a receipt to constraints of which a key must satisfy one; a receipt that is
-    missing has those of ``default_receipt``.
+    to tiles, both in dispatch order; ``tile_constraints`` has the constraints of tiles, by tile word, that only some
+    of these keys have. ``receipts`` maps a receipt to constraints of which a key must satisfy one; a missing receipt
+    has the constraints of ``default_receipt``.
     """
 
     name: str
@@ -110,9 +109,9 @@ class Family:
     def tiles_of(self, arch_trait: str, dtype: str, hdim_q: int, hdim_v: int) -> tuple[Tile, ...]:
         return self.tiles.get((arch_trait, dtype, hdim_q, hdim_v), ())
 
-    def tile_constraint(self, place: TilePlace, tile: Tile) -> Constraint:
-        """The values that a key with this tile must have besides."""
-        return self.tile_constraints.get(place, {}).get(tile.word, {})
+    def tile_constraint(self, table_key: TilePlace, tile: Tile) -> Constraint:
+        """The values that other fields of a key with this tile must have."""
+        return self.tile_constraints.get(table_key, {}).get(tile.word, {})
 
     @property
     def receipt_rules(self) -> tuple[Rule, ...]:
@@ -127,7 +126,7 @@ class Family:
         return ""
 
     def own_trait(self, arch_trait: str, pipeline: str) -> str:
-        """The arch trait of a pipeline's kernels where a state of upstream writes ``arch_trait``, else that one."""
+        """The arch trait of a pipeline's kernels if a version of upstream writes ``arch_trait`` for it."""
         for block in self.pipelines:
             if arch_trait in block.also_written and any(pipeline in row.values for row in block.rows):
                 return str(block.constraint["arch_trait"][0])
@@ -174,7 +173,7 @@ def _slots(text: str, occupancy: str = NUMBER) -> str:
     )
 
 
-@functools.lru_cache(maxsize=4096)  # the same tiles stand in many places, and are one object then
+@functools.lru_cache(maxsize=4096)  # many rows have the same tile, which is then one object
 def parse_tile(grammar: str, word: str, when: str = "always") -> Tile | None:
     """The tile that a word spells, None if it doesn't fit the grammar."""
     if not re.fullmatch(tile_pattern(grammar), word):
@@ -184,7 +183,7 @@ def parse_tile(grammar: str, word: str, when: str = "always") -> Tile | None:
 
 
 def tile_place(values: Mapping[str, Any]) -> TilePlace:
-    """The place in the table where a key's tiles are listed."""
+    """The key of the table of tiles for a key's values."""
     return values["arch_trait"], values["dtype"], values["hdim_q"], values["hdim_v"]
 
 

@@ -1,4 +1,4 @@
-"""The table of a kernel family, read and checked: every complaint names file, line and field."""
+"""Read and check the table of a kernel family. Every error names file, line and field."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ckpm.base.tablefile import Field
 from ckpm.matrix.families import (
-    GIVEN,
     MASK_IMPLS,
     NUMBER,
+    REQUEST_FIELDS,
     ROUND,
     SLOT,
     Axis,
@@ -29,7 +29,7 @@ from ckpm.matrix.rules import RULES, Rule
 _TABLE_FIELDS = (
     *("archs", "absent", "name", "tile", "order", "axes", "masks", "words", "tiles", "pipelines", "rules", "receipts"),
 )
-_DERIVED = ("name", "family", "tile", *GIVEN)
+_DERIVED = ("name", "family", "tile", *REQUEST_FIELDS)
 _READERS: Mapping[str, Callable[[Field], Value]] = {
     **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
     **dict.fromkeys(
@@ -39,7 +39,7 @@ _READERS: Mapping[str, Callable[[Field], Value]] = {
 
 
 def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numbers: Sequence[int]) -> Family:
-    """Read a family's table. Raises TableError."""
+    """Read a family's table."""
     field.allow(_TABLE_FIELDS)
     axes_alone = _axes_alone(name, field, arch_names)
     _check(axes_alone, field)
@@ -58,11 +58,11 @@ def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numb
 
 
 def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
-    """The family with its axes and words, before tiles, rules and receipts, which are checked against the axes."""
+    """The family with axes and words, but without tiles, rules and receipts, which are checked against the axes."""
     for arch, trait in field.get("archs").mapping().items():
         if arch not in arch_names:
             raise trait.fail(f"'{arch}' is not in archs.yaml")
-    masks_field, words, pipelines = field.find("masks"), field.find("words"), field.find("pipelines")
+    masks_field, word_tables, pipelines = field.find("masks"), field.find("words"), field.find("pipelines")
     masks: Mapping[str, tuple[str, ...]] = {}
     if masks_field:
         masks_field.allow(MASK_IMPLS)
@@ -74,9 +74,11 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
         grammar=field.get("name").text(),
         tile_grammar=field.get("tile").text(),
         axes=_axes(field.get("order"), field.get("axes"), masks),
-        pipelines=tuple(_block(one, f, masks) for one, f in pipelines.mapping().items()) if pipelines else (),
+        pipelines=tuple(_block(block, table, masks) for block, table in pipelines.mapping().items())
+        if pipelines
+        else (),
         masks=masks,
-        words=words.map(_word_table) if words else {},
+        words=word_tables.map(_word_table) if word_tables else {},
         tiles={},
         tile_constraints={},
         rules=(),
@@ -88,7 +90,7 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
 def _receipts(
     field: Field, family: Family, receipt_numbers: Sequence[int]
 ) -> tuple[Mapping[int, tuple[Constraint, ...]], tuple[Constraint, ...]]:
-    """The constraints of each receipt that has its own, and those of all others."""
+    """The constraints of each receipt that has its own, and the constraints of all other receipts."""
     for number, row in field.mapping().items():
         if number != "default" and not re.fullmatch("0|[1-9][0-9]*", number):
             raise row.fail(f"a receipt is a number, or 'default', not '{number}'")
@@ -100,11 +102,11 @@ def _receipts(
 
 
 def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> tuple[Axis, ...]:
-    """The axes of an order, with their values; ``tile`` and ``mask`` take theirs from tables of their own."""
+    """The axes of an order, with their values; ``tile`` and ``mask`` have tables of their own."""
     names = order.texts()
-    for one in (one for name in names for one in name.split()):
-        if one not in ("tile", ROUND) and (one not in KEY_FIELDS or one in _DERIVED):
-            raise order.fail(f"'{one}' is not an axis of a key")
+    for key_field in (key_field for name in names for key_field in name.split()):
+        if key_field not in ("tile", ROUND) and (key_field not in KEY_FIELDS or key_field in _DERIVED):
+            raise order.fail(f"'{key_field}' is not an axis of a key")
     table.allow(name for name in names if name != "tile")
     axes = []
     for name in names:
@@ -183,7 +185,7 @@ def _word_table(field: Field) -> Mapping[Value, str]:
 
 
 def _check(family: Family, field: Field) -> None:
-    """Each field bound once and by every block, tiles after what they depend on, one slot for every choice."""
+    """Check that each field is bound once by every block, that tiles follow their fields, that choices have a slot."""
     order = [name for axis in family.axes for name in axis.fields]
     if len(set(family.fields)) != len(family.fields):
         raise field.get("order").fail("an axis is listed twice")
@@ -196,16 +198,18 @@ def _check(family: Family, field: Field) -> None:
         raise field.get("order").fail("tile depends on dtype and head dims and must come after them")
     inner = set(family.fields) - set(order)
     for block in family.pipelines:
-        place = field.get("pipelines").get(block.name)
+        block_field = field.get("pipelines").get(block.name)
         own = {*(name for axis in block.axes for name in axis.fields), *block.row_fields}
         if own != inner:
-            raise place.fail(f"binds {', '.join(sorted(own))}; the first block binds {', '.join(sorted(inner))}")
-        known = (*order, *GIVEN, *own)
+            raise block_field.fail(f"binds {', '.join(sorted(own))}; the first block binds {', '.join(sorted(inner))}")
+        names = (*order, *REQUEST_FIELDS, *own)
         for constraint in (block.constraint, *(row.constraint for row in block.rows)):
             for name in constraint:
-                if name not in known:
-                    raise place.fail(f"'{name}' in a 'for' is not a field of this family; known: {', '.join(known)}")
-        if also_written := place.find("also_written"):
+                if name not in names:
+                    raise block_field.fail(
+                        f"'{name}' in a 'for' is not a field of this family; known: {', '.join(names)}"
+                    )
+        if also_written := block_field.find("also_written"):
             if len(block.constraint.get("arch_trait", ())) != 1:
                 raise also_written.fail("needs a 'for' with one arch_trait, the one that names end in here")
             if unknown := [trait for trait in block.also_written if trait not in family.values("arch_trait")]:
@@ -230,28 +234,27 @@ def _check(family: Family, field: Field) -> None:
 def _tiles(
     field: Field, family: Family
 ) -> tuple[Mapping[TilePlace, tuple[Tile, ...]], Mapping[TilePlace, Mapping[str, Constraint]]]:
-    """arch trait -> "dtype dtype" -> "hdim_qxhdim_v" -> tile words, flattened, and the constraints of those that have
-    one."""
+    """The tiles of arch trait -> "dtype dtype" -> "hdim_qxhdim_v" -> tile words, flattened, and their constraints."""
     field.allow(family.values("arch_trait"))  # type: ignore[arg-type]
     tiles: dict[TilePlace, tuple[Tile, ...]] = {}
     constraints: dict[TilePlace, Mapping[str, Constraint]] = {}
     rows = (
-        (trait, dtypes, by_hdim, hdims, words)
+        (trait, dtypes, by_hdim, hdims, tile_words)
         for trait, by_dtype in field.mapping().items()
         for dtypes, by_hdim in by_dtype.mapping().items()
-        for hdims, words in by_hdim.mapping().items()
+        for hdims, tile_words in by_hdim.mapping().items()
     )
-    for trait, dtypes, by_hdim, hdims, words in rows:
-        hdim_q, hdim_v = _head_dims(hdims, words, family)
-        listed, constrained = _tile_list(words, family)
+    for trait, dtypes, by_hdim, hdims, tile_words in rows:
+        hdim_q, hdim_v = _head_dims(hdims, tile_words, family)
+        listed, constrained = _tile_list(tile_words, family)
         for dtype in dtypes.split():
             if dtype not in family.values("dtype"):
-                known = ", ".join(map(str, family.values("dtype")))
-                raise by_hdim.fail(f"'{dtype}' is not among the axis's values: {known}")
-            place = (trait, dtype, hdim_q, hdim_v)
-            tiles[place] = listed
+                choices = ", ".join(map(str, family.values("dtype")))
+                raise by_hdim.fail(f"'{dtype}' is not among the axis's values: {choices}")
+            tile_key = (trait, dtype, hdim_q, hdim_v)
+            tiles[tile_key] = listed
             if constrained:
-                constraints[place] = constrained
+                constraints[tile_key] = constrained
     return tiles, constraints
 
 
@@ -267,7 +270,7 @@ def _head_dims(text: str, field: Field, family: Family) -> tuple[int, int]:
 
 
 def _tile_list(field: Field, family: Family) -> tuple[tuple[Tile, ...], Mapping[str, Constraint]]:
-    """The tiles of a list, and by tile word the constraints of those that have one."""
+    """The tiles of a list, and the constraints of tiles by tile word."""
     tiles = tuple(_tile(item, family) for item in field.items())
     if len({tile.word for tile in tiles}) != len(tiles):
         raise field.fail("a tile is listed twice")
@@ -280,14 +283,14 @@ def _tile_list(field: Field, family: Family) -> tuple[tuple[Tile, ...], Mapping[
 
 
 def _tile_constraint(field: Field, family: Family) -> Constraint:
-    """The constraint of a tile; its fields must be bound before the tile is."""
+    """The constraint of a tile, on fields that are bound before the tile."""
     order = [name for axis in family.axes for name in axis.fields]
     field.allow(order[: order.index("tile")])
     return _known_constraint(field, family)
 
 
 def _pairs(axis: Axis) -> set[tuple[Value, Value]]:
-    """(hdim_q, hdim_v) of the axis that binds them."""
+    """The (hdim_q, hdim_v) pairs of the axis that binds them."""
     q, v = axis.fields.index("hdim_q"), axis.fields.index("hdim_v")
     return {(step[q], step[v]) for step in axis.values}
 
@@ -308,14 +311,14 @@ def _rule(field: Field, family: Family) -> Rule:
     if field.text() not in RULES:
         raise field.fail(f"no rule '{field.text()}' in ckpm/matrix/rules.py; known: {', '.join(RULES)}")
     rule = RULES[field.text()]
-    if missing := [name for name in rule.fields if name not in (*family.fields, *GIVEN)]:
+    if missing := [name for name in rule.fields if name not in (*family.fields, *REQUEST_FIELDS)]:
         raise field.fail(f"rule '{rule.name}' reads {', '.join(missing)}, which this family has no axis for")
     return rule
 
 
 def _receipt_constraint(field: Field, family: Family) -> Constraint:
-    known = (*family.fields, "arch_trait")
-    field.allow(name for name in known if name != "tile")
+    names = (*family.fields, "arch_trait")
+    field.allow(name for name in names if name != "tile")
     return _known_constraint(field, family)
 
 

@@ -1,6 +1,6 @@
-"""A key names one kernel: its signature (what it computes) and its algorithm (tile, waves, pipeline).
+"""Keys: the names of kernels by signature (the computation) and algorithm (tile, waves, pipeline).
 
-Field names and values are those of CK's own codegen, so that ``--where`` reads like upstream's source.
+Field names and values are from CK's own codegen, so that ``--where`` reads like upstream's source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGE_STEP = 16
 
 
 def is_v3(pipeline: str) -> bool:
-    """Return True for the pipeline of two groups of waves that take turns, which leaves the rest to V2."""
+    """Return True for V3: two groups of waves that take turns. Other pipelines are V2's."""
     return pipeline == V3_PIPELINE
 
 
@@ -33,19 +33,19 @@ def has_large_head(hdim_q: int) -> bool:
 
 
 def has_one_load(pipeline: str, page_size: int | None) -> bool:
-    """Return True if a kernel reaches every pool, so that dispatch asks for no load mode: V3, and pages of any size."""
+    """Return True if a kernel reaches every pool without a load mode: V3, and kernels for pages of any size."""
     return is_v3(pipeline) or page_size == ANY_PAGE
 
 
-def takes_pages(page_size: int | None, asked: int) -> bool:
-    """Return True if kernels of a key's page size take pages of so many tokens. None: they take pages of one token."""
+def takes_pages(page_size: int | None, tokens: int) -> bool:
+    """Return True if kernels of a key's page size take pages of ``tokens`` tokens. None stands for a page size of 1."""
     if page_size == ANY_PAGE:
-        return asked > 0 and asked % PAGE_STEP == 0
-    return asked == (page_size or 1)
+        return tokens > 0 and tokens % PAGE_STEP == 0
+    return tokens == (page_size or 1)
 
 
 def example_page(page_size: int | None) -> int:
-    """The tokens of a page that kernels of a key's page size take; those of any page, three steps."""
+    """The tokens of a page that kernels of a key's page size take; three steps for ANY_PAGE."""
     return 3 * PAGE_STEP if page_size == ANY_PAGE else page_size or 1
 
 
@@ -96,7 +96,7 @@ class Tile:
     when: str = field(default="always", kw_only=True)
     word: str = field(default="", kw_only=True, compare=False)
 
-    def __hash__(self) -> int:  # few of the fields tell nearly all tiles apart, and keys are made by the ten thousand
+    def __hash__(self) -> int:  # few fields distinguish nearly all tiles, and keys are made by the ten thousand
         return hash((self.bm0, self.bn0, self.bk0, self.bn1, self.rm0, self.wk0, self.bhdq, self.max_seq_q, self.bd))
 
 
@@ -143,7 +143,7 @@ class Key:
     arch_trait: str = "gfx9"
 
     def row(self) -> dict[str, Any]:
-        """All fields flat, tile fields as ``tile.bm0``: what exports write, enough to rebuild the key."""
+        """All fields flat, tile fields as ``tile.bm0``, for exports. They suffice to rebuild the key."""
         row: dict[str, Any] = {}
         for name in KEY_FIELDS:
             value = getattr(self, name)

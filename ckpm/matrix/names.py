@@ -1,4 +1,4 @@
-"""Kernel names: written from a key's fields by the dialect's grammar, and parsed back.
+"""Write kernel names from a key's fields by the dialect's grammar, and parse them.
 
 The grammar is a line such as ``fmha_batch_prefill_d{hdim_q}_{dtype}_{mode}_{tile}_...``; each field is written as its
 word (table ``words``) or as its own text.
@@ -18,10 +18,10 @@ from ckpm.matrix.keys import KEY_FIELDS, Key, Tile
 
 
 def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], str]:
-    """A function from the values of ``fields``, in their order, to the kernel's name.
+    """Return a function from the values of ``fields``, in their order, to the kernel's name.
 
-    It makes one table look-up for each slot and one join, since it runs for every key; the literal text before a slot
-    is part of the slot's words. Tiles must be those of the family's table.
+    The function runs for every key: it makes one table look-up for each slot and one join. The literal text before a
+    slot is part of the slot's words. Tiles must be in the family's table.
     """
     *parts, tail = SLOT.split(family.grammar)
     literals, slots = parts[::2], parts[1::2]
@@ -30,8 +30,8 @@ def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], s
         if slot == "tile":
             tables.append({tile: literal + tile.word for tiles in family.tiles.values() for tile in tiles})
         else:
-            words = family.words.get(slot, {})
-            tables.append({value: _join(literal, words.get(value, str(value))) for value in family.values(slot)})
+            slot_words = family.words.get(slot, {})
+            tables.append({value: _join(literal, slot_words.get(value, str(value))) for value in family.values(slot)})
     pick = itemgetter(*(fields.index(slot) for slot in slots))
 
     def write(values: Sequence[Any]) -> str:
@@ -41,25 +41,24 @@ def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], s
 
 
 def _join(literal: str, word: str) -> str:
-    """Text and word; with an empty word the text loses the separator at its end."""
+    """Join text and word; with an empty word the text loses the separator at its end."""
     return literal + word if word else literal.removesuffix("_")
 
 
 def make_key(family: Family, values: Mapping[str, Any], name: str) -> Key:
-    """A key from the values of its fields (mask_impl must be among them if the family has masks)."""
-    known = {field: values[field] for field in KEY_FIELDS if field in values}
-    return Key(**{**known, "name": name, "family": family.name, "mask_impl": values.get("mask_impl", "")})
+    """Make a key from the values of its fields, with mask_impl if the family has masks."""
+    fields = {field: values[field] for field in KEY_FIELDS if field in values}
+    return Key(**{**fields, "name": name, "family": family.name, "mask_impl": values.get("mask_impl", "")})
 
 
 def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str, Any]:
-    """The axis values that a kernel name spells, whether or not the matrix holds such a kernel.
+    """The axis values that a kernel name spells, also if the matrix has no such kernel.
 
     ``nmask`` is a word of both mask sets: then ``mask_impl`` decides, unless the pipeline has one set only. Other words
     are of one set (``mask`` of the simplified set, ``mc`` and ``mg`` of the generic set). A tile that is not in the
     tables gets ``when='always'``. An arch trait that some versions of upstream write is read as the dialect's own.
 
-    Raises:
-        NameSyntaxError: the name doesn't fit the grammar; the message has the field and the expected words.
+    Raises NameSyntaxError, with the field and the expected words, if the name doesn't fit the grammar.
     """
     patterns = _patterns(family)
     match = re.fullmatch("".join(patterns), name)
@@ -77,13 +76,13 @@ def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str,
     for axis in (*family.axes, *(axis for block in family.pipelines for axis in block.axes)):
         _complete(axis, values)
     for field in family.fields:
-        if field not in values:  # without a slot: it has one value
+        if field not in values:  # a field without a slot has one value
             values[field] = family.values(field)[0]
     return values
 
 
 def own_name(families: Iterable[Family], name: str) -> str:
-    """A name with the dialect's own arch trait: some versions of upstream write another. Other names are unchanged."""
+    """Replace the arch trait that some versions of upstream write by the dialect's own. Other names are unchanged."""
     for family in families:
         if not any(block.also_written for block in family.pipelines):
             continue
@@ -95,28 +94,28 @@ def own_name(families: Iterable[Family], name: str) -> str:
 
 def _complete(axis: Axis, values: dict[str, Any]) -> None:
     """Add the fields of an axis that the name doesn't spell, from the first step with the spelled values."""
-    known = [(i, name) for i, name in enumerate(axis.fields) if name in values]
-    if known and len(known) < len(axis.fields):
+    spelled = [(i, name) for i, name in enumerate(axis.fields) if name in values]
+    if spelled and len(spelled) < len(axis.fields):
         for step in axis.values:
-            if all(step[i] == values[name] for i, name in known):
+            if all(step[i] == values[name] for i, name in spelled):
                 values |= {name: value for name, value in zip(axis.fields, step, strict=True) if name != ROUND}
                 return
 
 
 def _field_words(family: Family, slot: str) -> tuple[str, ...]:
-    """Patterns of the words that a slot can hold, the longest first: ``psskddv`` is tried before ``pssk``."""
+    """The patterns of a slot's words, the longest first: ``psskddv`` is tried before ``pssk``."""
     if slot == "tile":
         return (tile_pattern(family.tile_grammar),)
-    words = family.words.get(slot, {})
-    values = {*family.values(slot), *words}
-    if not words and all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+    slot_words = family.words.get(slot, {})
+    values = {*family.values(slot), *slot_words}
+    if not slot_words and all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return (NUMBER,)
-    return tuple(sorted((re.escape(words.get(value, str(value))) for value in values), key=lambda w: (-len(w), w)))
+    return tuple(sorted((re.escape(slot_words.get(value, str(value))) for value in values), key=lambda w: (-len(w), w)))
 
 
 @functools.lru_cache(maxsize=64)
 def _patterns(family: Family) -> tuple[str, ...]:
-    """The grammar as regular expressions, one a part: literal text and slots by turns."""
+    """The grammar as regular expressions, one a part: literal text and slots alternate."""
     table = {slot: _field_words(family, slot) for slot in SLOT.findall(family.grammar)}
     parts = SLOT.split(family.grammar)
     patterns = []

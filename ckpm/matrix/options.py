@@ -1,4 +1,4 @@
-"""The command-line options that say which kernels are meant, for every entry point that selects kernels."""
+"""Command-line options that select kernels, for all commands that do so."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ def chosen_upstream(upstream: str | None, root: Path | None) -> str:
 
 
 class _Store(argparse.Action):
-    """An option with one value: two different values in a line are a mistake."""
+    """An option with one value: two different values in a command line are a mistake."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if option_string and parser.given.setdefault(self.dest, values) != values:
-            parser.error(f"{option_string} is given twice, as {parser.given[self.dest]} and {values}")
+        if option_string and parser.option_values.setdefault(self.dest, values) != values:
+            parser.error(f"{option_string} is given twice, as {parser.option_values[self.dest]} and {values}")
         setattr(namespace, self.dest, values)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are a UsageError like any other, instead of a print and an exit.
+    """An argument parser that raises UsageError instead of printing and exiting.
 
-    Options are written out, so that a new one never changes what a line meant, and have one value.
+    Options can't be abbreviated, so that a new option never changes the meaning of a line. An option has one value.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
-        self.given: dict[str, Any] = {}
+        self.option_values: dict[str, Any] = {}
         self.register("action", None, _Store)
         self.register("action", "store", _Store)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """A command complains about its own unknown words: argparse would leave that to the program's parser.
+        """Parse a command's arguments and refuse unknown ones, which argparse leaves to the program's parser.
 
         Refuses an output that is also an input (ckpm/base/outputs.py). Replaces a profile that stands for an upstream
-        by that upstream. Raises UsageError, UnknownWordError.
+        by that upstream.
         """
-        self.given.clear()
+        self.option_values.clear()
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -78,21 +78,21 @@ class Parser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _refuse_unwritable(self, parsed: argparse.Namespace) -> None:
-        """No file of results and no message can hold half of a character; in a name, a line break forges a line."""
+        """Refuse control characters and half characters, which results, messages and names can't contain."""
         for name, value in vars(parsed).items():
-            for one in value if isinstance(value, list | tuple) else [value]:
-                allowed = "\n\t" if isinstance(one, str) else ""
-                if isinstance(one, str | Path) and any(
-                    unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(one)
+            for part in value if isinstance(value, list | tuple) else [value]:
+                allowed = "\n\t" if isinstance(part, str) else ""
+                if isinstance(part, str | Path) and any(
+                    unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(part)
                 ):
-                    self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are not text")
+                    self.error(f"{name}: {str(part)!r} holds a control character, or bytes that are not text")
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")
 
 
 def _take_variant(parsed: argparse.Namespace) -> None:
-    """Put the upstream that a profile stands for in the place of both. Raises as :func:`library_variant`."""
+    """Replace upstream and profile by the upstream that the profile stands for."""
     upstream = getattr(parsed, "upstream", None) or DEFAULT_UPSTREAM
     if profile := getattr(parsed, "library_profile", None):
         parsed.upstream, parsed.library_profile = library_variant(upstream, profile), None
@@ -102,7 +102,7 @@ def _take_variant(parsed: argparse.Namespace) -> None:
 
 @functools.cache
 def upstream_profiles() -> Mapping[str, Mapping[str, str]]:
-    """Upstream -> its profiles -> the upstream that each stands for (matrix/upstreams.yaml). Raises TableError."""
+    """The upstream that each profile of an upstream stands for, by upstream and profile (matrix/upstreams.yaml)."""
     table = read_table(TABLES / "upstreams.yaml", UpstreamTable)
     for name, row in table.record.profiles.items():
         if name not in upstreams():
@@ -116,10 +116,9 @@ def upstream_profiles() -> Mapping[str, Mapping[str, str]]:
 
 
 def variant(upstream: str, profile: str) -> str | None:
-    """The upstream that a profile of ``upstream`` stands for; None for a profile of selections.yaml, or an unknown one.
+    """The upstream that a profile of ``upstream`` stands for; None for other profiles.
 
-    Raises:
-        UnknownWordError. UsageError: it is a profile of another upstream.
+    A profile of another upstream is a UsageError.
     """
     if upstream != "checkout":
         check_upstream(upstream)
@@ -133,11 +132,7 @@ def variant(upstream: str, profile: str) -> str | None:
 
 
 def library_variant(upstream: str, profile: str) -> str:
-    """Return :func:`variant` for commands that take a library as it was built, which other profiles don't apply to.
-
-    Raises:
-        UnknownWordError. UsageError: as said, or the upstream has no profiles.
-    """
+    """Return :func:`variant` for commands that take a built library; all other profiles are refused."""
     if chosen := variant(upstream, profile):
         return chosen
     if profile in profiles():
@@ -150,20 +145,20 @@ def library_variant(upstream: str, profile: str) -> str:
 
 
 def add_library_options(parser: argparse.ArgumentParser) -> None:
-    """``--upstream`` and ``--profile``, for commands that take a library as it was built."""
+    """Add ``--upstream`` and ``--profile`` for commands that take a built library."""
     parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
-    known = "; ".join(f"{', '.join(row)} of {name}" for name, row in upstream_profiles().items())
-    parser.add_argument("--profile", dest="library_profile", default=None, metavar="NAME", help=known)
+    listed = "; ".join(f"{', '.join(row)} of {name}" for name, row in upstream_profiles().items())
+    parser.add_argument("--profile", dest="library_profile", default=None, metavar="NAME", help=listed)
 
 
 def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = False) -> None:
-    """Options that say whose kernels are meant: ``--upstream``, ``--dialect``, ``--mask``.
+    """Add the options that select a dialect: ``--upstream``, ``--dialect``, ``--mask``.
 
-    ``checkouts`` is True for commands that read source trees, which the matrix itself doesn't.
+    ``checkouts`` is True for commands that read source trees. The matrix itself reads none.
     """
-    known = ", ".join([*upstreams(), *(["checkout"] if checkouts else [])])
+    names = ", ".join([*upstreams(), *(["checkout"] if checkouts else [])])
     but = ", checkout if CK_ROOT is set" if checkouts else ""
-    parser.add_argument("--upstream", default=None, help=f"{known} (default: {DEFAULT_UPSTREAM}{but})")
+    parser.add_argument("--upstream", default=None, help=f"{names} (default: {DEFAULT_UPSTREAM}{but})")
     parser.add_argument(
         "--dialect", default=None, help=f"{', '.join(dialect_names())} (default: the upstream's own dialect)"
     )
@@ -173,7 +168,7 @@ def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = Fa
 
 
 def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full", checkouts: bool = False) -> None:
-    """The options of a selection; everything combines with AND. ``tier`` is the default of ``--tier``.
+    """Add the options of a selection, which combine with AND. ``tier`` is the default of ``--tier``.
 
     With a filter, families other than batch prefill default to the tier full: smoke has few of their kernels.
     """
@@ -199,12 +194,7 @@ def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full"
 
 
 def dialect_from(args: argparse.Namespace) -> Dialect:
-    """The dialect that ``--dialect`` or ``--upstream`` names.
-
-    Raises:
-        UnknownWordError, TableError.
-        UsageError: the upstream is a checkout, whose dialect only kernels/ can tell by looking at it.
-    """
+    """The dialect of ``--dialect`` or ``--upstream``. A checkout is refused: only kernels/ finds out its dialect."""
     if args.dialect is not None:
         return dialect(args.dialect)
     upstream = args.upstream or DEFAULT_UPSTREAM
@@ -223,11 +213,9 @@ def dialect_from(args: argparse.Namespace) -> Dialect:
 
 
 def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Dialect, Selection]:
-    """The dialect and selection of parsed options; ``dialect_name`` is the dialect of a tree that was looked at.
+    """The dialect and selection of parsed options; ``dialect_name`` is the dialect of a source tree.
 
-    Raises:
-        what :func:`dialect_from` raises; UnknownWordError, UsageError.
-        Tier, profile, expressions and filter files are checked when keys are selected.
+    Tier, profile, expressions and filter files are checked when keys are selected.
     """
     chosen = dialect(dialect_name) if dialect_name else dialect_from(args)
     families = split_words("--family", args.family, [DEFAULT_FAMILY])
@@ -250,14 +238,11 @@ def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Di
     )
 
 
-def split_words(option: str, given: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
-    """Comma-separated words of a repeatable option, each once, in the order given; ``default`` if it was left out.
-
-    Raises UsageError: it was given and holds no word.
-    """
-    if given is None:
+def split_words(option: str, texts: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
+    """The comma-separated words of a repeatable option, each once, in order; ``default`` without the option."""
+    if texts is None:
         return tuple(default)
-    listed = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
+    listed = tuple(dict.fromkeys(word.strip() for text in texts for word in text.split(",") if word.strip()))
     if not listed:
         raise UsageError(f"{option} is empty; leave it out for {', '.join(default)}")
     return listed

@@ -25,9 +25,9 @@ _SHOWN = 5  # names of each kind in a description: enough to see the pattern, fe
 class StoredList:
     """The names that upstream's codegen lists for one dialect, arch, API, receipt and mask set.
 
-    ``families`` are what the API lists, in its order. ``sha256`` is of the sorted text, ``sha256_emission_order`` of
-    the text in upstream's order of emission (one name a line), None where the order isn't known. Lists with the same
-    content share a member of ``archive``.
+    ``families`` are the families of the API, in its order. ``sha256`` is the digest of the sorted text,
+    ``sha256_emission_order`` of the text in upstream's order of emission (one name a line), None if the order is
+    unknown. Lists with the same content share a member of ``archive``.
     """
 
     dialect: str
@@ -43,11 +43,7 @@ class StoredList:
     member: str
 
     def names(self) -> tuple[str, ...]:
-        """Read the names, sorted.
-
-        Raises:
-            TableError: the archive can't be read, or its text differs from the manifest's sha256.
-        """
+        """Read the names, sorted. The archive's text must have the manifest's sha256."""
         try:
             with zipfile.ZipFile(self.archive) as archive:
                 data = archive.read(self.member)
@@ -87,11 +83,7 @@ class GoldenManifest(Record, frozen=True):
 
 @functools.cache
 def stored_lists(folder: Path = GOLDEN) -> tuple[StoredList, ...]:
-    """Read ``folder``/manifest.json.
-
-    Raises:
-        TableError: the manifest is missing, is not JSON, or lacks a field; the message has file, line and field.
-    """
+    """Read ``folder``/manifest.json."""
     manifest = read_table(folder / "manifest.json", GoldenManifest).record  # JSON is YAML, too
     return tuple(
         StoredList(
@@ -119,18 +111,19 @@ def emission_sha256(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OrderDifference:
-    """The first position, from 0, at which the names that both lists have come in different order."""
+    """The first position, from 0, where the common names of two lists differ, and the two names there."""
 
     position: int
-    ours: str
-    theirs: str
+    matrix: str
+    upstream: str
 
 
 @dataclass(frozen=True, slots=True)
 class NameDifference:
-    """Names only in ``theirs`` (missing), only in ours (extra, repetitions too), and the first difference of order.
+    """The differences of the matrix's names from upstream's.
 
-    ``common`` counts the names that both have.
+    ``missing`` names are upstream's alone, ``extra`` names (repetitions, too) the matrix's alone. ``order_differs`` is
+    the first difference of order. ``common`` counts the names that both have.
     """
 
     missing: tuple[str, ...]
@@ -140,7 +133,7 @@ class NameDifference:
 
     @property
     def count(self) -> int:
-        """Names that one list alone has."""
+        """The number of names that one list alone has."""
         return len(self.missing) + len(self.extra)
 
     @property
@@ -148,13 +141,13 @@ class NameDifference:
         return not (self.missing or self.extra or self.order_differs)
 
     def lines(self) -> tuple[str, ...]:
-        """Return nothing if the lists are the same, else the difference in one line and its description."""
+        """Return the difference in one line and its description, nothing for equal lists."""
         if self.same:
             return ()
         kinds = (("missing", self.missing), ("extra", self.extra))
-        words = [f"{len(names)} {kind} ({names[0]}{', ..' * (len(names) > 1)})" for kind, names in kinds if names]
-        words += [f"the order differs from position {self.order_differs.position} on"] if self.order_differs else []
-        return ("; ".join(words), self.describe())
+        parts = [f"{len(names)} {kind} ({names[0]}{', ..' * (len(names) > 1)})" for kind, names in kinds if names]
+        parts += [f"the order differs from position {self.order_differs.position} on"] if self.order_differs else []
+        return ("; ".join(parts), self.describe())
 
     def describe(self) -> str:
         """Describe the difference in several lines: counts, some names of each kind, the first difference of order."""
@@ -164,24 +157,24 @@ class NameDifference:
         if first := self.order_differs:
             lines += [
                 f"the order differs from position {first.position} on (of the names that both have):",
-                f"  ours   {first.ours}",
-                f"  theirs {first.theirs}",
+                f"  ours   {first.matrix}",
+                f"  theirs {first.upstream}",
             ]
         return "\n".join(lines)
 
 
-def compare_names(ours: Sequence[str], theirs: Sequence[str]) -> NameDifference:
+def compare_names(matrix_names: Sequence[str], upstream_names: Sequence[str]) -> NameDifference:
     """Compare two lists of names, repetitions and order included.
 
     Names of only one list don't count as a difference of order. Pass lists without an order sorted.
     """
-    our_counts, their_counts = Counter(ours), Counter(theirs)
-    both = our_counts & their_counts
-    pairs = zip(_take(ours, both), _take(theirs, both), strict=True)
+    matrix_counts, upstream_counts = Counter(matrix_names), Counter(upstream_names)
+    both = matrix_counts & upstream_counts
+    pairs = zip(_take(matrix_names, both), _take(upstream_names, both), strict=True)
     order = next((OrderDifference(i, a, b) for i, (a, b) in enumerate(pairs) if a != b), None)
     return NameDifference(
-        missing=tuple((their_counts - our_counts).elements()),
-        extra=tuple((our_counts - their_counts).elements()),
+        missing=tuple((upstream_counts - matrix_counts).elements()),
+        extra=tuple((matrix_counts - upstream_counts).elements()),
         order_differs=order,
         common=both.total(),
     )

@@ -1,7 +1,7 @@
-"""Named reasons for which a combination of axis values is not a kernel.
+"""Named reasons why the matrix has no kernel for a combination of axis values.
 
-A rule is a function of some fields of a key, named by its parameters. Its name states the requirement; it returns True
-for a kernel that breaks the requirement. A dialect's table lists its rules. The docstring's first line is the reason
+The parameters of a rule are fields of a key. Its name states the requirement; it returns True for a kernel that breaks
+the requirement. A dialect's table lists its rules. The docstring's first line is the reason
 shown by ``ckpm why``; the second paragraph names the place of upstream that the rule mirrors.
 """
 
@@ -17,7 +17,7 @@ from ckpm.matrix.keys import ANY_PAGE, FP8_KV_DTYPES, MIXED_DTYPES, Tile, has_la
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A named predicate: ``excludes(*values of fields)`` is True for what it keeps out."""
+    """A named predicate: ``excludes(*values of fields)`` is True for combinations without a kernel."""
 
     name: str
     fields: tuple[str, ...]
@@ -595,9 +595,9 @@ def _rule(function: Callable[..., bool]) -> Rule:
 
 
 RULES: Mapping[str, Rule] = {
-    name: _rule(one)
-    for name, one in tuple(globals().items())
-    if inspect.isfunction(one) and one.__module__ == __name__ and not name.startswith("_")
+    name: _rule(function)
+    for name, function in tuple(globals().items())
+    if inspect.isfunction(function) and function.__module__ == __name__ and not name.startswith("_")
 }
 
 

@@ -1,4 +1,4 @@
-"""A selection: which keys of a dialect a command works on. Everything in it combines with AND."""
+"""A selection: the keys of a dialect that a command works on. Its conditions combine with AND."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN, _LONGEST = 40, 500  # characters of a wrong value, and of the message of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The kernels that the user selects, as given on the command line.
+    """The kernels that the user selects, by options of the command line.
 
     ``receipt`` is the number of one of CK's subsets, ``profile`` names conditions of
     matrix/selections.yaml. ``mask_impl`` is CK's set of mask types. ``shard`` is (index from 1, count).
@@ -59,7 +59,7 @@ class Selection:
 
 @functools.cache
 def tiers() -> Mapping[str, tuple[str, ...]]:
-    """Tier -> --where expressions of which a key must meet one. Raises TableError."""
+    """The --where expressions of each tier, of which a key must meet one."""
     table = selections()
     for name, texts in table.record.tiers.items():
         for index in range(len(texts)):
@@ -69,7 +69,7 @@ def tiers() -> Mapping[str, tuple[str, ...]]:
 
 @functools.cache
 def profiles() -> Mapping[str, str]:
-    """Profile -> --where expression. Raises TableError."""
+    """The --where expression of each profile."""
     table = selections()
     for name in table.record.profiles:
         _check_expression(table.at("profiles", name))
@@ -84,7 +84,7 @@ def _check_expression(field: Field) -> None:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """``3/16`` -> (3, 16). Raises UsageError."""
+    """Parse a shard: ``3/16`` is (3, 16)."""
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"--shard {text!r}: write I/N with 1 <= I <= N, e.g. 3/16")
@@ -95,20 +95,13 @@ def select(dialect: Dialect, selection: Selection) -> list[Key]:
     """The selected keys, without repetition, in upstream's order of emission. May be empty.
 
     With several archs the result is the union: one library serves them all.
-
-    Raises:
-        UnknownWordError, WhereError, UsageError.
     """
     keys, _ = _narrow(dialect, selection)
     return keys
 
 
 def select_some(dialect: Dialect, selection: Selection) -> list[Key]:
-    """Like :func:`select`, for commands that need at least one key.
-
-    Raises:
-        UsageError: nothing is left; the message names the condition that removed the last key.
-    """
+    """Select keys for commands that need at least one. The error names the condition that removed the last key."""
     keys, emptied = _narrow(dialect, selection)
     if not keys:
         raise UsageError(f"no kernel is selected ({selection.summary()}). {emptied}", kind="empty-selection")
@@ -116,11 +109,7 @@ def select_some(dialect: Dialect, selection: Selection) -> list[Key]:
 
 
 def absences(dialect: Dialect, selection: Selection) -> list[tuple[str, str, str]]:
-    """(arch, family, reason) for each arch of the selection that a family has no kernels for.
-
-    Raises:
-        UnknownWordError, SetupError.
-    """
+    """The (arch, family, reason) of each arch of the selection that a family has no kernels for."""
     for arch in selection.archs:
         dialect.check_arch(arch)
     return [
@@ -132,8 +121,8 @@ def absences(dialect: Dialect, selection: Selection) -> list[tuple[str, str, str
 
 
 def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
-    """The selected keys and, if there are none, what removed the last of them."""
-    tests = conditions(selection)  # first of all: a mistyped tier is an error for an arch without kernels too
+    """The selected keys and, if there are none, a sentence on the condition that removed the last."""
+    tests = conditions(selection)  # first, so that a mistyped tier is an error for an arch without kernels, too
     absent = absences(dialect, selection)
     by_name: dict[str, Key] = {}
     for name in selection.families:
@@ -160,11 +149,7 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
 
 
 def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
-    """Every condition of the selection with a label for messages.
-
-    Raises:
-        UnknownWordError, WhereError, UsageError: before any key was looked at.
-    """
+    """Every condition of the selection with a label for messages. Mistakes in them raise before a key is tested."""
     predicates: list[tuple[str, Predicate]] = []
     if selection.tier not in tiers():
         raise UnknownWordError("tier", selection.tier, tiers())
@@ -181,7 +166,7 @@ def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
 
 
 def _glob(glob: str) -> Predicate:
-    """Case-sensitive glob over the name. A glob that matches a bload name also keeps its gload twin.
+    """Make a predicate of a case-sensitive glob over names. A glob that matches a bload name keeps its gload twin.
 
     bload kernels read K and V with 32-bit offsets, gload kernels with 64-bit addresses. Upstream tests --filter against
     the bload name alone and lets the gload kernel follow. A filtered library then still serves KV pools over 2 GB. Here
@@ -199,13 +184,11 @@ def _glob(glob: str) -> Predicate:
 def load_filter_file(file: Path, function: str = "keep", argument: str = "key") -> Callable[[Any], bool]:
     """The ``function`` of a Python file, ``def keep(key) -> bool``; its argument has a ``name``.
 
-    Raises:
-        UsageError: it can't be read, does not run, has no such function; later, when that raises or returns
-            something else than a bool.
+    Mistakes in the file are UsageErrors; the function, too, raises one instead of its own errors and of other results.
     """
     names: dict[str, Any] = {"__name__": "ck_prefill_filter_file", "__file__": str(file)}
     try:
-        # Not imported: that would leave a __pycache__ beside the user's file, and read it back when it is stale.
+        # An import would leave a __pycache__ in the user's folder, and could read a stale one.
         exec(compile(_source(file, f"{function}({argument})"), str(file), "exec"), names)  # noqa: S102 - the user wants the file run
     except UsageError:
         raise
@@ -237,13 +220,13 @@ def _refusal(file: Path, reason: str) -> UsageError:
 
 
 def _source(file: Path, function: str) -> bytes:
-    """Raises UsageError."""
+    """Read a filter file."""
     try:
         return read_bytes(file, LARGEST_TABLE)
     except (OSError, ValueError) as error:
-        known = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, not a file"}
+        explanations = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, not a file"}
         number, what = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
-        reason = f"{known.get(number or 0, what)}. It must be Python and define {function} -> bool."
+        reason = f"{explanations.get(number or 0, what)}. It must be Python and define {function} -> bool."
         raise _refusal(file, reason) from error
 
 
@@ -261,7 +244,7 @@ def _is_raised(error: BaseException) -> bool:
 
 
 def _error_text(error: BaseException) -> str:
-    """Its message; the user's class may fail at that, too."""
+    """The message of an error, for which the code of a user's class may fail, too."""
     try:
         return one_line(str(error), _LONGEST)
     except BaseException:
@@ -282,14 +265,14 @@ def _error_line(error: BaseException, file: Path) -> str:
 
 
 def take_shard(keys: Sequence[Key], shard: tuple[int, int]) -> list[Key]:
-    """Shard ``index`` (from 1) of ``count``: dealt by turns in the order of the names' sha256.
+    """The keys of shard ``index`` (from 1) of ``count``, dealt by turns in the order of the names' sha256.
 
-    Shards are disjoint, complete, differ by one key at the most, depend on the set of names alone, and mix expensive
-    tiles evenly. The keys keep their order.
+    Shards are disjoint and complete. Their sizes differ by one key at the most. They depend on the set of names alone,
+    and mix expensive tiles evenly. The keys keep their order.
     """
     index, count = shard
-    mine = set(_dealt(keys)[index - 1 :: count])
-    return [key for key in keys if key.name in mine]
+    names = set(_dealt(keys)[index - 1 :: count])
+    return [key for key in keys if key.name in names]
 
 
 def shard_of(keys: Sequence[Key], name: str, count: int) -> int:

@@ -1,7 +1,7 @@
 """``--where``: a Python expression over one key or problem, restricted to fields, constants, comparisons and logic.
 
-Nothing is ever evaluated as Python: the expression's syntax tree is turned into closures, node by node, and anything
-else (calls, subscripts, arithmetic, other names) is refused.
+Nothing is evaluated as Python: the expression's syntax tree is turned into closures, node by node. Calls, subscripts,
+arithmetic and other names are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Getter = Callable[[Any], Any]
 _FIELDS = tuple(f"key.{name}" for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_FIELDS)) if name != "tile")
 _MAX_DEPTH = 50  # of nested nodes: far more than a person writes, far less than Python's stack holds
 
-_MAX_BITS = 64  # of a number: Python refuses to print one of thousands of digits
+_MAX_BITS = 64  # of a number: Python refuses to print numbers of thousands of digits
 
 _LITERAL = (ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Load, ast.UnaryOp, ast.USub)
 
@@ -41,7 +41,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An expression, and the fields that it may name, with the word for their owner before the first point."""
+    """An expression and its possible fields, which begin with the word for their owner and a point."""
 
     text: str
     fields: tuple[str, ...]
@@ -52,27 +52,26 @@ class _Source:
 
 
 def compile_where(text: str) -> Predicate:
-    """A predicate over keys, e.g. ``key.hdim_q == 128 and key.tile.bm0 in (64, 128)``. As compile_over."""
+    """Make a predicate over keys, e.g. ``key.hdim_q == 128 and key.tile.bm0 in (64, 128)``, by compile_over."""
     return compile_over(text, _FIELDS)
 
 
 @functools.lru_cache(maxsize=1024)  # tiers and defects ask for the same expressions for every arch and family
 def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
-    """A predicate over objects that have ``fields``, each written with the same word before it: ``key.hdim_q``.
+    """Make a predicate over objects with ``fields``, which begin with the same word: ``key.hdim_q``.
 
     A comparison with a field that the dialect doesn't have (None) is False unless it asks for equality.
 
-    Raises:
-        WhereError: the text does not parse, names an unknown field, or uses anything but fields, constants,
-            comparisons, ``in``, ``and``, ``or``, ``not``; or it is nested too deeply.
+    Raises WhereError if the text does not parse, names an unknown field, is nested too deeply, or uses anything but
+    fields, constants, comparisons, ``in``, ``and``, ``or``, ``not``.
     """
     if not text.strip():
         raise WhereError(f'--where {text!r}: it is empty; leave it out, or write e.g. --where "key.hdim_q == 128"')
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
-        place = getattr(error, "offset", None)
-        raise WhereError(f"--where {text!r}: does not parse at column {place}: {error.args[0]}") from error
+        column = getattr(error, "offset", None)
+        raise WhereError(f"--where {text!r}: does not parse at column {column}: {error.args[0]}") from error
     except (RecursionError, MemoryError):  # CPython's parser gives up in either way
         raise _too_deep(text) from None
     level: list[ast.AST] = [tree.body]
@@ -83,7 +82,7 @@ def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
     if level:
         raise _too_deep(text)
     getter = _getter(tree.body, _Source(text, fields))
-    return getter if isinstance(tree.body, ast.BoolOp | ast.Compare) else lambda one: bool(getter(one))
+    return getter if isinstance(tree.body, ast.BoolOp | ast.Compare) else lambda subject: bool(getter(subject))
 
 
 def _is_huge(value: object) -> bool:
@@ -103,10 +102,10 @@ def _too_deep(text: str) -> WhereError:
 def _getter(node: ast.expr, source: _Source) -> Getter:
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
         value = node.value
-        return lambda one: value
+        return lambda subject: value
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
         items = [_getter(item, source) for item in node.elts]
-        return lambda one: [item(one) for item in items]
+        return lambda subject: [item(subject) for item in items]
     if isinstance(node, ast.Attribute):
         return operator.attrgetter(_field(node, source))
     if isinstance(node, ast.BoolOp):
@@ -114,11 +113,11 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
         return _all_of(parts) if isinstance(node.op, ast.And) else any_of(parts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         inner = _getter(node.operand, source)
-        return lambda one: not inner(one)
+        return lambda subject: not inner(subject)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         number = node.operand.value
         if isinstance(number, int | float):
-            return lambda one: -number
+            return lambda subject: -number
     if isinstance(node, ast.Compare):
         return _comparison(node, source)
     raise WhereError(
@@ -128,25 +127,25 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
 
 
 def any_of(parts: Sequence[Getter]) -> Callable[[Any], bool]:
-    """Return a predicate that is True if one of the parts is true of an object."""
+    """Return a predicate that is True if one of the parts is true for an object."""
 
-    def one_is(one: Any) -> bool:
+    def any_holds(subject: Any) -> bool:
         for part in parts:  # noqa: SIM110 - any() of a generator takes three times as long
-            if part(one):
+            if part(subject):
                 return True
         return False
 
-    return one_is
+    return any_holds
 
 
 def _all_of(parts: Sequence[Getter]) -> Callable[[Any], bool]:
-    def all_are(one: Any) -> bool:
+    def all_hold(subject: Any) -> bool:
         for part in parts:  # noqa: SIM110
-            if not part(one):
+            if not part(subject):
                 return False
         return True
 
-    return all_are
+    return all_hold
 
 
 def _comparison(node: ast.Compare, source: _Source) -> Getter:
@@ -157,24 +156,26 @@ def _comparison(node: ast.Compare, source: _Source) -> Getter:
             raise WhereError(f"--where {source.text!r}: 'is' is not allowed; compare with == or !=")
         compares.append(_COMPARE[type(operation)])
 
-    def compare(one: Any) -> bool:
-        values = [operand(one) for operand in operands]
+    def compare(subject: Any) -> bool:
+        values = [operand(subject) for operand in operands]
         try:
             return all(test(a, b) for test, a, b in zip(compares, values, values[1:], strict=False))
         except TypeError as error:
             if None in values:
                 return False
-            raise WhereError(f"--where {source.text!r}: {error} (in '{ast.unparse(node)}' for {one.name})") from error
+            raise WhereError(
+                f"--where {source.text!r}: {error} (in '{ast.unparse(node)}' for {subject.name})"
+            ) from error
 
     if len(compares) > 1 or not all(isinstance(part, _LITERAL) for part in ast.walk(node.comparators[0])):
         return compare
     left, test, right = operands[0], compares[0], operands[1](None)
 
-    def compare_with_literal(one: Any) -> bool:  # nearly all comparisons, for every key of a selection
+    def compare_with_literal(subject: Any) -> bool:  # nearly all comparisons, for every key of a selection
         try:
-            return test(left(one), right)
+            return test(left(subject), right)
         except TypeError:
-            return compare(one)
+            return compare(subject)
 
     return compare_with_literal
 

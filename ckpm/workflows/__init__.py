@@ -1,1 +1,1 @@
-"""Render GitHub's workflows from a table and templates, run them here, and the programs of their steps."""
+"""Render GitHub's workflows from a table and templates, and run them here; the programs of their steps."""

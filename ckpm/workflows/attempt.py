@@ -1,8 +1,8 @@
 """Run one line of shell as a step of a workflow does: ``python -m ckpm.workflows.attempt COMMAND``.
 
-It prints the command, runs it, and tries again only if every failure that our programs recorded in CKPM_FAILURES (see
-ckpm/base/entry.py) is of class infrastructure. It ends with the exit code of the last try. Standard library only,
-because it runs before anything is installed.
+The program prints the command and runs it. It repeats the command only if every failure that our programs recorded in
+CKPM_FAILURES (see ckpm/base/entry.py) is of class infrastructure. It ends with the exit code of the last try. Standard
+library only, because it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAUSES = (10.0, 60.0)  # seconds before the second and third try: a package inde
 
 
 def is_infrastructure(record: Path) -> bool:
-    """True if at least one failure was recorded and all are of class infrastructure."""
+    """Return True if at least one failure was recorded and all are of class infrastructure."""
     try:
         rows = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
         return bool(rows) and all(row["infrastructure"] for row in rows)
@@ -29,7 +29,7 @@ def is_infrastructure(record: Path) -> bool:
 
 
 def attempt(command: str, pause: Callable[[float], None] = time.sleep) -> int:
-    """Run the command, again after each of PAUSES while infrastructure fails; return the last exit code."""
+    """Run the command, and repeat it with PAUSES while infrastructure fails; return the last exit code."""
     print(f"reproduce: {command}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for number, seconds in enumerate((*PAUSES, None), start=1):

@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def report(plan: Path, artifacts: Path, output: Path) -> None:
-    """Join the results as :func:`collect`, and write the report even if a result is missing."""
+    """Join the results by :func:`collect`, and write the report even if a result is missing."""
     try:
         collect(plan, artifacts, output)
     finally:
@@ -43,10 +43,6 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
         plan: the file of ``ckpm plan --output``.
         artifacts: a folder for each job's artifact, named like the job.
         output: ``build/``, the input of reports.
-
-    Raises:
-        InconclusiveError: a planned job wrote no library, no case or no comparison; the message names each.
-        InputError: a JUnit file is damaged, or repeats a case of another file.
     """
     planned = _planned_jobs(_read(plan))
     missing = [text for entry in planned["builds"] if (text := _without_kernels(artifacts / entry["name"]))]
@@ -78,7 +74,7 @@ def _copy(source: str, target: str) -> None:
 
 
 def _without_kernels(folder: Path) -> str:
-    """Return the fault of a build's artifact, "" if its manifest lists kernels."""
+    """Return the defect of a build's artifact, "" if its manifest lists kernels."""
     manifests = [_read(file) for file in folder.rglob("manifest.json")]
     if any(manifest.optional("kernels", Value.members, {}) for manifest in manifests):
         return ""
@@ -86,7 +82,7 @@ def _without_kernels(folder: Path) -> str:
 
 
 def _without_cases(folder: Path, entry: Mapping[str, str]) -> str:
-    """Return the fault of a run's artifact, "" if every suite has a case and every gate a row."""
+    """Return the defect of a run's artifact, "" if every suite has a case and every gate a row."""
     wanted = list(_sessions(entry["command"]))
     lacking = [suite for suite in wanted if not _has_result(folder, suite)]
     return f"{folder.name}: no results of {', '.join(lacking)}" if lacking else ""
@@ -94,13 +90,13 @@ def _without_cases(folder: Path, entry: Mapping[str, str]) -> str:
 
 def _sessions(command: str) -> Iterator[str]:
     """The suites and gates of a command, by the names of their result files."""
-    words = command.partition(" -- ")[0].partition(" -s ")[2].split()
-    for word in words:
-        if word.startswith("test-"):
-            yield {"test-fwd": "kernels"}.get(word, word.removeprefix("test-"))
-        elif word.startswith("sanitize-"):
+    sessions = command.partition(" -- ")[0].partition(" -s ")[2].split()
+    for session in sessions:
+        if session.startswith("test-"):
+            yield {"test-fwd": "kernels"}.get(session, session.removeprefix("test-"))
+        elif session.startswith("sanitize-"):
             yield "sanitize"
-        elif word == "perf-gate":
+        elif session == "perf-gate":
             yield "gate"
 
 

@@ -1,7 +1,7 @@
 """Write a plan's jobs as outputs of a step: ``python -m ckpm.workflows.outputs PLAN.json``. Standard library only.
 
-The outputs ``checks``, ``builds`` and ``runs`` are JSON lists with {"name", "command"} of each job. The job's artifact
-has the same name.
+The outputs ``checks``, ``builds`` and ``runs`` are JSON lists with {"name", "command"} of each job. A job's artifact
+has the name of the job.
 """
 
 from __future__ import annotations

@@ -74,12 +74,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def names() -> list[str]:
-    """Names of the workflows, which are those of the templates."""
+    """The names of the workflows, which are the names of the templates."""
     return sorted(file.name.removesuffix(".yml.j2") for file in (HERE / "templates").glob("*.yml.j2"))
 
 
 def render_all() -> dict[Path, str]:
-    """Text of each rendered file by its path in the project."""
+    """The text of each rendered file by its path in the project."""
     values = settings()
     engine = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
@@ -125,10 +125,10 @@ def settings() -> dict[str, Any]:
 
 
 def _release_stages(archs: Sequence[str]) -> dict[str, Any]:
-    """The jobs of a release, without the stages that need every arch: these run where the shards are joined.
+    """The jobs of a release, without the stages that need every arch: these run in the job that joins the shards.
 
-    A stage that one other stage needs is in its job. A stage that several need has a job of its own. Stages of one arch
-    that need the same jobs are a matrix.
+    A stage that one other stage needs is in that stage's job. A stage that several stages need has a job of its own.
+    Stages of one arch that need the same jobs are a matrix.
     """
     table = read_stages().stages
     own = {name: stage for name, stage in table.items() if stage.each_arch}
@@ -182,14 +182,14 @@ def write(root: Path = PROJECT) -> list[Path]:
 
 
 def check(root: Path = PROJECT) -> None:
-    """Compare the files with their templates. Raises CheckFailedError: a file differs or has no template."""
+    """Check that each file equals its rendered template."""
     wanted = render_all()
     differences = [_difference(root / file, file, text) for file, text in wanted.items()]
     strangers = {file.relative_to(root) for file in (root / FOLDER).glob("*.y*ml")} - set(wanted)
     differences += [f"{file}: has no template" for file in sorted(strangers)]
-    if found := [text for text in differences if text]:
+    if stale := [text for text in differences if text]:
         raise CheckFailedError(
-            "\n".join(found) + "\nEdit .github/templates or workflows.yaml, then: ckpm workflows render --write",
+            "\n".join(stale) + "\nEdit .github/templates or workflows.yaml, then: ckpm workflows render --write",
             kind="stale-workflow",
         )
 

@@ -1,8 +1,8 @@
 """Run a workflow's jobs on this machine: the ``run:`` lines of each job in order, in a clone of HEAD.
 
-Checkout, Python and artifacts have a replacement here. Every other action is left out, and jobs that write to GitHub
-are skipped. ``${{ NAME }}`` is replaced from a mapping of the values that our templates use. Unknown names are errors.
-Conditions are not evaluated, except that a job or step with ``cancelled()`` in its condition also runs after a failure.
+Checkout, Python and artifacts have a replacement here. Other actions are left out, and jobs that write to GitHub are
+skipped. ``${{ NAME }}`` is replaced by the values that our templates use. Unknown names are errors. Conditions are not
+evaluated, but a job or step with ``cancelled()`` in its condition also runs after a failure.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``result`` is success, failure or skipped; the worst one of a job with a matrix."""
+    """The outcome of a job. ``result`` is success, failure or skipped; with a matrix, the worst result."""
 
     result: str
     outputs: Texts = field(default_factory=dict)
@@ -70,12 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
-    """Run a workflow's jobs in clones of HEAD. The workflow file is read from here, with uncommitted changes.
-
-    Raises:
-        UnknownWordError, CheckFailedError, InputError; SetupError and its like for ``since``.
-        CheckFailedError: a job failed. InconclusiveError: no job ran.
-    """
+    """Run a workflow's jobs in clones of HEAD. The workflow file is this checkout's, with uncommitted changes."""
     if name not in names():
         raise UnknownWordError("workflow", name, names())
     check()
@@ -91,7 +86,7 @@ def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
 
 
 def run_jobs(run: Run) -> dict[str, Outcome]:
-    """Run every job in the order of the document. Raises InputError: a value is unknown."""
+    """Run every job in the order of the document."""
     done: dict[str, Outcome] = {}
     for name, job in run.document["jobs"].items():
         needs = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
@@ -109,7 +104,7 @@ def run_jobs(run: Run) -> dict[str, Outcome]:
 
 
 def fill(text: str, values: Texts) -> str:
-    """Replace every ``${{ NAME }}``. Raises InputError: the name has no value here."""
+    """Replace every ``${{ NAME }}``; a name without a value is refused."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
@@ -142,12 +137,12 @@ def _run_entries(run: Run, name: str, job: Mapping[str, Any], values: Texts) -> 
 
 
 def _matrix(job: Mapping[str, Any], values: Texts) -> list[Texts]:
-    """The entries of a job's matrix, which it lists or an earlier job's output; one without values without a matrix."""
+    """The entries of a job's matrix, listed in it or by an earlier job's output; one empty entry without a matrix."""
     if "strategy" not in job:
         return [{}]
     matrix = job["strategy"]["matrix"]
     if "include" not in matrix:
-        return [dict(zip(matrix, one, strict=True)) for one in itertools.product(*matrix.values())]
+        return [dict(zip(matrix, combination, strict=True)) for combination in itertools.product(*matrix.values())]
     listed = _VALUE.fullmatch(str(matrix["include"]))
     source = _LIST.fullmatch(listed[1]) if listed else None
     if source is None:
@@ -195,7 +190,7 @@ def _act(run: Run, step: Mapping[str, Any], folder: Path, values: Texts) -> str:
 
 
 def upload(inputs: Texts, clone: Path, artifacts: Path) -> str:
-    """Copy files to an artifact, below the folder before the first path's wildcard. All paths must lie in it."""
+    """Copy files to an artifact, with paths relative to the folder before the first path's wildcard."""
     patterns = inputs["path"].split()
     files = {file for pattern in patterns if pattern[0] != "!" for file in clone.glob(pattern)}
     files -= {file for pattern in patterns if pattern[0] == "!" for file in clone.glob(pattern[1:])}
@@ -218,7 +213,7 @@ def download(inputs: Texts, clone: Path, artifacts: Path) -> str:
 
 
 def _shell(run: Run, step: Mapping[str, Any], folder: Path, values: dict[str, str]) -> str:
-    """Run a step's lines in the job's clone and add its outputs to ``values``. Raises CalledProcessError."""
+    """Run a step's lines in the job's clone and add its outputs to ``values``. Raises OSError if they fail."""
     output, home = folder / "outputs.txt", run.work / "home"  # one home for all jobs, in place of actions/cache
     output.write_text("")
     home.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def complaints(needs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Jobs without success that were planned, with their results."""
+    """The planned jobs without success, with their results."""
     bad = []
     planned = needs["plan"].get("outputs", {})
     kinds = {"check": "checks", "library": "builds", "results": "runs"}

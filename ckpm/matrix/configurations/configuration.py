@@ -1,4 +1,4 @@
-"""One kernel's configuration as a person writes it, in the form of CK's dispatcher; a kernel of the matrix as one.
+"""Read one kernel's configuration in the form of CK's dispatcher, or make it from a kernel of the matrix.
 
 The file is JSON or YAML::
 
@@ -29,8 +29,8 @@ from ckpm.matrix.keys import Key, Tile, example_page
 
 _REQUIRED = object()
 
-# Field -> where it is written, how its value is read ("word" is one of spellings()), and its default; None where a
-# kernel's default is not for us to say.
+# Field -> its path, the kind of its value ("word" is one of spellings()), and its default; None if the kernel's default
+# is unknown.
 _FORM: Mapping[str, tuple[str, str, Any]] = {
     "arch": ("arch", "word", _REQUIRED),
     "family": ("signature.family", "word", _REQUIRED),
@@ -66,7 +66,7 @@ PATHS: Mapping[str, str] = {name: path for name, (path, _, _) in _FORM.items()}
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A place of the file that is not in the form: missing_field, unknown_field, wrong_type or unknown_word."""
+    """A mistake in the form of a file: missing_field, unknown_field, wrong_type or unknown_word."""
 
     kind: str
     path: str
@@ -76,7 +76,7 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """``values`` by field; one that is missing or mistaken in the file is not there, so that rules leave it alone.
+    """A configuration. ``values`` lacks the fields that are missing or mistaken in the file: rules skip them.
 
     ``lines`` has the line of each path of the file; it is empty for a kernel's configuration.
     """
@@ -87,12 +87,7 @@ class Configuration:
 
 
 def read_configuration(file: Path) -> Configuration:
-    """The configuration of a file, with every mistake of its form.
-
-    Raises:
-        InputError: the file can't be read, is not JSON or YAML, or not a mapping. The message starts with
-            file:line:.
-    """
+    """The configuration of a file, with every mistake of its form. A file without a mapping is an InputError."""
     try:
         text = read_text(file, LARGEST_TABLE)
     except (OSError, ValueError) as error:
@@ -144,27 +139,27 @@ def _read(root: Field) -> Configuration:
             )
         else:
             values[name] = default
-    return Configuration(values, dict(_lines(root)), tuple(sorted(mistakes, key=lambda one: one.line)))
+    return Configuration(values, dict(_lines(root)), tuple(sorted(mistakes, key=lambda mistake: mistake.line)))
 
 
 def _strangers(section: Field, name: str) -> Iterator[Mistake]:
-    """Unknown fields: a mistyped field must not be ignored."""
+    """Yield the unknown fields: a mistyped field must not be ignored."""
     prefix = f"{name}." if name else ""
-    known = [path.removeprefix(prefix).partition(".")[0] for path in PATHS.values() if path.startswith(prefix)]
+    names = [path.removeprefix(prefix).partition(".")[0] for path in PATHS.values() if path.startswith(prefix)]
     for word, field in section.value.items():
-        if word not in known:
-            yield Mistake("unknown_field", field.path, field.line, unknown_word("field", word, dict.fromkeys(known)))
+        if word not in names:
+            yield Mistake("unknown_field", field.path, field.line, unknown_word("field", word, dict.fromkeys(names)))
 
 
 def _check(name: str, kind: str, field: Field) -> Iterator[Mistake]:
-    """The mistake in a value's kind or word."""
+    """Yield the mistakes in a value's kind or word."""
     value = field.value
     if kind == "word":
-        known = spellings()[name]
+        allowed = spellings()[name]
         if not isinstance(value, str):
             yield _wrong(field, "a word")
-        elif value not in known:
-            yield Mistake("unknown_word", field.path, field.line, unknown_word(name, value, known))
+        elif value not in allowed:
+            yield Mistake("unknown_word", field.path, field.line, unknown_word(name, value, allowed))
     elif kind == "flag":
         if not isinstance(value, bool):
             yield _wrong(field, "true or false")
@@ -214,7 +209,7 @@ _MASKS = {"causal": "top_left", "mask": "generic"}
 _PIPELINES = {"fwd_appendkv": "appendkv", "bwd_dot_do_o": "bwd", "bwd_dq_dk_dv": "bwd", "bwd_convert_dq": "bwd"}
 _PAGED = ("batch_prefill",)  # always over a paged cache
 _THIRD_GEMM = ("bwd_dq_dk_dv",)  # has waves of its own
-# the tile's lengths that a family's block is made of, "" for a length that it doesn't have
+# the tile's lengths of a family's block, "" for a length that it doesn't have
 _ATTENTION_BLOCK = ("bm0", "bn0", "bk0", "bn1", "bk1", "bk0max")
 _BLOCKS: Mapping[str, tuple[str, ...]] = {
     "bwd_dq_dk_dv": ("bm0", "bn0", "bk0", "bk1", "bk2", "bk3", "bk4", "bhdq", "bhdv"),
@@ -265,7 +260,7 @@ def _lengths(family: str, tile: Tile) -> dict[str, tuple[int, ...]]:
         return tuple(getattr(tile, name) for name in names.split())
 
     warp = pick("wm0 wn0 wk0 wm1 wn1 wk1")
-    third = family in _THIRD_GEMM  # its warp tiles are those of the first one
+    third = family in _THIRD_GEMM  # its warp tiles are the first gemm's
     return {
         "tile": tuple(getattr(tile, name) if name else 0 for name in _BLOCKS.get(family, _ATTENTION_BLOCK)),
         "wave": (*pick("rm0 rn0 rk0 rm1 rn1 rk1"), *(pick("rm2 rn2 rk2") if third else (1, 1, 1))),

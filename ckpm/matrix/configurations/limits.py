@@ -52,7 +52,7 @@ class LimitTable(Record, frozen=True):
 
 @functools.cache
 def limits() -> LimitTable:
-    """Read validation.yaml. Raises TableError."""
+    """Read validation.yaml."""
     table = read_table(TABLES / "validation.yaml", LimitTable)
     for name in {*archs()} ^ {*table.record.archs}:
         raise table.fail(f"'{name}' must be both here and in archs.yaml", "archs")
@@ -61,21 +61,21 @@ def limits() -> LimitTable:
 
 @functools.cache
 def spellings() -> Mapping[str, Mapping[str, str]]:
-    """Field of a configuration -> spelling -> the word that rules see."""
-    known = limits()
-    pipelines = [name for arch in known.archs.values() for name in arch.pipelines] + [*known.other_pipelines]
+    """Field of a configuration -> spelling -> the word for rules."""
+    table = limits()
+    pipelines = [name for arch in table.archs.values() for name in arch.pipelines] + [*table.other_pipelines]
     return {
-        "arch": _themselves(known.archs),
+        "arch": _themselves(table.archs),
         "family": _themselves(FAMILIES),
-        "dtype": _themselves(known.dtypes),
+        "dtype": _themselves(table.dtypes),
         "pipeline": _themselves(pipelines),
-        **{field: _spellings(listed) for field, listed in known.words.items()},
+        **{field: _spellings(listed) for field, listed in table.words.items()},
     }
 
 
-def _themselves(words: Iterable[str]) -> Mapping[str, str]:
-    return {word: word for word in words}
+def _themselves(names: Iterable[str]) -> Mapping[str, str]:
+    return {word: word for word in names}
 
 
-def _spellings(words: Mapping[str, Iterable[str]]) -> Mapping[str, str]:
-    return {spelling: word for word, spellings in words.items() for spelling in (word, *spellings)}
+def _spellings(by_word: Mapping[str, Iterable[str]]) -> Mapping[str, str]:
+    return {spelling: word for word, spellings in by_word.items() for spelling in (word, *spellings)}

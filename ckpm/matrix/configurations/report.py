@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel of the matrix that equals what was judged."""
+    """A kernel of the matrix that equals the judged configuration."""
 
     dialect: str
     name: str
@@ -47,7 +47,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``subject`` is the file or the kernel's name. ``kernels``: names that equal it, in every dialect that has one."""
+    """A report on ``subject``, a file or a kernel's name. ``kernels`` are its equals in all dialects."""
 
     subject: str
     findings: tuple[Finding, ...]
@@ -67,17 +67,17 @@ class Report:
 
     def text(self) -> str:
         lines = [f"{self.subject}: {self.summary()}"]
-        for one in self.findings:
-            place = f"{self.subject}:{one.line}: " if one.line else ""
-            lines.append(f"{place}{one.severity}: {', '.join(one.paths)}: {one.text}")
-            lines.append(f"  {one.rule}: {one.reason}" if one.reason else f"  {one.rule}")
-            lines += [f"  source: {one.source}"] if one.source else []
-            lines += [f"  contradicted: {one.contradiction}"] if one.contradiction else []
+        for finding in self.findings:
+            location = f"{self.subject}:{finding.line}: " if finding.line else ""
+            lines.append(f"{location}{finding.severity}: {', '.join(finding.paths)}: {finding.text}")
+            lines.append(f"  {finding.rule}: {finding.reason}" if finding.reason else f"  {finding.rule}")
+            lines += [f"  source: {finding.source}"] if finding.source else []
+            lines += [f"  contradicted: {finding.contradiction}"] if finding.contradiction else []
         lines += [f"equals {kernel.name} of {kernel.dialect}" for kernel in self.kernels]
         return "\n".join(lines) + "\n"
 
     def record(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
+        """The whole report as JSON contains it."""
         return {
             "subject": self.subject,
             "valid": self.valid,
@@ -89,17 +89,17 @@ class Report:
 
 
 def findings(configuration: Configuration) -> list[Finding]:
-    """Every mistake of the form, then everything that rules find; a rule that needs a missing field is left out."""
+    """The mistakes of the form, then the findings of rules. A rule that needs a missing field is left out."""
     listed = [
         Finding(
             "error",
-            one.kind,
-            (one.path,),
-            one.line,
-            one.text,
+            mistake.kind,
+            (mistake.path,),
+            mistake.line,
+            mistake.text,
             "the form of a configuration: ckpm.matrix.configurations.configuration",
         )
-        for one in configuration.mistakes
+        for mistake in configuration.mistakes
     ]
     for rule in RULES.values():
         if all(name in configuration.values for name in rule.fields):
@@ -112,11 +112,11 @@ def findings(configuration: Configuration) -> list[Finding]:
 
 
 def _line(lines: Mapping[str, int], paths: Sequence[str]) -> int:
-    """The line of the first path that the file has, or of what it would be in."""
+    """The line of the first path that the file has, or of the section that lacks it."""
     for path in paths:
-        for place in (path, path.partition("[")[0]):
-            if place in lines:
-                return lines[place]
+        for candidate in (path, path.partition("[")[0]):
+            if candidate in lines:
+                return lines[candidate]
     return lines.get(paths[0].rpartition(".")[0], lines.get("", 0))
 
 
@@ -124,23 +124,23 @@ def judge(subject: str, configuration: Configuration, dialects: Iterable[Dialect
     """A report on a hand-written configuration; equal kernels are looked for in ``dialects``."""
     mistakes = findings(configuration)
     equal = (
-        [] if configuration.mistakes else [(one.name, key) for one in dialects for key in equals(one, configuration)]
+        []
+        if configuration.mistakes
+        else [(dialect.name, key) for dialect in dialects for key in equals(dialect, configuration)]
     )
-    # What the dispatcher also has against a kernel that CK lists is excused; num_wave_groups -3, say, isn't.
+    # Objections that also hold for a kernel that CK lists are excused; num_wave_groups -3, for example, isn't.
     arch = configuration.values.get("arch", "")
     listed = {finding.rule for _, key in equal for finding in findings(configuration_of(key, arch))}
     kernels = tuple(Kernel(name, key.name) for name, key in equal)
-    return Report(subject, tuple(_excuse(one) if one.rule in listed else one for one in mistakes), kernels)
+    return Report(
+        subject, tuple(_excuse(finding) if finding.rule in listed else finding for finding in mistakes), kernels
+    )
 
 
 def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -> Report:
-    """A report on a kernel's name: whether the matrix has it for ``arch`` (None: the last arch with its arch trait).
-
-    Raises:
-        UnknownWordError; NameSyntaxError: the name doesn't fit the grammar of any family.
-    """
+    """A report on a kernel's name for ``arch`` (None: the last arch with its arch trait)."""
     family, values = find(chosen, name, mask_impl)
-    archs = [one for one, traits in family.archs.items() if values["arch_trait"] in traits]
+    archs = [arch_name for arch_name, traits in family.archs.items() if values["arch_trait"] in traits]
     where = check_arch(arch).name if arch is not None else [*family.archs, *archs][-1]
     against = [_against(reason) for reason in outside(chosen, family, values)]
     if where not in archs:
@@ -160,7 +160,7 @@ def _excuse(finding: Finding) -> Finding:
 
 
 def _against(reason: Reason) -> Finding:
-    """The reasons that keep a name out of the matrix, each with the fields of the key that it concerns."""
+    """A reason that keeps a name out of the matrix, as a finding with the fields of the key that it concerns."""
     if reason.kind == "rule":
         fields: Sequence[str] = ckpm.matrix.rules.RULES[reason.name].fields
     else:
@@ -169,8 +169,8 @@ def _against(reason: Reason) -> Finding:
     return Finding("error", rule, tuple(f"key.{name}" for name in fields), 0, reason.text, "", reason.source)
 
 
-# Which numbers of tile, wave and warp, and which paddings, make a kernel of a family; of all others
-# those of TileFmhaShape and all four.
+# The numbers of tile, wave and warp, and the paddings, that decide a family's kernel. Other families have
+# TileFmhaShape's numbers and all four paddings.
 _SLOTS: Mapping[str, Mapping[str, Sequence[int]]] = {
     "fwd_splitkv_combine": {"tile": (3,), "wave": (), "warp": (), "padding": (0, 3)},
     "fwd_appendkv": {"tile": range(4), "wave": (), "warp": (), "padding": range(4)},
@@ -179,9 +179,9 @@ _SLOTS: Mapping[str, Mapping[str, Sequence[int]]] = {
     "bwd_convert_dq": {"tile": (0, 1), "wave": (), "warp": (), "padding": (0, 2)},
 }
 _ATTENTION_SLOTS = {"tile": range(6), "wave": range(6), "warp": range(6), "padding": range(4)}
-# a pad of mid-2025, where the family's kernels pad all four
+# a pad of mid-2025, whose kernels pad all four
 _PADS_ALL = {"bwd_dq_dk_dv": "pssk"}
-_SIZED_PAGES = ("batch_prefill",)  # whose kernels are of one page size
+_SIZED_PAGES = ("batch_prefill",)  # their kernels have one page size
 _COMPARED = (
     *("dtype", "mode", "hdim_q", "hdim_v", "vlayout", "bias", "logits", "dropout", "qscale", "rope", "sink", "skip"),
     *("paged_kv", "pipeline", "block_per_cu"),
@@ -198,7 +198,7 @@ _MASKS = {
 def equals(chosen: Dialect, configuration: Configuration) -> list[Key]:
     """The kernels of a dialect, of any receipt and mask set, that a configuration without mistakes of form describes.
 
-    Several, where kernels differ in what a configuration doesn't say (loads, deterministic dQ) or leaves out.
+    There are several if kernels differ in fields that a configuration lacks (loads, deterministic dQ) or leaves out.
     """
     values = configuration.values
     if values["family"] not in chosen.families or values["arch"] not in chosen.families[values["family"]].archs:
@@ -212,9 +212,9 @@ def equals(chosen: Dialect, configuration: Configuration) -> list[Key]:
     return list(keys.values())
 
 
-def _narrow(family: Family, asked: Mapping[str, Any]) -> Family:
-    """The family with the axis values and tiles that a configuration may mean, so that few kernels are looked at."""
-    meant: dict[str, Any] = {name: (asked[name],) for name in _AXES} | {"mask": _MASKS[asked["mask"]]}
+def _narrow(family: Family, wanted: Mapping[str, Any]) -> Family:
+    """The family with the axis values and tiles that a configuration may mean, so that few kernels are compared."""
+    meant: dict[str, Any] = {name: (wanted[name],) for name in _AXES} | {"mask": _MASKS[wanted["mask"]]}
 
     def narrow(axes: Sequence[Axis]) -> tuple[Axis, ...]:
         return tuple(
@@ -222,13 +222,13 @@ def _narrow(family: Family, asked: Mapping[str, Any]) -> Family:
             for axis in axes
         )
 
-    traits = family.archs[asked["arch"]]
-    places = [(trait, asked["dtype"], asked["hdim_q"], asked["hdim_v"]) for trait in traits]
+    traits = family.archs[wanted["arch"]]
+    tile_keys = [(trait, wanted["dtype"], wanted["hdim_q"], wanted["hdim_v"]) for trait in traits]
     return replace(
         family,
         axes=narrow(family.axes),
         pipelines=tuple(replace(block, axes=narrow(block.axes)) for block in family.pipelines),
-        tiles={place: family.tiles[place] for place in places if place in family.tiles},
+        tiles={tile_key: family.tiles[tile_key] for tile_key in tile_keys if tile_key in family.tiles},
     )
 
 
@@ -236,20 +236,20 @@ def _fits(fields: Sequence[str], step: Sequence[Any], meant: Mapping[str, Any]) 
     return all(value in meant.get(field, (value,)) for field, value in zip(fields, step, strict=True))
 
 
-def _equal(family: Family, key: Key, asked: Mapping[str, Any]) -> bool:
-    has = configuration_of(key, asked["arch"]).values
+def _equal(family: Family, key: Key, wanted: Mapping[str, Any]) -> bool:
+    has = configuration_of(key, wanted["arch"]).values
     same = (
-        all(has[name] == asked[name] for name in _COMPARED)
-        and key.mask in ("", *_MASKS[asked["mask"]])
-        and (key.mask != "" or asked["mask"] == "no")
-        and ("lse" not in family.fields or has["lse"] == asked["lse"])  # backward reads it, append-KV has none
-        and (key.family not in _SIZED_PAGES or takes_pages(key.page_size, asked["page_size"]))
-        and all(asked[name] in (None, has[name]) for name in ("kv_memory_layout", "kv_lookup_table"))
+        all(has[name] == wanted[name] for name in _COMPARED)
+        and key.mask in ("", *_MASKS[wanted["mask"]])
+        and (key.mask != "" or wanted["mask"] == "no")
+        and ("lse" not in family.fields or has["lse"] == wanted["lse"])  # backward reads it, append-KV has none
+        and (key.family not in _SIZED_PAGES or takes_pages(key.page_size, wanted["page_size"]))
+        and all(wanted[name] in (None, has[name]) for name in ("kv_memory_layout", "kv_lookup_table"))
     )
     slots = {**_SLOTS.get(key.family, _ATTENTION_SLOTS)}
     if _PADS_ALL.get(key.family) in family.values("pad"):
         slots["padding"] = range(4)
-    return same and all(_pick(has[name], slots[name]) == _pick(asked[name], slots[name]) for name in slots)
+    return same and all(_pick(has[name], slots[name]) == _pick(wanted[name], slots[name]) for name in slots)
 
 
 def _pick(numbers: Sequence[Any], slots: Sequence[int]) -> list[Any]:

@@ -1,12 +1,12 @@
-"""Sweep configurations: upstream's JSON form (a variant and trait allow-lists) and ours, over families and key fields.
+"""Read sweep configurations: in upstream's JSON form (a variant and trait allow-lists), or by families and key fields.
 
-Upstream's, for example ``{"variant": "fwd", "trait_config": {"mask": {"values": ["no"]}}}``. Ours, in YAML::
+Upstream's form: ``{"variant": "fwd", "trait_config": {"mask": {"values": ["no"]}}}``. Our form, in YAML::
 
     families: [fwd, fwd_splitkv]
     keep: {dtype: [fp16, bf16], hdim_q: [128], tile.bm0: [64, 128], sink: [false]}
 
-Both may be written as JSON or as YAML. A sweep becomes --where expressions, so that everything that narrows or reports
-a selection works on it. What upstream's words mean is said in matrix/sweeps.yaml.
+Both may be JSON or YAML. A sweep becomes --where expressions, so that everything that narrows or reports a selection
+works on it. matrix/sweeps.yaml lists the meanings of upstream's words.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """``where`` are expressions that a key must meet all of; ``notes`` what the reader of the file may not expect."""
+    """A sweep. A key must meet all expressions of ``where``; ``notes`` tell the file's author of surprises."""
 
     families: tuple[str, ...]
     where: tuple[str, ...]
@@ -44,12 +44,9 @@ class Sweep:
 
 
 def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
-    """The dialect and the selection of ``sweep FILE`` with the options of a selection; what the file's author may not
-    expect goes to stderr. ``--family`` narrows the sweep's families.
+    """The dialect and the selection of ``sweep FILE`` with the options of a selection.
 
-    Raises:
-        TableError; what ckpm.matrix.options.selection_from raises.
-        UsageError: --family names no family of the sweep.
+    ``--family`` narrows the sweep's families. The sweep's notes go to stderr.
     """
     sweep = read_sweep(args.sweep)
     chosen, selection = selection_from(args)
@@ -63,10 +60,13 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """``words`` maps a spelling to the field's values. A flag has True and False; None takes any number."""
+    """A trait of a sweep. ``spellings`` maps each spelling to the field's values: True and False for a flag.
+
+    It is None for a field with any number.
+    """
 
     field: str
-    words: Mapping[Any, tuple[Any, ...]] | None
+    spellings: Mapping[Any, tuple[Any, ...]] | None
 
 
 class _TraitRow(Record, frozen=True):
@@ -93,39 +93,34 @@ class SweepTable(Record, frozen=True):
 
 @functools.cache
 def vocabulary() -> SweepTable:
-    """Read sweeps.yaml. Raises TableError."""
+    """Read sweeps.yaml."""
     return read_table(TABLES / "sweeps.yaml", SweepTable).record
 
 
 def read_sweep(file: Path) -> Sweep:
-    """The sweep of a configuration file in either form.
-
-    Raises:
-        TableError: the file is missing, is not YAML or JSON, or a field has the wrong type.
-        TableError: an unknown variant, trait, family, field or value, with file, line and path.
-    """
+    """The sweep of a configuration file in either form. Unknown words are TableErrors with file, line and path."""
     config = load(file)
-    ours = config.find("families") is not None or config.find("keep") is not None
-    _known(config, ("families", "keep") if ours else ("variant", "trait_config", "tile_config"), "field")
-    return _ours(config) if ours else _upstreams(config)
+    is_own_form = config.find("families") is not None or config.find("keep") is not None
+    _demand_known(config, ("families", "keep") if is_own_form else ("variant", "trait_config", "tile_config"), "field")
+    return _own_sweep(config) if is_own_form else _upstream_sweep(config)
 
 
-def _upstreams(config: Field) -> Sweep:
-    words = vocabulary()
-    variant = _known_word(config.get("variant"), words.variants, "variant")
-    families = words.variants[variant]
+def _upstream_sweep(config: Field) -> Sweep:
+    table = vocabulary()
+    variant = _known_word(config.get("variant"), table.variants, "variant")
+    families = table.variants[variant]
     traits = config.find("trait_config")
     lists = {} if traits is None else traits.mapping()
     if traits is not None:
-        _known(traits, words.traits, "trait")
+        _demand_known(traits, table.traits, "trait")
     where, notes = [], []
     if config.find("tile_config") is not None:
-        notes.append(f"tile_config: {words.notes['tile_config']}")
+        notes.append(f"tile_config: {table.notes['tile_config']}")
     for name, row in lists.items():
         row.allow(("values",))
-        trait = words.traits[name].trait()
+        trait = table.traits[name].trait()
         allowed, used = _allowed_values(row.get("values"), name, trait)
-        notes += [f"{row.path}: {words.notes[word]}" for word in (name, *used) if word in words.notes]
+        notes += [f"{row.path}: {table.notes[word]}" for word in (name, *used) if word in table.notes]
         readers = [family for family, read in families.items() if name in read]
         if not readers:
             notes.append(f"{row.path}: upstream's builder doesn't read it for {variant}: it leaves no kernel out")
@@ -136,32 +131,32 @@ def _upstreams(config: Field) -> Sweep:
 
 
 def _allowed_values(values: Field, name: str, trait: Trait) -> tuple[list[Any], list[str]]:
-    """The field's values that an allow-list stands for, and its words."""
+    """The field's values for an allow-list, and the words of the list."""
     items = _some(values)
-    if trait.words is None:
+    if trait.spellings is None:
         return [item.integer() for item in items], []
     allowed: list[Any] = []
     for item in items:
-        value = item.boolean() if True in trait.words else _scalar(item)
-        if value not in trait.words:
-            raise _unknown(item, value, trait.words, f"value of {name}")
-        allowed += trait.words[value]
+        value = item.boolean() if True in trait.spellings else _scalar(item)
+        if value not in trait.spellings:
+            raise _unknown(item, value, trait.spellings, f"value of {name}")
+        allowed += trait.spellings[value]
     return list(dict.fromkeys(allowed)), [str(item.value) for item in items]
 
 
-def _ours(config: Field) -> Sweep:
+def _own_sweep(config: Field) -> Sweep:
     families = tuple(_known_word(item, FAMILIES, "family") for item in _some(config.get("families")))
     keep = config.find("keep")
     if keep is None:
         return Sweep(families, ())
-    _known(keep, _FIELDS, "field")
+    _demand_known(keep, _FIELDS, "field")
     where = []
     for name, values in keep.mapping().items():
         tile = name.startswith("tile.")
         allowed = [item.integer() if tile else _scalar(item) for item in _some(values)]
         if not tile:
             _check_values(values, name, families)
-        # A family without the field is kept, and a dialect without it has none of what a flag stands for.
+        # A family without the field is kept. A dialect without the field has kernels as with a flag that is off.
         neutral = (
             [""]
             if any(isinstance(value, str) for value in allowed)
@@ -174,23 +169,19 @@ def _ours(config: Field) -> Sweep:
 
 
 def _check_values(values: Field, name: str, families: Sequence[str]) -> None:
-    """Every value must be one that a family of the sweep has in some dialect.
-
-    Raises:
-        TableError.
-    """
-    known: dict[Any, None] = {}
+    """Refuse a value that no family of the sweep has in any dialect."""
+    allowed: dict[Any, None] = {}
     for each in dialect_names():
         for family in families:
             if family in dialect(each).families:
-                known |= dict.fromkeys(dialect(each).families[family].values(name))
-    if not known:
+                allowed |= dict.fromkeys(dialect(each).families[family].values(name))
+    if not allowed:
         raise TableError(
             f"{_location(values)}: none of {', '.join(families)} has the field '{name}'. Leave it out.", kind="sweep"
         )
     for item in values.items():
-        if item.value is not None and (type(item.value), item.value) not in {(type(v), v) for v in known}:
-            raise _unknown(item, item.value, [v for v in known if v is not None], f"value of {name}")
+        if item.value is not None and (type(item.value), item.value) not in {(type(v), v) for v in allowed}:
+            raise _unknown(item, item.value, [v for v in allowed if v is not None], f"value of {name}")
 
 
 def _scalar(item: Field) -> Any:
@@ -200,33 +191,35 @@ def _scalar(item: Field) -> Any:
 
 
 def _some(values: Field) -> list[Field]:
-    """The items of a list that must have some: an empty allow-list would allow nothing."""
+    """The items of an allow-list; an empty list, which would allow nothing, is refused."""
     items = values.items()
     if not items:
         raise TableError(f"{_location(values)}: an empty list allows nothing. Name values or omit it.", kind="sweep")
     return items
 
 
-def _known(mapping: Field, names: Iterable[str], kind: str) -> None:
-    known = list(names)
+def _demand_known(mapping: Field, names: Iterable[str], kind: str) -> None:
+    allowed = list(names)
     for name, field in mapping.mapping().items():
-        if name not in known:
-            raise _unknown(field, name, known, kind)
+        if name not in allowed:
+            raise _unknown(field, name, allowed, kind)
 
 
-def _known_word(field: Field, known: Iterable[str], kind: str) -> str:
-    names = list(known)
+def _known_word(field: Field, choices: Iterable[str], kind: str) -> str:
+    names = list(choices)
     if field.text() not in names:
         raise _unknown(field, field.text(), names, kind)
     return field.text()
 
 
-def _unknown(field: Field, word: object, known: Iterable[Any], kind: str) -> TableError:
-    known = list(known)
-    names = [_plain(value) for value in known]
+def _unknown(field: Field, word: object, choices: Iterable[Any], kind: str) -> TableError:
+    choices = list(choices)
+    names = [_plain(value) for value in choices]
     close = difflib.get_close_matches(_plain(word), names, n=1)
-    if isinstance(word, int) and all(isinstance(value, int) for value in known):  # numbers that look alike aren't near
-        close = [_plain(min(known, key=lambda value: abs(value - word)))]
+    if isinstance(word, int) and all(
+        isinstance(value, int) for value in choices
+    ):  # numbers that look alike aren't near
+        close = [_plain(min(choices, key=lambda value: abs(value - word)))]
     hint = f"; did you mean '{close[0]}'?" if close else "."
     return TableError(
         f"{_location(field)}: unknown {kind} '{_plain(word)}'{hint} Known: {', '.join(names)}.", kind="sweep"
@@ -242,5 +235,5 @@ def _plain(value: object) -> str:
 
 
 def _tuple(values: Iterable[Any]) -> str:
-    """A Python tuple as --where takes it."""
+    """The values as a Python tuple in a --where expression."""
     return repr(tuple(values))

@@ -1,8 +1,8 @@
 """Rules for block tile, waves and warp tile of the families with two gemms: fwd, split-KV, paged-KV, batch prefill.
 
-They are those of CK's dispatcher as described in validation.py, in its order. ``tile``, ``wave`` and ``warp`` are
-as in configuration.py; bm0, bn0, bk0 below are the first three of ``tile``, wm0, wn0, wk0 those of ``warp``. A rule
-leaves lists alone that are too short or hold a zero where it divides: other rules refuse them.
+They are rules of CK's dispatcher (see validation.py), in its order. ``tile``, ``wave`` and ``warp`` are as in
+configuration.py; bm0, bn0, bk0 below are the first three numbers of ``tile``, wm0, wn0, wk0 of ``warp``. A rule accepts
+lists that are too short or have a zero as its divisor: other rules refuse them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _WAVE_SIZE = 64  # lanes; the async pipelines are gfx9's
 
 
 def _usable(family: str, *lists: Sequence[int]) -> bool:
-    """Return True if the family has such tiles, and the numbers that its rules read are there and positive."""
-    return family in ATTENTION and all(len(one) >= 3 and min(one[:3]) > 0 for one in lists)
+    """Return True if the family has such tiles, and the lists have the positive numbers that rules read."""
+    return family in ATTENTION and all(len(lengths) >= 3 and min(lengths[:3]) > 0 for lengths in lists)
 
 
 @error("tile", "wave", "warp")
@@ -30,7 +30,7 @@ def tile_wave_and_warp_are_positive(family: str, tile: Sequence[int], wave: Sequ
     """
     counts = {**dict.fromkeys(ATTENTION, (6, 6, 6)), "bwd_dq_dk_dv": (9, 9, 6)}.get(family, (0, 0, 0))
     named = zip(("tile", "wave", "warp"), (tile, wave, warp), counts, strict=True)
-    zeros = [f"{name}[{index}]" for name, one, count in named for index, n in enumerate(one[:count]) if n == 0]
+    zeros = [f"{name}[{index}]" for name, lengths, count in named for index, n in enumerate(lengths[:count]) if n == 0]
     return f"0 in {plain(zeros)}" if zeros else ""
 
 
@@ -46,8 +46,8 @@ def qr_at_d256_issues_mfma_by_eights(
     Contradicted: CK's codegen lists qr kernels for hdim_q 256 with 4 instructions: fp8 in 2025 (fwd, split-KV), fp16
     and bf16 on gfx950 in 2026 (fwd).
     """
-    asked = pipeline == "qr" and hdim_q == 256 and limits().archs[arch].matrix_cores == "mfma"
-    if not asked or not _usable(family, tile, wave, warp):
+    applies = pipeline == "qr" and hdim_q == 256 and limits().archs[arch].matrix_cores == "mfma"
+    if not applies or not _usable(family, tile, wave, warp):
         return ""
     blocks = [length // step for length, step in zip(tile[:3], warp[:3], strict=True)]
     count = blocks[0] * blocks[1] * blocks[2] // (wave[0] * wave[1])
@@ -142,8 +142,8 @@ def async_copy_is_a_whole_number_of_loads(
 
     Contradicted: CK's codegen lists qr_async forward kernels for head dims 32x32 on gfx950 with half a load.
     """
-    asked = pipeline == "qr_async" and limits().archs[arch].matrix_cores == "mfma"
-    if not asked or not _usable(family, tile, warp):
+    applies = pipeline == "qr_async" and limits().archs[arch].matrix_cores == "mfma"
+    if not applies or not _usable(family, tile, warp):
         return ""
     vector = max(limits().archs[arch].async_load_bytes // limits().dtypes[dtype], 1)
     one_load = tile[0] // warp[0] * _WAVE_SIZE * vector
@@ -163,9 +163,11 @@ def d128_takes_tiles_of_128_keys(
 
     validation.py, check_gfx9_tile_constraints, from codegen/ops/fmha_fwd.py, so of fwd only; not of fp32.
     """
-    asked = family == "fwd" and _asks_gfx9(arch, dtype, pipeline) and hdim_q == hdim_v == 128 and _usable(family, tile)
+    applies = (
+        family == "fwd" and _asks_gfx9(arch, dtype, pipeline) and hdim_q == hdim_v == 128 and _usable(family, tile)
+    )
     needed = limits().d128_bn0
-    return f"bn0 {tile[1]}; {needed} is needed" if asked and tile[1] != needed else ""
+    return f"bn0 {tile[1]}; {needed} is needed" if applies and tile[1] != needed else ""
 
 
 @error("tile[0]")
@@ -180,9 +182,9 @@ def qr_async_at_d128_takes_tiles_of_128_queries(
     Contradicted: CK's codegen lists tiles of 64 queries in fwd and batch_prefill, taken when there are few blocks.
     """
     gfx9 = family in ("fwd", "batch_prefill") and pipeline == "qr_async" and _asks_gfx9(arch, dtype, pipeline)
-    asked = gfx9 and hdim_q == hdim_v == 128 and _usable(family, tile)
+    applies = gfx9 and hdim_q == hdim_v == 128 and _usable(family, tile)
     needed = limits().d128_async_bm0
-    return f"bm0 {tile[0]}; {needed} is needed" if asked and tile[0] != needed else ""
+    return f"bm0 {tile[0]}; {needed} is needed" if applies and tile[0] != needed else ""
 
 
 @error("tile[0]")
@@ -195,9 +197,9 @@ def other_head_dims_take_known_tiles_of_queries(
     codegen/ops/fmha_fwd.py, so of fwd only: split-KV has tiles of 32 queries. Not of fp32.
     """
     other = (hdim_q, hdim_v) != (128, 128)
-    asked = family == "fwd" and _asks_gfx9(arch, dtype, pipeline) and other and _usable(family, tile)
-    known = limits().bm0
-    return f"bm0 {tile[0]}; known are {plain(known)}" if asked and tile[0] not in known else ""
+    applies = family == "fwd" and _asks_gfx9(arch, dtype, pipeline) and other and _usable(family, tile)
+    allowed = limits().bm0
+    return f"bm0 {tile[0]}; known are {plain(allowed)}" if applies and tile[0] not in allowed else ""
 
 
 @error("tile[2]")
@@ -211,8 +213,8 @@ def qr_and_qs_at_d128_take_no_slices_of_64(
     Contradicted: CK's codegen of 2026 lists mxfp8 and mxfp4 kernels of qr on gfx950, which it exempts.
     """
     gfx9 = family == "fwd" and pipeline != "qr_async" and _asks_gfx9(arch, dtype, pipeline)
-    asked = gfx9 and hdim_q == hdim_v == 128 and _usable(family, tile)
-    return f"bk0 {tile[2]}" if asked and tile[2] == limits().d128_refused_bk0 else ""
+    applies = gfx9 and hdim_q == hdim_v == 128 and _usable(family, tile)
+    return f"bk0 {tile[2]}" if applies and tile[2] == limits().d128_refused_bk0 else ""
 
 
 @error("tile[1]")
@@ -223,8 +225,8 @@ def trload_at_d128_takes_narrow_tiles(
 
     validation.py, check_gfx950_tile_constraints, from codegen/ops/fmha_fwd.py.
     """
-    asked = arch == "gfx950" and family == "fwd" and pipeline == "qr_async_trload" and hdim_q == hdim_v == 128
-    wrong = asked and _usable(family, tile) and tile[1] == limits().trload_d128_refused_bn0
+    applies = arch == "gfx950" and family == "fwd" and pipeline == "qr_async_trload" and hdim_q == hdim_v == 128
+    wrong = applies and _usable(family, tile) and tile[1] == limits().trload_d128_refused_bn0
     return f"bn0 {tile[1]}" if wrong else ""
 
 
@@ -234,6 +236,6 @@ def v3_takes_tiles_of_256_queries(arch: str, family: str, pipeline: str, tile: S
 
     validation.py, check_gfx950_tile_constraints, from codegen/ops/fmha_fwd.py.
     """
-    asked = arch == "gfx950" and family == "fwd" and pipeline == "qr_async_trload_v3" and _usable(family, tile)
+    applies = arch == "gfx950" and family == "fwd" and pipeline == "qr_async_trload_v3" and _usable(family, tile)
     needed = limits().v3_bm0
-    return f"bm0 {tile[0]}; {needed} is needed" if asked and tile[0] != needed else ""
+    return f"bm0 {tile[0]}; {needed} is needed" if applies and tile[0] != needed else ""

@@ -1,12 +1,12 @@
-"""Rules for one kernel's configuration: those of CK's dispatcher, as named functions.
+"""The rules of CK's dispatcher for one kernel's configuration, as named functions.
 
-A rule is a function of some fields of a configuration, named by its parameters; it returns what is wrong, "" for
-nothing. Its docstring has the reason and the source. Where CK's own codegen lists kernels that break the rule, it also
-has "Contradicted:" and their description. Such a rule still holds for a configuration that is not a kernel of the
-matrix. A kernel of the matrix is judged by the matrix's tables (ckpm.matrix.rules); the rule is then only reported.
+The parameters of a rule are fields of a configuration. A rule returns the complaint, "" without one. Its docstring has
+the reason and the source. If CK's own codegen lists kernels that break the rule, it also has "Contradicted:" and their
+description. Such a rule still holds for configurations outside of the matrix. A kernel of the matrix is judged by the
+matrix's tables (ckpm.matrix.rules); the rule is then only reported.
 
-The document is attention/codegen/fmha/validation.py of rocm-libraries pull request 5260 (May 2026), called the
-dispatcher below. That arch and family are known ones is seen to while a configuration is read (unknown_word).
+The source is attention/codegen/fmha/validation.py of rocm-libraries pull request 5260 (May 2026), called the
+dispatcher below. Reading a configuration checks that arch and family are known (unknown_word).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ATTENTION = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")  # families w
 
 @dataclass(frozen=True, slots=True)
 class ValidationRule:
-    """``severity`` is error or warning; ``paths`` are the fields to fix, the likeliest first."""
+    """A rule. ``severity`` is error or warning; ``paths`` are the fields to fix, the likeliest first."""
 
     name: str
     severity: str
@@ -43,12 +43,12 @@ RULES: dict[str, ValidationRule] = {}
 
 
 def error(*paths: str) -> Callable[[Function], Function]:
-    """Registers a rule; ``paths`` are fields of a configuration, tile[3] one number of a list."""
+    """Register a rule; ``paths`` are fields of a configuration, tile[3] one number of a list."""
     return lambda function: _register("error", paths, function)
 
 
 def warning(*paths: str) -> Callable[[Function], Function]:
-    """Register a rule as :func:`error` does, for configurations that work but are unlikely to be meant."""
+    """Register a rule as :func:`error` does, for configurations that work but are unlikely to be intended."""
     return lambda function: _register("warning", paths, function)
 
 
@@ -73,9 +73,9 @@ def _dotted_path(path: str) -> str:
     return PATHS[name] + bracket + index
 
 
-def plain(words: Sequence[Any]) -> str:
-    """Words of a complaint, separated by commas."""
-    return ", ".join(map(str, words))
+def plain(values: Sequence[Any]) -> str:
+    """The values, separated by commas."""
+    return ", ".join(map(str, values))
 
 
 # What an arch has
@@ -90,8 +90,8 @@ def dtype_is_supported_on_arch(arch: str, dtype: str) -> str:
     Contradicted: CK's codegen lists fp8 kernels for gfx90a (all families but backward's), fp8 split-KV combine
     kernels for gfx1100, fp8fp32 for gfx1201, and mxfp8 and mxfp4 for gfx950.
     """
-    known = limits().archs[arch].dtypes
-    return "" if dtype in known else f"dtype {dtype} on {arch}, which has {plain(known)}"
+    supported = limits().archs[arch].dtypes
+    return "" if dtype in supported else f"dtype {dtype} on {arch}, which has {plain(supported)}"
 
 
 @error("dtype", "family")
@@ -100,8 +100,10 @@ def backward_dtype_is_known(family: str, dtype: str) -> str:
 
     validation.py, validate_config, dtype validation: BWD_DTYPE_MAP.
     """
-    known = limits().backward_dtypes
-    return f"dtype {dtype}; {family} has {plain(known)}" if family.startswith("bwd") and dtype not in known else ""
+    supported = limits().backward_dtypes
+    return (
+        f"dtype {dtype}; {family} has {plain(supported)}" if family.startswith("bwd") and dtype not in supported else ""
+    )
 
 
 @error("dtype", "family")
@@ -112,9 +114,9 @@ def forward_dtype_is_known(family: str, dtype: str) -> str:
 
     Contradicted: CK's codegen of 2026 lists forward kernels for mxfp8 and mxfp4 on gfx950.
     """
-    asked = family.startswith("fwd") and family != "fwd_appendkv"
-    known = limits().forward_dtypes
-    return f"dtype {dtype}; {family} has {plain(known)}" if asked and dtype not in known else ""
+    applies = family.startswith("fwd") and family != "fwd_appendkv"
+    supported = limits().forward_dtypes
+    return f"dtype {dtype}; {family} has {plain(supported)}" if applies and dtype not in supported else ""
 
 
 @error("pipeline", "arch")
@@ -126,9 +128,9 @@ def pipeline_is_supported_on_arch(arch: str, family: str, pipeline: str) -> str:
 
     Contradicted: CK's codegen lists forward kernels with qr_hpad for gfx1100 and gfx1201.
     """
-    known = limits().archs[arch].pipelines
-    wrong = family != "fwd_splitkv_combine" and pipeline not in known
-    return f"pipeline {pipeline} on {arch}, which has {plain(known)}" if wrong else ""
+    supported = limits().archs[arch].pipelines
+    wrong = family != "fwd_splitkv_combine" and pipeline not in supported
+    return f"pipeline {pipeline} on {arch}, which has {plain(supported)}" if wrong else ""
 
 
 @warning("pipeline", "arch")
@@ -171,7 +173,7 @@ def d192x128_has_few_tiles_with_bias_or_dropout(hdim_q: int, hdim_v: int, bias: 
 
     validation.py, validate_config, global rule hdim_192_128_no_bias_dropout.
     """
-    what = [word for word, given in ((f"bias {bias}", bias != "no"), ("dropout", dropout)) if given]
+    what = [word for word, present in ((f"bias {bias}", bias != "no"), ("dropout", dropout)) if present]
     return f"head dims 192x128 with {' and '.join(what)}" if (hdim_q, hdim_v) == (192, 128) and what else ""
 
 
@@ -192,9 +194,11 @@ def transposing_pipelines_have_symmetric_head_dims(pipeline: str, hdim_q: int, h
 
     Contradicted: CK's codegen of 2026 lists qr_async_trload kernels for head dims 256x256 on gfx950.
     """
-    known = limits().trload_hdims
-    wrong = pipeline in ("qr_async_trload", "v3", "qr_async_trload_v3") and (hdim_q != hdim_v or hdim_q not in known)
-    sizes = plain([f"{size}x{size}" for size in known])
+    supported = limits().trload_hdims
+    wrong = pipeline in ("qr_async_trload", "v3", "qr_async_trload_v3") and (
+        hdim_q != hdim_v or hdim_q not in supported
+    )
+    sizes = plain([f"{size}x{size}" for size in supported])
     return f"pipeline {pipeline} at head dims {hdim_q}x{hdim_v}; it has {sizes}" if wrong else ""
 
 
@@ -215,8 +219,8 @@ def group_mode_pads_seqlen_q(family: str, mode: str, padding: Sequence[bool | in
     As group_mode_pads_both_seqlens, for families without seqlen_k: codegen/ops, fmha_fwd_splitkv.py
     (get_fwd_splitkv_combine_blobs) and fmha_bwd.py (get_bwd_blobs).
     """
-    asked = family in ("fwd_splitkv_combine", "bwd_dot_do_o", "bwd_convert_dq")
-    return "group mode without padding of seqlen_q" if asked and mode == "group" and not padding[0] else ""
+    applies = family in ("fwd_splitkv_combine", "bwd_dot_do_o", "bwd_convert_dq")
+    return "group mode without padding of seqlen_q" if applies and mode == "group" and not padding[0] else ""
 
 
 @error("padding")
@@ -296,8 +300,8 @@ def family_reads_row_major_v(family: str, vlayout: str) -> str:
 
     Contradicted: CK's codegen of mid-2025 lists kernels of all four with column-major V.
     """
-    asked = family in ("batch_prefill", "fwd_appendkv", "fwd_pagedkv", "fwd_splitkv")
-    return f"{family} with column-major V" if asked and vlayout != "r" else ""
+    applies = family in ("batch_prefill", "fwd_appendkv", "fwd_pagedkv", "fwd_splitkv")
+    return f"{family} with column-major V" if applies and vlayout != "r" else ""
 
 
 @warning("vlayout", "family")
@@ -318,8 +322,8 @@ def family_has_its_pipeline(family: str, pipeline: str) -> str:
 
     Contradicted: CK's codegen of mid-2025 lists split-KV kernels with qr_async.
     """
-    known = limits().family_pipelines.get(family, (pipeline,))
-    return f"pipeline {pipeline}; {family} takes {' or '.join(known)}" if pipeline not in known else ""
+    supported = limits().family_pipelines.get(family, (pipeline,))
+    return f"pipeline {pipeline}; {family} takes {' or '.join(supported)}" if pipeline not in supported else ""
 
 
 @error("paged_kv", "family")

@@ -1,1 +1,1 @@
-"""Problems: the launches that suites, gates and the tile engine try, with the ledger of known defects."""
+"""Problems: the launches of suites, gates and the tile engine, and the ledger of known defects."""

@@ -1,8 +1,8 @@
-"""A problem as suites, gates and the timing model pose it: with the lengths of its sequences, its numbers, its checks.
+"""A case: a problem of suites, gates and the timing model, with lengths of sequences, numbers and checks.
 
 Cases come from ``matrix/problems`` (:mod:`ckpm.matrix.problems.tables`) or are made from a kernel's key
-(kernels/families). This module defines a case, its cost on an emulator (:func:`wave_instructions`), and the other case
-that must give the same bits (:func:`counterpart`).
+(kernels/families). This module also has its cost on an emulator (:func:`wave_instructions`) and the case that must give
+the same bits (:func:`counterpart`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ckpm.matrix.problems.problem import CHOICES as PROBLEM_CHOICES
 from ckpm.matrix.problems.problem import STEP, Problem, launch_instructions
 
 SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
-FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table
+FAMILY_SUITE = "kernels"  # of libraries of fwd's families, with cases made from the kernels instead of a table
 TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
 _BELOW_4_GB = (1 << 32) - (1 << 28)
 
@@ -28,9 +28,9 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     # two pools of [page, head, token, dim], or one of them with a token's K and V side by side; or one pool of K, whose
     # first columns are V
     "storage": ("separate", "interleaved", "gaps", "heads_first", "packed", "latent"),
-    # which physical pages the table names, and in which order
+    # the physical pages in the table, and their order
     "page_order": ("identity", "reversed", "scrambled", "high", "spread", "lines", "shared", "repeated"),
-    # what follows the table's last valid entry: nothing, page 0, a page of NaNs, -1
+    # after the table's last valid entry: nothing, page 0, a page of NaNs, -1
     "table_end": ("exact", "zeros", "nan_page", "minus_one"),
     "placement": ("default", "low", "high", "crossing"),  # of the KV pools' base address; crossing: a 4 GB line inside
     **{name: PROBLEM_CHOICES[name] for name in ("mask", "bias")},
@@ -43,15 +43,15 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "v3": PROBLEM_CHOICES["v3"],
     "expect": ("ok", "unsupported", "refused"),
 }
-# What is checked after the launch. The lower half compares two launches bit for bit (see counterpart).
+# The checks of a launch. The lower half compares two launches bit for bit (see counterpart).
 CHECKS = (
     "reference",
     "nonzero",
-    "nan_canary",  # pages that no table names and gaps hold NaN: none may reach O or LSE
-    "nan_slack",  # so do the unused slots of last pages
+    "nan_canary",  # gaps and pages outside of the table hold NaN, which must not reach O or LSE
+    "nan_slack",  # unused slots of last pages hold NaN
     "output_gaps",  # rows and heads of the outputs have gaps between them, in which nothing may be written
-    "guard_page",  # the bytes before and after each input are not mapped: a read beside it faults
-    "freed_pages",  # pages of the pools that no table names are not mapped
+    "guard_page",  # the bytes before and after each input are not mapped: reading them faults
+    "freed_pages",  # pages of the pools outside of the table are not mapped
     "repeat_bitwise",
     "batch_invariance",  # each sequence of the batch alone
     "batch_orders",  # the sequences in reverse order, and among others that are longer and shorter
@@ -60,7 +60,7 @@ CHECKS = (
     "sglang_vs_vllm",
     "paged_vs_contiguous",  # the tokens of a sequence one after the other, in pages of one token
     "exact_vs_padded",
-    "v3_off",  # the same request with V3 turned off, which V2 serves, meets the reference, too
+    "v3_off",  # the request also meets the reference with V3 off, by V2
 )
 PAIRWISE = CHECKS[7:-1]
 BATCH_CHECKS = ("batch_invariance", "batch_orders")  # PAIRWISE over several other batches (other_batches)
@@ -69,13 +69,14 @@ _MAPPED_BYTES = 4096  # at once, the smallest page of a GPU's memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteCase(Problem):
-    """A problem with a name, of a tier of a suite. ``seqlens_q`` and ``seqlens_k`` are tokens per sequence; batch, the
-    longest lengths and the totals follow from them.
+    """A problem with a name, in a tier of a suite.
 
-    ``pool_pages`` 0 means as many pages as are referenced and a few more. ``sequence_ids`` name the sequences' random
+    ``seqlens_q`` and ``seqlens_k`` are tokens per sequence; batch, longest lengths and totals follow from them.
+
+    ``pool_pages`` 0 means the referenced pages and a few more. ``sequence_ids`` name the sequences' random
     streams: a sub-batch with the same ids has the same numbers. ``seed`` is also dropout's. ``k_page_scales`` and
     ``v_page_scales`` are factors of the numbers in a sequence's first, second, ... page, and so of its block scales;
-    they start again when all are taken. Without them block scales depend on the physical page.
+    longer sequences repeat them. Without them block scales depend on the physical page.
     """
 
     name: str
@@ -137,7 +138,7 @@ class SuiteCase(Problem):
 
     @property
     def keys_ahead(self) -> int:
-        """The most by which a sequence's keys outnumber its queries: so far right is the bottom-right diagonal."""
+        """The largest surplus of keys over queries in a sequence, by which the bottom-right diagonal is shifted."""
         return max(keys - queries for queries, keys in self.lengths)
 
     @property
@@ -153,11 +154,11 @@ class SuiteCase(Problem):
 
     @property
     def heads_first(self) -> bool:
-        """True if pages are [head, token, dim]."""
+        """Return True if pages are [head, token, dim]."""
         return self.storage in ("heads_first", "packed")
 
     def row_elements(self, tensor: str) -> int:
-        """Elements of a token's row in a page: of storage packed, V's after K's; of storage latent, K's."""
+        """The elements of a token's row in a page: K's and V's of storage packed, K's alone of storage latent."""
         if self.storage == "packed":
             return self.hdim_q + self.hdim_v
         return self.hdim_q if tensor == "k" or self.storage == "latent" else self.hdim_v
@@ -187,7 +188,7 @@ _ROW = (
 
 
 def complaint(problem: SuiteCase) -> str | None:
-    """The reason why no buffers can be made for the problem, or no CK supports it; None if it is well formed."""
+    """The reason why the problem can't have buffers, or no CK supports it; None for a well-formed problem."""
     p = problem
     if not p.seqlens_q or len(p.seqlens_q) != len(p.seqlens_k) or len(p.ids) != p.batch:
         return "seqlens_q, seqlens_k and sequence_ids must name the same number of sequences, at least one"
@@ -261,7 +262,7 @@ def _freed_pages_complaint(p: SuiteCase) -> str | None:
 
 
 def wave_instructions(case: SuiteCase) -> int:
-    """About how many wave-instructions all launches of the case take: the emulator's cost."""
+    """The approximate number of wave-instructions of all launches of the case: the emulator's cost."""
     if case.expect != "ok":
         return 0
     launches = [case, *(case for check in case.checks if check in (*PAIRWISE, "v3_off") and check != "batch_orders")]
@@ -271,37 +272,33 @@ def wave_instructions(case: SuiteCase) -> int:
 
 
 def other_batches(problem: SuiteCase, check: str) -> Iterator[tuple[str, SuiteCase, Mapping[int, int]]]:
-    """The batches of BATCH_CHECKS: a label, the problem, and the places in it of the problem's own sequences.
+    """Yield the batches of BATCH_CHECKS: a label, the problem, and the positions of ``problem``'s sequences in it.
 
-    Further sequences, one with more queries and keys than any other and one of a few tokens, stand before and between
-    the sequences.
+    A batch among others has two further sequences before and between them: a longer one, and one of a few tokens.
     """
     p, own = problem, range(problem.batch)
     if check == "batch_invariance":
-        yield from ((f" of sequence {one}", counterpart(p, check, one), {one: 0}) for one in own)
+        yield from ((f" of sequence {sequence}", counterpart(p, check, sequence), {sequence: 0}) for sequence in own)
         return
     longer, shorter = (p.seqlen_q + 70, p.seqlen_k + 130), (5, 9)
     batches = {" reversed": [*reversed(own)], " among others": [longer, *own[1:], shorter, *own[:1]]}
     for label, members in batches.items():
-        lengths = [p.lengths[one] if isinstance(one, int) else one for one in members]
+        lengths = [p.lengths[member] if isinstance(member, int) else member for member in members]
         changes: dict[str, Any] = {
             "seqlens_q": tuple(q for q, _ in lengths),
             "seqlens_k": tuple(k for _, k in lengths),
             "sequence_ids": tuple(
-                p.ids[one] if isinstance(one, int) else max(p.ids) + 1 + at for at, one in enumerate(members)
+                p.ids[member] if isinstance(member, int) else max(p.ids) + 1 + at for at, member in enumerate(members)
             ),
         }
         other = dataclasses.replace(p, name=f"{p.name}~{check}", **changes)
-        yield label, other, {one: at for at, one in enumerate(members) if isinstance(one, int)}
+        yield label, other, {member: at for at, member in enumerate(members) if isinstance(member, int)}
 
 
 def counterpart(problem: SuiteCase, check: str, sequence: int = -1) -> SuiteCase:
     """The problem whose launch must give the same bits; ``batch_invariance`` takes one ``sequence`` alone.
 
-    Compare with the same kernel named at launch: another batch may make dispatch choose another tile.
-
-    Raises:
-        KeyError: the check compares nothing.
+    Name the same kernel at both launches: for another batch, dispatch may choose another tile.
     """
     changes: dict[str, dict[str, Any]] = {
         "repeat_bitwise": {},

@@ -1,4 +1,4 @@
-"""``ckpm problems --shapes`` and ``match``: the testing matrix's shapes, and which kernels serve which of them."""
+"""``ckpm problems --shapes`` and ``match``: the testing matrix's shapes, and the kernels that serve them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried
 from ckpm.matrix.problems.testing import DIRECTIONS, Shape, parse_shape, shapes
 from ckpm.matrix.selection import select_some
 
-_TOLD = 5  # shapes without a kernel that are named beside a list of pairs
+_SHOWN = 5  # shapes without a kernel, named on stderr with a list of pairs
 _PAIRS = ("shape", "family", "kernel")
 
 
 def list_shapes(args: argparse.Namespace) -> str:
-    """Shapes by name, or with every field; impossible ones are among them and say why in their last column."""
+    """List shapes by name, or with every field. The last column is the reason why a shape is impossible."""
     chosen = _chosen(shapes(args.tier), args.test)
     if not args.count:
         return format_rows((shape.row() for shape in chosen), args.format, _lines(shape.name for shape in chosen))
@@ -57,18 +57,12 @@ def add_match_options(parser: argparse.ArgumentParser) -> None:
 
 
 def match(args: argparse.Namespace) -> str:
-    """The output of ``match``.
-
-    Raises:
-        UsageError, UnknownWordError, TableError; what selecting keys raises.
-        UsageError: no kernel or no shape is selected.
-        NameSyntaxError: --kernel names none of the selection.
-    """
+    """The output of ``match``."""
     by = args.by or ("shape" if args.shape is None and args.kernel is None else "pair")
     if args.uncovered and by == "pair":
         raise UsageError("--uncovered lists shapes or kernels: add --by shape or --by kernel")
-    given = (parse_shape(args.shape),) if args.shape is not None else shapes(args.shapes or "smoke")
-    chosen = _chosen(given, args.test)
+    candidates = (parse_shape(args.shape),) if args.shape is not None else shapes(args.shapes or "smoke")
+    chosen = _chosen(candidates, args.test)
     keys = _kernels(args)
     matcher = Matcher(keys)
     if args.count_only:
@@ -83,15 +77,15 @@ def match(args: argparse.Namespace) -> str:
     if by == "pair":
         _tell_unserved(rows)
         pairs = _pairs(matcher, chosen)
-        given_half = "shape" if args.shape is not None else "kernel" if args.kernel is not None else ""
-        halves = [name for name in ("shape", "kernel") if name != given_half]
+        fixed_half = "shape" if args.shape is not None else "kernel" if args.kernel is not None else ""
+        halves = [name for name in ("shape", "kernel") if name != fixed_half]
         return format_rows(pairs, args.format, _lines(" ".join(row[name] for name in halves) for row in pairs), _PAIRS)
     rows = [row for row in rows if not (args.uncovered and row["kernels"])]
     return format_rows(rows, args.format, _lines(map(_shape_line, rows)), ("shape", "family", "kernels", "reason"))
 
 
-def _chosen(given: Iterable[Shape], glob: str | None) -> list[Shape]:
-    named = [shape for shape in given if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
+def _chosen(candidates: Iterable[Shape], glob: str | None) -> list[Shape]:
+    named = [shape for shape in candidates if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
     if not named:
         raise UsageError(
             f"no shape is named like --test '{glob}'. List them with `ckpm problems --shapes`.", kind="empty-selection"
@@ -131,30 +125,30 @@ def _pairs(matcher: Matcher, chosen: Sequence[Shape]) -> list[dict[str, Any]]:
 
 
 def _tell_unserved(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Pairs can't show a shape that has none."""
+    """Print the shapes without a kernel, which are in no pair."""
     unserved = [row for row in rows if not row["kernels"]]
-    for row in unserved[:_TOLD]:
+    for row in unserved[:_SHOWN]:
         show(f"{row['shape']}: no {row['family']} kernel: {row['reason']}", file=sys.stderr)
-    if len(unserved) > _TOLD:
-        show(f"{len(unserved) - _TOLD} more have no kernel: --by shape --uncovered lists them", file=sys.stderr)
+    if len(unserved) > _SHOWN:
+        show(f"{len(unserved) - _SHOWN} more have no kernel: --by shape --uncovered lists them", file=sys.stderr)
 
 
 def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> list[dict[str, Any]]:
-    """Counts by family: shapes that are served, not served and impossible, kernels that are exercised or not."""
+    """Count, by family, shapes (served, not served, impossible) and kernels (exercised or not)."""
     counts = count_shapes(matcher, chosen)
     rows = []
     for family in (name for name in (*FAMILIES, *HAND_WRITTEN) if name in matcher.families):
-        mine = [shape for shape in chosen if is_tried(family, shape)]
-        served = sum(bool(matcher(family, shape).kernels) for shape in mine)
-        impossible = sum(bool(shape.impossible) for shape in mine)
+        tried = [shape for shape in chosen if is_tried(family, shape)]
+        served = sum(bool(matcher(family, shape).kernels) for shape in tried)
+        impossible = sum(bool(shape.impossible) for shape in tried)
         kernels = [key for key in keys if key.family == family]
         used = sum(key.name in counts for key in kernels)
         rows.append(
             {
                 "family": family,
-                "shapes": len(mine),
+                "shapes": len(tried),
                 "served": served,
-                "unserved": len(mine) - served - impossible,
+                "unserved": len(tried) - served - impossible,
                 "impossible": impossible,
                 "kernels": len(kernels),
                 "exercised": used,

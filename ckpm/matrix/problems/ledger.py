@@ -1,11 +1,11 @@
 """The ledger: known defects of upstreams, strict and expiring.
 
-An entry lists problems, upstreams and archs with the outcome that is expected, and a date until which it is expected. A
-case with this outcome is a known failure. A case that passes in spite of its entry is an unexpected pass and fails the
-run. So does an expired entry: look at the defect again.
+An entry lists problems, upstreams and archs, their expected outcome, and the date on which the entry expires. A case
+with this outcome is a known failure. A case that passes in spite of its entry is an unexpected pass and fails the run.
+An expired entry fails the run, too: the defect must be checked.
 
-A checkout is any commit of its dialect. An entry that names a dialect covers all its checkouts. A case
-may pass in spite of it: the commit has a fix, or not yet the defect.
+A checkout is any commit of its dialect. An entry that names a dialect covers all its checkouts. Their cases may pass:
+the commit may have a fix, or may not have the defect yet.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from typing import Annotated
 from msgspec import Meta
 
 from ckpm.base.errors import CheckFailedError, WhereError
-from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, Text, read_table
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, SuiteCase
 from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.where import compile_over
 
-LEDGER = data("matrix", "ledger.yaml")
-OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
-# How a defect shows in a case that has no other; ckpm/suites/signatures.py describes each.
+LEDGER = Path(__file__).parents[1] / "ledger.yaml"
+OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # of a defect
+# The appearance of a defect in a case without other defects; ckpm/suites/signatures.py describes each.
 SIGNATURES = (
     "whole_rows_are_read",
     "steps_are_read_whole",
@@ -44,24 +43,27 @@ SIGNATURES = (
     "num_records_reach_behind_the_pool",
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
-_SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
+_SUITES = (*SUITES, FAMILY_SUITE, "performance")  # performance: the gates' problems
 _CALL_FIELDS = tuple(
-    f"problem.{name}" for name in (*(one.name for one in fields(Problem)), "pool_bytes", "window_start")
+    f"problem.{name}"
+    for name in (*(problem_field.name for problem_field in fields(Problem)), "pool_bytes", "window_start")
 )
-_PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(SuiteCase)), "keys_ahead"))
+_PROBLEM_FIELDS = tuple(
+    f"problem.{name}" for name in (*(case_field.name for case_field in fields(SuiteCase)), "keys_ahead")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any.
 
-    Among the upstreams may be dialects, for their checkouts (:func:`source`). ``holds(problem)`` is the condition
-    under which those problems meet the defect. With ``unwaited_loads`` only those of them do whose kernel uses a
-    register before the load into it is waited for, and which ran with late loads. A case must show the first of the
-    ``signatures``, and the next without what leads to a fault.
+    An upstream may be a dialect, for its checkouts (:func:`source`). ``holds(problem)`` is the condition under which
+    these problems meet the defect. With ``unwaited_loads``, the kernel must also use a register without waiting for
+    the load into it, in a run with late loads. A case must show the first of the ``signatures``, and the next one
+    without the cause of a fault.
 
     A caller's problem has no name: kernels with a name like one of ``kernels`` meet the defect if ``meets(problem)``.
-    With ``keep`` they do so only for some contents of memory: ``keep`` is what a caller has to ensure.
+    With ``keep`` they meet it only for some contents of memory: ``keep`` is the condition that a caller must ensure.
     """
 
     name: str
@@ -81,7 +83,7 @@ class Entry:
     expires: datetime.date
 
     def covers(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> bool:
-        """Return True if the entry covers the case, in which a load may have come too late if ``unwaited``."""
+        """Return True if the entry covers the case; ``unwaited``: a load may have come too late."""
         return (
             any(fnmatch.fnmatchcase(problem.name, glob) for glob in self.problems)
             and self.holds(problem)
@@ -90,7 +92,7 @@ class Entry:
         )
 
     def spoils(self, problem: Problem, kernel: str, upstream: str) -> bool:
-        """Return True if a caller's problem may meet the defect in a kernel of this name; without ``keep`` it does."""
+        """Return True if a caller's problem meets the defect in a kernel of this name, with ``keep`` maybe."""
         return (
             any(fnmatch.fnmatchcase(kernel, glob) for glob in self.kernels)
             and self._is_of(upstream, problem.arch)
@@ -116,23 +118,23 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The entries, in the file's order: the first that covers a case decides it."""
+    """The entries, in the file's order: the first entry that covers a case decides."""
 
     file: Path
     entries: tuple[Entry, ...] = field(default=())
 
     def find(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
-        covering = (one for one in self.entries if one.covers(problem, upstream, arch, unwaited=unwaited))
+        covering = (entry for entry in self.entries if entry.covers(problem, upstream, arch, unwaited=unwaited))
         return next(covering, None)
 
     def find_for_call(self, problem: Problem, kernel: str, upstream: str) -> Entry | None:
-        """The defect that a caller's problem meets in a kernel of an upstream (:func:`source`), None without one."""
-        spoiling = (one for one in self.entries if not one.keep and one.spoils(problem, kernel, upstream))
+        """The defect that a caller's problem meets in a kernel of an upstream (:func:`source`), or None."""
+        spoiling = (entry for entry in self.entries if not entry.keep and entry.spoils(problem, kernel, upstream))
         return next(spoiling, None)
 
     def find_to_keep(self, problem: Problem, kernel: str, upstream: str) -> tuple[Entry, ...]:
         """The defects that some contents of a caller's memory meet in a kernel of an upstream (:func:`source`)."""
-        return tuple(one for one in self.entries if one.keep and one.spoils(problem, kernel, upstream))
+        return tuple(entry for entry in self.entries if entry.keep and entry.spoils(problem, kernel, upstream))
 
     def judge(
         self,
@@ -146,10 +148,10 @@ class Ledger:
     ) -> Verdict:
         """The meaning of ``result`` (one of RESULTS) of a case, ``unwaited`` as in Entry.covers.
 
-        ``signature`` is how the case differs from its entry's signatures, "" if it does not, None if that is unknown.
+        ``signature`` is the difference of the case from its entry's signatures, "" for none, None if it is unknown.
 
-        An unsupported case is not a failure, unless an entry expects another outcome. An infrastructure failure is
-        not the kernel's and is never known.
+        An unsupported case doesn't fail, unless an entry expects another outcome. An infrastructure failure isn't the
+        kernel's, so it is never a known one.
         """
         if result not in RESULTS:
             raise ValueError(f"no result '{result}'; known: {', '.join(RESULTS)}")
@@ -180,11 +182,7 @@ class Ledger:
         return Verdict(kind="failed", text=f"{result}, where {entry.place} expects {expected}", entry=entry)
 
     def check_dates(self, today: datetime.date) -> None:
-        """Refuse a ledger with expired entries.
-
-        Raises:
-            CheckFailedError: it lists every one of them.
-        """
+        """Refuse a ledger with expired entries; the CheckFailedError lists them."""
         expired = [entry for entry in self.entries if entry.expires < today]
         if expired:
             lines = [f"{e.place}: {e.name} expired on {e.expires}: {e.reason}" for e in expired]
@@ -196,7 +194,7 @@ class Ledger:
 
 
 def source(upstream: str, dialect: str) -> str:
-    """The name of a library's CK in entries: the packaged upstream, or the dialect of a checkout."""
+    """The name of a library's CK in entries: its packaged upstream, or the dialect of a checkout."""
     return upstream if upstream in upstreams() else dialect
 
 
@@ -229,11 +227,7 @@ def house_ledger() -> Ledger:
 
 
 def read_ledger(file: Path = LEDGER) -> Ledger:
-    """Read the ledger, expired entries included (see :meth:`Ledger.check_dates`).
-
-    Raises:
-        TableError: with file, line and field.
-    """
+    """Read the ledger, expired entries included (see :meth:`Ledger.check_dates`)."""
     table = read_table(file, LedgerTable)
     entries = tuple(_entry(name, row, table.at("entries", name)) for name, row in table.record.entries.items())
     return Ledger(file=file, entries=entries)
@@ -245,22 +239,22 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
         if glob.partition("/")[0] not in _SUITES:
             message = f"'{glob}' has no suite: write SUITE/GLOB, suites: {', '.join(_SUITES)}"
             raise item.value["problems"].fail(message)
-    known = {
+    vocabulary = {
         "problems": problems,
         "upstreams": ("*", *upstreams(), *dialect_names()),
         "archs": ("*", *archs()),
         "outcome": OUTCOMES,
         "signature": SIGNATURES,
     }
-    words = {part: _word_list(getattr(row, part)) for part in known}
+    lists = {part: _word_list(getattr(row, part)) for part in vocabulary}
     for part in ("calls", "keep"):
         if getattr(row, part) is not None and row.kernels is None:
             raise item.value[part].fail("is about calls of kernels: name them in kernels")
-    for part, names in words.items():
+    for part, names in lists.items():
         if not names and getattr(row, part) is not None:
             raise item.value[part].fail("is empty")
-        if unknown := [one for one in names if one not in known[part]]:
-            raise item.value[part].fail(f"unknown '{unknown[0]}'; known: {', '.join(known[part])}")
+        if unknown := [word for word in names if word not in vocabulary[part]]:
+            raise item.value[part].fail(f"unknown '{unknown[0]}'; known: {', '.join(vocabulary[part])}")
     if not row.reason.strip():
         raise item.value["reason"].fail("is empty: describe the defect and its place")
     of_suite = (glob.removeprefix(f"{FAMILY_SUITE}/") for glob in problems if glob.startswith(f"{FAMILY_SUITE}/"))
@@ -273,20 +267,20 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
         kernels=(*_word_list(row.kernels), *of_suite),
         meets=_condition(item, "calls", row.calls, _CALL_FIELDS),
         keep=row.keep or "",
-        upstreams=words["upstreams"],
-        archs=words["archs"],
-        outcomes=words["outcome"],
-        signatures=words["signature"],
+        upstreams=lists["upstreams"],
+        archs=lists["archs"],
+        outcomes=lists["outcome"],
+        signatures=lists["signature"],
         reason=row.reason.strip(),
         link=row.link,
         expires=row.expires,
     )
 
 
-def _condition(item: Field, field: str, text: str | None, known: tuple[str, ...]) -> Callable[[Problem], bool]:
-    """The condition of an entry's field, always True without one. Raises TableError."""
+def _condition(item: Field, field: str, text: str | None, names: tuple[str, ...]) -> Callable[[Problem], bool]:
+    """The condition of an entry's field; without one it is always True."""
     try:
-        return compile_over(text, known) if text is not None else _always
+        return compile_over(text, names) if text is not None else _always
     except WhereError as error:
         raise item.value[field].fail(str(error)) from error
 

@@ -29,7 +29,7 @@ from ckpm.matrix.problems.testing import Shape
 from ckpm.matrix.rules import broken
 
 _ATTENTION = ("mode", "vlayout", "logits", "mask", "bias", "qscale", "sink")
-# The features of a shape that a family looks at; what it leaves out it does not compute, or takes at run time.
+# The features of a shape that a family reads. It does not compute the others, or takes them at run time.
 _READS: Mapping[str, tuple[str, ...]] = {
     "fwd": (*_ATTENTION, "lse", "dropout", "skip"),
     "fwd_splitkv": (*_ATTENTION, "dropout", "paged_kv"),  # its LSE is between the two stages
@@ -54,14 +54,14 @@ Pool = dict[str, dict[tuple[int, int], list[Key]]]  # by dtype and head dims, bo
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """``kernels`` serve the shape, in dispatch order; if there are none, ``reason`` is what removed the last."""
+    """The ``kernels`` that serve a shape, in dispatch order, or the ``reason`` why the last one doesn't."""
 
     kernels: tuple[Key, ...]
     reason: str
 
 
 class Matcher:
-    """Looks up a selection's kernels for many shapes; shapes that differ in batch and heads alone share the answer."""
+    """A selection's kernels, looked up by shape. Shapes that differ in batch and heads alone share a match."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._pools: dict[str, dict[tuple[str, bool], Pool]] = {}
@@ -90,12 +90,12 @@ class Matcher:
 
 
 def is_tried(family: str, shape: Shape) -> bool:
-    """Return True if the shape is one that the family is tried with: forward and backward have tests of their own."""
+    """Return True if the family is tried with the shape: forward and backward have tests of their own."""
     return shape.direction in ("", "bwd" if family.startswith("bwd") else "fwd")
 
 
 def count_shapes(matcher: Matcher, shapes: Iterable[Shape]) -> Counter[str]:
-    """Name of a kernel -> how many of the shapes it serves; a kernel that serves none is missing."""
+    """The number of shapes that each kernel serves, by name. Kernels that serve no shape are missing."""
     times: Counter[tuple[Any, ...]] = Counter()
     first: dict[tuple[Any, ...], Shape] = {}
     for shape in shapes:
@@ -110,7 +110,7 @@ def count_shapes(matcher: Matcher, shapes: Iterable[Shape]) -> Counter[str]:
     return counts
 
 
-_asked = attrgetter(
+_deciding_fields = attrgetter(
     *("direction", "impossible", "seqlen_q", "seqlen_k", "hdim_q", "hdim_v", "dtype", "mask", "bias", "lse", "dbias"),
     *("deterministic", "store_randval", "logits", "sink", "skip", "rope", "vlayout", "mode", "qscale", "page_size"),
     *("paged_kv", "kv_layout", "kv_table"),
@@ -118,12 +118,12 @@ _asked = attrgetter(
 
 
 def _question(shape: Shape) -> tuple[Any, ...]:
-    """The part of a shape that decides which kernels serve it."""
-    return (*_asked(shape), shape.dropout > 0)
+    """The fields of a shape that decide which kernels serve it."""
+    return (*_deciding_fields(shape), shape.dropout > 0)
 
 
 def _narrow(family: str, pool: Pool, shape: Shape) -> tuple[list[Key], str]:
-    """The kernels of one family that serve the shape, and if there are none what removed the last."""
+    """The kernels of one family that serve the shape, or no kernel and the reason."""
     if shape.dtype not in pool:
         return [], f"no kernel with dtype {shape.dtype}"
     dims = next((d for d in pool[shape.dtype] if shape.hdim_q <= d[0] and shape.hdim_v <= d[1]), None)
@@ -135,14 +135,14 @@ def _narrow(family: str, pool: Pool, shape: Shape) -> tuple[list[Key], str]:
         if field in wanted:
             before, left = left, [key for key in left if getattr(key, field) in wanted[field]]
             if not left:
-                words = " or ".join(sorted(str(value).lower() for value in wanted[field] if value is not None))
-                return [], f"no kernel with {field} {words} among {len(before)} that fit otherwise"
+                choices = " or ".join(sorted(str(value).lower() for value in wanted[field] if value is not None))
+                return [], f"no kernel with {field} {choices} among {len(before)} that fit otherwise"
     before, left = left, [key for key in left if not_for_its_lengths(key, shape) is None]
     return left, "" if left else str(not_for_its_lengths(before[0], shape))
 
 
 def needed_values(shape: Shape) -> dict[str, frozenset[Any]]:
-    """Key field -> the values of which a kernel must have one. None: a dialect without the field, where it is off.
+    """The values of which a kernel must have one, by key field. None is for dialects without the field: it is off.
 
     A field that the shape leaves open is missing.
     """
@@ -157,7 +157,7 @@ def needed_values(shape: Shape) -> dict[str, frozenset[Any]]:
         values[name] = frozenset((getattr(shape, name),))
     for name in ("sink", "skip"):
         values[name] = frozenset((True,)) if getattr(shape, name) else frozenset((False, None))
-    # a dialect without page sizes has those of page size 1, without layouts the linear one, without tables SGLang's
+    # a dialect without page sizes has page size 1, without layouts the linear layout, without tables SGLang's
     for name, plain in (
         ("page_size", 1),
         ("kv_layout", "linear"),
@@ -173,7 +173,7 @@ def needed_values(shape: Shape) -> dict[str, frozenset[Any]]:
 
 
 def not_for_its_lengths(key: Key, shape: Shape) -> str | None:
-    """The first length or head dim that the kernel neither divides nor pads, None if there is none."""
+    """The first length or head dim that the kernel neither divides nor pads, as a reason; None without one."""
     for name, length, step in _steps(key):
         value = getattr(shape, name)
         if length and value > length:
@@ -184,7 +184,7 @@ def not_for_its_lengths(key: Key, shape: Shape) -> str | None:
 
 
 def _steps(key: Key) -> list[tuple[str, int, int]]:
-    """(length, its largest value or 0, what it must be a multiple of) for each length of a shape."""
+    """The (name, largest value or 0, divisor) of each length of a shape."""
     pads, group = padding(key.pad), key.mode == "group"
     padded = {"s": group or "s" in pads, "sk": group or "sk" in pads, "d": "d" in pads, "dv": "dv" in pads}
     return _STEPS.get(key.family, _attention_steps)(key, padded)
@@ -210,12 +210,12 @@ def _backward_steps(key: Key, padded: Mapping[str, bool]) -> list[tuple[str, int
     return [("seqlen_q", tile.max_seq_q, 1), ("seqlen_k", short, 1), *steps]
 
 
-# families whose kernels divide lengths otherwise than attention with a tile of Q and K
+# families whose kernels divide lengths in other ways than attention with a tile of Q and K
 _STEPS: Mapping[str, Callable[[Key, Mapping[str, bool]], list[tuple[str, int, int]]]] = {
     "bwd_dq_dk_dv": _backward_steps,
     "bwd_dot_do_o": lambda key, padded: _unpadded_lengths(padded, {"s": _ROWS_1D, "dv": key.hdim_v}),
     "bwd_convert_dq": lambda key, padded: _unpadded_lengths(padded, {"s": _ROWS_1D, "d": key.hdim_q}),
-    # the rows of its block are of no key: its partner's rule stands for it
+    # no key has the rows of its block: its partner's rule decides
     "fwd_splitkv_combine": lambda key, padded: _unpadded_lengths(padded, {"dv": key.hdim_v}),
     "fwd_appendkv": lambda key, padded: _unpadded_lengths(
         padded, {"s": key.tile.bs, "d": key.tile.bd, "dv": key.tile.bdv}
@@ -231,7 +231,7 @@ def _unpadded_lengths(padded: Mapping[str, bool], steps: Mapping[str, int]) -> l
 
 
 def padding(pad: str) -> frozenset[str]:
-    """``psskddv`` -> s, sk, d, dv: the lengths that a kernel pads; ``npad`` none.
+    """The lengths that a kernel pads: s, sk, d, dv for ``psskddv``, none for ``npad``.
 
     The backward pads of CK from autumn 2025 on (``pd8dv1``) are in fields of their own.
     """
@@ -240,11 +240,12 @@ def padding(pad: str) -> frozenset[str]:
 
 
 def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[SuiteCase]) -> dict[str, str]:
-    """The problems, by name, that libraries of the dialect, arch and mask set are not asked, and why.
+    """The problems, by name, that suites leave out for a dialect, arch and mask set, each with the reason.
 
     One table of problems serves CK of every version. A library reports a problem that its dialect does not have yet as
-    unsupported. For a dialect with ``asked_everything: false`` problems that no kernel of any tier serves are left out.
-    A reason names what no kernel has, and the rules or the axis that keep it out. What must be refused is always asked.
+    unsupported. For a dialect with ``asked_everything: false``, problems that no kernel of any tier serves are left
+    out, but never problems that must be refused. A reason names the values that no kernel has, and the rules or the
+    axis.
     """
     if dialect.asked_everything:
         return {}
@@ -262,7 +263,7 @@ def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[Su
 
 
 def _reason(family: Family, keys: list[Key], problem: SuiteCase) -> str:
-    """ "" if one of the kernels serves the problem."""
+    """The reason why no kernel serves the problem, "" if one serves it."""
     if (lack := lacking_field(keys, problem)) is None:
         return ""
     field, values, others = lack

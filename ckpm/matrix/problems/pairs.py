@@ -1,7 +1,7 @@
-"""Pairwise designs: few combinations of the values of several axes, in which any two values of two axes meet once.
+"""Pairwise designs: few combinations of several axes' values, in which any two values of two axes meet once.
 
-:func:`cover` makes them for groups of a table of problems with ``cover: pairs``. :func:`met` returns the pairs of any
-cases, :func:`legal` those that cases of a library's kernels can have.
+:func:`cover` makes designs for groups of problems with ``cover: pairs``. :func:`met` returns the pairs of cases,
+:func:`legal` the pairs that cases of a library's kernels can have.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Forbidden = Callable[[Mapping[int, int]], bool]
 
 
 def cover(sizes: Sequence[int], forbidden: Forbidden) -> list[tuple[int, ...]]:
-    """A greedy design: combinations of a value of each axis in which all pairs of values meet that can.
+    """A greedy design: combinations of a value of each axis, in which all possible pairs of values meet.
 
-    ``forbidden`` judges a part of a combination. Each combination begins with the first pair that is left. From each
-    further axis it takes the value that is in the most pairs that are left, of several the least used.
+    ``forbidden`` judges a part of a combination. Each combination begins with the first open pair. From each further
+    axis it takes the value with the most open pairs, among equals the least used one.
     """
     axes = sorted(range(len(sizes)), key=lambda axis: -sizes[axis])
     values = {axis: [(axis, value) for value in range(sizes[axis])] for axis in axes}
@@ -77,14 +77,14 @@ def _complete(
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """``value`` of a case, and ``put``: the fields that give a case the value of another case."""
+    """An axis: the ``value`` of a case, and ``put``, the fields that give a case the value of another case."""
 
     value: Callable[[SuiteCase], Any]
     put: Callable[[SuiteCase, SuiteCase], Mapping[str, Any]]
 
 
 _EDGES = (1, 63, 127, 128, 256)  # the last length of each class: below and at the edges of tiles
-_LENGTHS = (1, 40, 100, 128, 256, 384)  # one of each class, of whole steps where there is one
+_LENGTHS = (1, 40, 100, 128, 256, 384)  # one of each class, of whole steps if possible
 
 
 def _length_class(length: int) -> int:
@@ -132,7 +132,7 @@ AXES: Mapping[str, Axis] = {
 }
 Pair = frozenset[tuple[str, Any]]  # of values of two AXES, by the axes' names
 
-# values that go with every value of another axis; what a kernel demands stays as a case of it has it
+# values that go with every value of another axis; other fields stay as in a case of the kernel
 _NEUTRAL: Mapping[str, Any] = {
     **{"nhead_q": 1, "nhead_k": 1, "seqlens_q": (128,), "seqlens_k": (128,), "sequence_ids": ()},
     **{"page_order": "scrambled", "table_end": "zeros", "storage": "separate", "pool_pages": 0, "checks": ()},
@@ -147,47 +147,47 @@ def met(cases: Iterable[SuiteCase]) -> set[Pair]:
 
 
 def legal(cases: Sequence[SuiteCase], keys: Iterable[Key]) -> set[Pair]:
-    """The pairs of values that any of the cases have, and that a well-formed case for one of the kernels can have.
+    """The pairs of the cases' values that a well-formed case for one of the kernels can have.
 
-    A case of each kernel gets the values of two axes at a time. The others are neutral, so that two values that cannot
-    meet there cannot meet at all. A kernel without a case adds no pairs.
+    A case of each kernel gets the values of two axes at a time. Its other axes are neutral, so that two values that
+    cannot meet in it cannot meet at all. A kernel without a case adds no pairs.
     """
     donors = {name: _donors(axis, cases) for name, axis in AXES.items()}
-    found: set[Pair] = set()
+    pairs: set[Pair] = set()
     for key in {dataclasses.replace(key, load=None): key for key in keys}.values():
         case = next((case for case in cases if serves(key, case)), None)
         if case is not None:
-            found |= _legal_of(key, dataclasses.replace(case, **_NEUTRAL), donors, found)
-    return found
+            pairs |= _legal_of(key, dataclasses.replace(case, **_NEUTRAL), donors, pairs)
+    return pairs
 
 
 _Donors = Mapping[Any, Collection[SuiteCase]]  # by their value of an axis
 
 
 def _donors(axis: Axis, cases: Sequence[SuiteCase]) -> _Donors:
-    """Cases of each value of an axis, one for each way to have it."""
+    """The cases of each value of an axis, one for each setting of its fields."""
     ways: dict[Any, dict[Any, SuiteCase]] = {}
     for case in cases:
         ways.setdefault(axis.value(case), {}).setdefault(tuple(axis.put(cases[0], case).items()), case)
     return {value: some.values() for value, some in ways.items()}
 
 
-def _legal_of(key: Key, neutral: SuiteCase, donors: Mapping[str, _Donors], known: Collection[Pair]) -> set[Pair]:
+def _legal_of(key: Key, neutral: SuiteCase, donors: Mapping[str, _Donors], known_pairs: Collection[Pair]) -> set[Pair]:
     own: dict[str, dict[Any, SuiteCase]] = {}  # axis -> value -> a donor whose value the kernel takes
     for name, values in donors.items():
         fitting = {
             value: [case for case in some if _fits(key, _with(neutral, name, case))] for value, some in values.items()
         }
         own[name] = {value: some[0] for value, some in fitting.items() if some}
-    found = set()
+    pairs = set()
     for first, second in itertools.combinations(own, 2):
-        for one, donor in own[first].items():
+        for first_value, donor in own[first].items():
             case = _with(neutral, first, donor)
-            for two, other in own[second].items():
-                pair = frozenset(((first, one), (second, two)))
-                if pair not in known and _fits(key, _with(case, second, other)):
-                    found.add(pair)
-    return found
+            for second_value, other in own[second].items():
+                pair = frozenset(((first, first_value), (second, second_value)))
+                if pair not in known_pairs and _fits(key, _with(case, second, other)):
+                    pairs.add(pair)
+    return pairs
 
 
 def _with(case: SuiteCase, name: str, other: SuiteCase) -> SuiteCase:

@@ -1,6 +1,6 @@
-"""One attention call as data: sizes, strides and features, without its numbers; and which kernels serve it.
+"""One attention call as data: sizes, strides and features, without its numbers; and the kernels that serve it.
 
-A :class:`Problem` is frozen and hashable: plans are kept by it. It has the longest length of its sequences; the lengths
+A :class:`Problem` is frozen and hashable, a key for plans. It has the longest length of its sequences; the lengths
 themselves are arrays of the call. case.py adds what suites need: lengths, numbers, checks.
 """
 
@@ -28,7 +28,7 @@ MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has
 _V3_HEAD_DIMS = ((64, 64), (128, 128), (192, 128), (256, 256))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 NAMED = ("batch_prefill",)  # a launch may name its kernel
-# Of K and V.
+# The bytes of an element of K and V.
 ELEMENT_BYTES: Mapping[str, int] = {
     **{"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1},
     **dict.fromkeys(MIXED_DTYPES, 1),
@@ -61,7 +61,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Strides:
-    """Elements from a sequence, head, row of a tensor to the next. The dims of a head are contiguous."""
+    """The elements from a sequence, head or row of a tensor to the next. The dims of a head are contiguous."""
 
     batch: int
     nhead: int
@@ -125,7 +125,7 @@ class Problem:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of an element of K and V."""
+        """The bytes of an element of K and V."""
         return ELEMENT_BYTES[self.dtype]
 
     @property
@@ -145,12 +145,12 @@ class Problem:
 
     @property
     def scales_q(self) -> bool:
-        """True if Q has a descale, too."""
+        """Return True if Q has a descale, too."""
         return self.qscale != "no" and self.dtype not in MIXED_DTYPES
 
     @property
     def vector(self) -> int:
-        """Elements of a 16-byte load of K and V: the x of the vectorized layouts."""
+        """The elements of a 16-byte load of K and V: the x of the vectorized layouts."""
         return 16 // self.element_bytes
 
     @property
@@ -169,17 +169,17 @@ class Problem:
 
     @property
     def lengths(self) -> tuple[tuple[int, int], ...]:
-        """Queries and keys of each sequence; of those that are on the device, the longest."""
+        """The queries and keys of each sequence, here the longest ones: the lengths are on the device."""
         return ((self.seqlen_q, self.seqlen_k),) * self.batch
 
     @property
     def whole_steps(self) -> bool:
-        """True if the keys of each sequence fill whole steps of a kernel."""
+        """Return True if the keys of each sequence fill whole steps of a kernel."""
         return self.seqlen_k > 0 and self.seqlen_k % STEP == 0 and not self.ragged
 
     @property
     def key_splits(self) -> int:
-        """Splits of the longest sequence in batch prefill; 0 if keys are not split. A sequence of no keys has one."""
+        """The splits of the longest sequence in batch prefill, 0 if keys are not split. An empty sequence has one."""
         if not self.split_keys:
             return 0
         whole = -(-max(self.seqlen_k, 1) // self.split_keys)
@@ -187,12 +187,12 @@ class Problem:
 
     @property
     def head_rows(self) -> int:
-        """Rows of a head in LSE, bias and random values: a sequence's in batch mode, all in group mode."""
+        """The rows of a head in LSE, bias and random values: a sequence's in batch mode, all in group mode."""
         return self.seqlen_q if self.mode == "batch" else self.rows_q
 
     @property
     def stores_random(self) -> bool:
-        """True if the kernel writes dropout's random bytes."""
+        """Return True if the kernel writes dropout's random bytes."""
         return self.p_drop > 0 and self.store_randval
 
     def page_elements(self, tensor: str) -> int:
@@ -206,9 +206,9 @@ class Problem:
 
     @property
     def window_start(self) -> int:
-        """The first key that a tile of 64 queries sees through a window, of the last tile that sees any; 0 without one.
+        """The first key that the last tile of 64 queries with any keys sees through a window; 0 without a window.
 
-        Of several sequences only the longest lengths are known: one with all keys may have a single query.
+        Only the longest lengths are known: a sequence with the most keys may have a single query.
         """
         if self.mask == "no" or self.window_left < 0:
             return 0
@@ -219,7 +219,7 @@ class Problem:
         return max(last // 64 * 64 + ahead - self.window_left, 0)
 
     def stride(self, tensor: str) -> Strides:
-        """The strides of q, k, v, o, lse, bias or randval: as given, or contiguous."""
+        """The strides of q, k, v, o, lse, bias or randval, by default contiguous."""
         return dict(self.strides).get(tensor) or self._contiguous(tensor)
 
     def _contiguous(self, tensor: str) -> Strides:
@@ -244,15 +244,15 @@ class Problem:
         return Strides(length * heads * hdim, hdim, heads * hdim)
 
     def extent(self, tensor: str) -> tuple[int, int, int]:
-        """Heads, elements of a head, and rows of a sequence (of a page; of all sequences in group mode)."""
-        ours = tensor in ("q", "o")
-        heads = self.nhead_q if ours else self.nhead_k
+        """The heads, the elements of a head, and the rows of a sequence, a page, or all sequences in group mode."""
+        of_queries = tensor in ("q", "o")
+        heads = self.nhead_q if of_queries else self.nhead_k
         hdim = self.hdim_q if tensor in ("q", "k") else self.hdim_v
-        if not ours and self.page_size:
+        if not of_queries and self.page_size:
             return heads, hdim, self.page_size
         if self.mode == "group":
-            return heads, hdim, self.rows_q if ours else self.rows_k
-        return heads, hdim, self.seqlen_q if ours else self.seqlen_k
+            return heads, hdim, self.rows_q if of_queries else self.rows_k
+        return heads, hdim, self.seqlen_q if of_queries else self.seqlen_k
 
 
 # In 16 bits launches of more queries than a tile of V2 has are V3's, by our dispatch too (families/batch_prefill.py).
@@ -260,9 +260,9 @@ V2_MOST_16BIT_ROWS = 128
 
 
 def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
-    """Key field -> the values of which a kernel must have one to serve the problem. Fields left out don't matter.
+    """The values of which a kernel must have one to serve the problem, by key field. Other fields don't matter.
 
-    None: the dialect has no such field. Its kernels serve only the default (page size 1, a table of SGLang).
+    None is for dialects without the field, whose kernels serve only its default (page size 1, a table of SGLang).
     """
     p = problem
     values: dict[str, frozenset[Any]] = {
@@ -311,33 +311,32 @@ def loads(problem: Problem) -> tuple[str, ...]:
     p = problem
     if p.page_size >= STEP:
         return ("bload",)
-    ours = p.split_keys or p.dtype in MIXED_DTYPES or has_large_head(max(p.hdim_q, p.hdim_v))
-    if p.page_size == 1 and ours:  # of ckpm alone, which has the newest selector
+    own_only = p.split_keys or p.dtype in MIXED_DTYPES or has_large_head(max(p.hdim_q, p.hdim_v))
+    if p.page_size == 1 and own_only:  # of ckpm alone, which has the newest selector
         return ("gload",)
     return ("gload",) if _heads_lie_apart(p) or p.pool_bytes > 2**31 - 1 else ("bload", "gload")
 
 
 def _heads_lie_apart(p: Problem) -> bool:
-    """True if a head's pages come before the next head, as in vLLM's LHBNC. A selector sees the first head's alone."""
-    return p.nhead_k > 1 and any(one.nhead > one.batch for one in map(p.stride, "kv"))
+    """Return True if a head's pages precede the next head's, as in vLLM's LHBNC. Selectors see the first head alone."""
+    return p.nhead_k > 1 and any(strides.nhead > strides.batch for strides in map(p.stride, "kv"))
 
 
 def needs_named_loads(problem: Problem) -> bool:
-    """True if a selector may take 32-bit loads, and only 64-bit loads reach all heads."""
+    """Return True if a selector may take 32-bit loads although only 64-bit loads reach all heads."""
     p = problem
     return 1 < p.page_size < STEP and p.pool_bytes <= 2**31 - 1 and _heads_lie_apart(p)
 
 
 def few_blocks(batch: int, nhead_q: int, seqlen_q: int, compute_units: int) -> bool:
-    """True if CK's dispatch takes the tile of 64 rows: below 0.8 blocks of 128 rows a compute unit."""
+    """Return True if CK's dispatch takes the tile of 64 rows: below 0.8 blocks of 128 rows a compute unit."""
     return batch * nhead_q * -(-seqlen_q // 128) < 0.8 * compute_units
 
 
 def _head_dims(p: Problem) -> frozenset[int]:
-    """hdim_q of the kernels that hold the problem's head dims: dispatch takes the first that a library has.
+    """The hdim_q of kernels for the problem's head dims: dispatch takes the first that a library has.
 
-    Only ckpm-extended has head dims 64, 192/128, 512 and 576/512. A feature may be missing there and exist for larger
-    ones.
+    Only ckpm-extended has head dims 64, 192/128, 512 and 576/512. It may lack a feature that larger head dims have.
     """
     largest = max(p.hdim_q, p.hdim_v)
     if largest <= 64:
@@ -354,7 +353,7 @@ def _head_dims(p: Problem) -> frozenset[int]:
 
 
 def _masks(p: Problem) -> frozenset[str]:
-    """Masks of both sets. The generic set's causal kernel has no left bound: a left window needs its `generic` one."""
+    """The masks of both sets. The generic set's causal kernel has no left bound: a left window needs `generic`."""
     if p.mask == "no":
         return frozenset(("no",))
     if p.mask == "window":
@@ -363,7 +362,7 @@ def _masks(p: Problem) -> frozenset[str]:
 
 
 def _v3_masks(p: Problem) -> tuple[str, ...]:
-    """Masks of V3's kernels that take the problem, whatever the mask set: `generic` has any bounds and sink logits."""
+    """The masks of V3's kernels for the problem, in either mask set: `generic` has any bounds and sink logits."""
     if p.mask == "no":
         return () if p.sink_logits else ("no",)
     causal = p.mask != "window" and (p.window_left < 0, p.window_right) == (True, 0) and not p.sink_logits
@@ -371,10 +370,10 @@ def _v3_masks(p: Problem) -> tuple[str, ...]:
 
 
 def launch_seqlen_k(problem: Problem) -> int:
-    """The host's seqlen_k in batch mode, from which dispatch derives whether key padding is needed.
+    """The host's seqlen_k in batch mode, by which dispatch decides on padding of keys.
 
-    The kernel takes each length from the table. If this is a multiple of kN0 = 128, dispatch assumes that every length
-    is. For ragged lengths it is therefore the longest + 1.
+    The kernel takes each length from the table. If seqlen_k is a multiple of kN0 = 128, dispatch assumes that every
+    length is. For ragged lengths it is therefore the longest + 1.
     """
     longest = problem.seqlen_k
     return longest if problem.whole_steps or longest % STEP else longest + 1
@@ -386,7 +385,7 @@ def serves(key: Key, problem: Problem) -> bool:
 
 
 def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
-    """The kernels that have every feature that the problem needs, in the order given."""
+    """The kernels that have every feature that the problem needs, in the order of ``keys``."""
     left = list(keys)
     for field, values in needed_values(problem).items():
         left = _keys_with(left, field, values, problem)
@@ -394,17 +393,17 @@ def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
 
 
 def serves_every_batch(key: Key) -> bool:
-    """Return True if calls with ``batch_invariant`` may take the kernel: nothing else in a batch decides it.
+    """Return True if calls with ``batch_invariant`` may take the kernel, because it serves every batch.
 
-    Dropout draws its bytes by a sequence's place. Kernels without padding of keys serve batches of whole tiles alone,
-    V3 in 16 bits batches with a long sequence (:func:`_keys_with`). Launches of other families name no kernel.
+    Dropout draws its bytes by a sequence's position. Kernels without padding of keys serve batches of whole tiles
+    alone, V3 in 16 bits batches with a long sequence (:func:`_keys_with`). Launches of other families name no kernel.
     """
     by_length = key.pad == "psddv" or (is_v3(key.pipeline) and key.dtype != "fp8bf16")
     return key.family in NAMED and not key.dropout and not by_length
 
 
 def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
-    """The keys of which a field has one of the values. Kernels for any page have 64-bit addresses alone.
+    """The keys with one of the values in a field. Kernels for pages of any size have 64-bit addresses alone.
 
     V3 has descriptors for pages, which reach every pool, kernels of any bounds, and pads no head dim.
     """
@@ -423,10 +422,10 @@ def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Pro
 
 
 def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
-    """The name of the kernel that a measurement of the problem measures; None if dispatch decides at launch.
+    """The name of the kernel that a measurement of the problem measures; None if dispatch chooses it at launch.
 
-    The problem names the tile. Of two load modes it is the one that the newest selectors take for pages of one token,
-    wherever their pool is: 64 bits (see :func:`loads`).
+    The problem names the tile. Of two load modes for pages of one token it is 64 bits, which the newest selectors take
+    for all pools (see :func:`loads`).
     """
     able = serving_kernels(keys, problem) if problem.tile_rows else []
     wide = [key for key in able if key.load == "gload" and problem.page_size == 1]
@@ -434,7 +433,7 @@ def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
 
 
 def missing_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
-    """The reason why none of a library's kernels serves the problem, in one line; None if one does."""
+    """The reason why no kernel of a library serves the problem, in one line; None if one serves it."""
     if (lack := lacking_field(keys, problem)) is None:
         return None
     field, values, others = lack
@@ -447,7 +446,7 @@ def missing_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
 
 
 def lacking_field(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset[Any], list[Key]] | None:
-    """The key field that none of the kernels has as the problem needs it, what it needs, and those that fit otherwise.
+    """The key field without a fitting kernel, its needed values, and the kernels that fit in the other fields.
 
     None if a kernel serves the problem.
     """
@@ -460,12 +459,12 @@ def lacking_field(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset
 
 
 def in_words(values: frozenset[Any]) -> str:
-    """Values of a key field of which a problem needs one."""
+    """The text for values of a key field, of which a problem needs one."""
     return " or ".join(sorted(str(value) for value in values if value is not None)) or "none"
 
 
 def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
-    """The load mode that dispatch may choose for the problem and that none of the serving kernels has; None if none.
+    """The load mode that dispatch may choose for the problem although no serving kernel has it, or None.
 
     A dialect without load modes in its names has one dispatch for all pools and misses none. V3 and kernels for any
     page serve every pool.
@@ -484,7 +483,7 @@ def refused_for(load: str) -> str:
 
 
 def mask_corner(problem: Problem, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
-    """CK's (y, x): row r sees columns c with r - y < c < r + x (and c < seqlen_k). See block_masking.hpp."""
+    """The (y, x) of CK's masks: row r sees columns c with r - y < c < r + x and c < seqlen_k. See block_masking.hpp."""
     top_left = problem.mask == "top_left"
     left = problem.window_left if problem.window_left >= 0 else (seqlen_q if top_left else seqlen_k) - 1
     right = problem.window_right if problem.window_right >= 0 else (seqlen_k if top_left else seqlen_q) - 1
@@ -493,9 +492,9 @@ def mask_corner(problem: Problem, seqlen_q: int, seqlen_k: int) -> tuple[int, in
 
 
 def launch_instructions(problem: Problem) -> int:
-    """About how many wave-instructions one launch takes.
+    """The approximate number of wave-instructions of one launch.
 
-    A step of 64 x 128 scores at head dim 128 takes 4 waves some 400 instructions each, a workgroup 3000 besides.
+    A step of 64 x 128 scores at head dim 128 takes 4 waves of about 400 instructions; a workgroup takes 3000 more.
     """
     steps = groups = 0
     heads = problem.nhead_q // problem.nhead_k if problem.split_keys else 1  # of a workgroup

@@ -1,11 +1,11 @@
 """The problems of a suite: groups of ``matrix/problems/SUITE.yaml``, each the product of its axes.
 
-A group has its reason and its tier, which is smoke if none is named. It ``set``s fields and lists ``axes``. With
-``cover: pairs`` its cases are not the product: any two values of two axes meet in one of them (pairs.py). An axis is a
+A group has its reason and its tier, by default smoke. It ``set``s fields and lists ``axes``. With ``cover: pairs`` its
+cases are a part of the product, in which any two values of two axes meet (pairs.py). An axis is a
 list of values of the field that it is named after, or a mapping of words to the fields that each word sets. A case is
 named after its suite, group and words. ``queries``, ``keys`` and ``sequences`` are ``lengths`` as three axes. The
 lengths are the first sequence's; each further sequence has a third of them less. ``drop`` lists the cases that are left
-out; an impossible case that is not dropped is an error. ``picks`` lists the cases of the group that a smaller tier runs
+out; other impossible cases are errors. ``picks`` lists the cases of the group that a smaller tier runs
 already. Conditions of both name fields, or an axis and its words.
 """
 
@@ -50,9 +50,9 @@ _INTEGERS = (
     *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "splits", "split_keys", "page_size", "pool_pages"),
     *("window_left", "window_right", "sink_size", "seed", "dropout_offset"),
 )
-# the fields of a case that are a SuiteCase's as they are
+# fields of a case with the same value in SuiteCase
 _PLAIN: Mapping[str, Any] = {
-    **{name: Literal[tuple(words)] for name, words in CHOICES.items()},
+    **{name: Literal[tuple(choices)] for name, choices in CHOICES.items()},
     **dict.fromkeys(_INTEGERS, int),
     **dict.fromkeys(("sink_logits", "alibi_per_batch", "lse", "store_randval"), bool),
     **dict.fromkeys(("logits_soft_cap", "p_drop", "scale"), float),
@@ -93,9 +93,9 @@ class ProblemTable(Record, frozen=True):
     defaults: Values | None = None  # type: ignore[valid-type]
 
 
-Condition = Mapping[str, Sequence[Any]]  # field, or axis -> the values, or words, that meet it
+Condition = Mapping[str, Sequence[Any]]  # field or axis -> the values or words that meet it
 
-# How a bare axis value is written in a name; what is not here is its own text. An empty word is left out.
+# The word of a bare axis value in a name, by default its text. An empty word is left out.
 _WORDS: Mapping[str, Callable[[Any], str]] = {
     "hdim": lambda value: f"d{value}",
     "heads": lambda value: f"h{value[0]}x{value[1]}",
@@ -128,12 +128,7 @@ class Step:
 
 
 def problems(suite: str, tier: str = "smoke") -> tuple[SuiteCase, ...]:
-    """The cases of a suite that a tier runs, in the table's order.
-
-    Raises:
-        UnknownWordError.
-        TableError: the table is malformed or has an impossible case.
-    """
+    """The cases of a suite that a tier runs, in the table's order."""
     if suite not in SUITES:
         raise UnknownWordError("suite", suite, SUITES)
     if tier not in TIERS:
@@ -142,11 +137,7 @@ def problems(suite: str, tier: str = "smoke") -> tuple[SuiteCase, ...]:
 
 
 def find(name: str) -> SuiteCase:
-    """The problem of that name, as results and ``--reproduce`` write it.
-
-    Raises:
-        ProblemError: there is none.
-    """
+    """The problem of a name in results or of ``--reproduce``; an unknown name is a ProblemError."""
     suite = name.partition("/")[0]
     for tier in TIERS if suite in SUITES else ():
         for problem in _suite(suite, tier):
@@ -162,7 +153,7 @@ def _suite(suite: str, tier: str) -> tuple[SuiteCase, ...]:
 
 
 def read(file: Path, suite: str, tier: str) -> tuple[SuiteCase, ...]:
-    """The cases of one tier alone of a table. Raises TableError."""
+    """The cases of one tier alone of a table."""
     table = load(file)
     record = decode(table, ProblemTable).record
     if record.suite != suite:
@@ -188,7 +179,7 @@ def read(file: Path, suite: str, tier: str) -> tuple[SuiteCase, ...]:
 def _expand(
     prefix: str, group: Field, base: Mapping[str, Any], picks: Mapping[str, Condition], tier: str
 ) -> Iterator[SuiteCase]:
-    """The group's cases of one tier: what its pick names, or, of its own tier, what no pick names."""
+    """Yield the group's cases of one tier: the tier's picks, or in the group's own tier the cases without a pick."""
     fixed = group.find("set")
     common = {**base, **({} if fixed is None else _fields(fixed))}
     axes = group.find("axes")
@@ -201,10 +192,10 @@ def _expand(
         values = dict(common)
         for step in combination:
             values |= step.fields
-        if not _meets(values, wanted) or any(_meets(values, one) for one in out):
+        if not _meets(values, wanted) or any(_meets(values, condition) for condition in out):
             continue
-        words = "-".join(step.word for step in combination if step.word)
-        yield _problem(group, f"{prefix}.{words}" if words else prefix, tier, values)
+        label = "-".join(step.word for step in combination if step.word)
+        yield _problem(group, f"{prefix}.{label}" if label else prefix, tier, values)
 
 
 def _combinations(
@@ -238,7 +229,7 @@ def _may_meet(fields: Mapping[str, Any], condition: Condition) -> bool:
 
 
 def _axis(name: str, field: Field) -> list[Step]:
-    """The values of an axis. If it is named after no field, its name stands for its words."""
+    """The values of an axis. An axis without a field has its words as values of its name."""
     if isinstance(field.value, dict):
         label = () if name in FIELDS else (name,)
         steps = field.value.items()
@@ -263,17 +254,17 @@ def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[Step]]) -> None
 
 
 def _drops(group: Field) -> list[Condition]:
-    """Each ``drop`` is a condition; ``why`` is for the reader and required."""
+    """The conditions of ``drop``. Their required ``why`` is for the reader."""
     conditions = []
     drops = group.find("drop")
     for item in drops.items() if drops else []:
         item.get("why").text()
-        conditions.append(_condition(group, {name: one for name, one in item.mapping().items() if name != "why"}))
+        conditions.append(_condition(group, {name: field for name, field in item.mapping().items() if name != "why"}))
     return conditions
 
 
 def _picks(group: Field, own: str) -> dict[str, Condition]:
-    """Tier -> which of the group's cases it runs, for tiers below the group's own."""
+    """The condition of the group's cases that a tier below the group's own runs, by tier."""
     picks = group.find("picks")
     if picks is None:
         return {}
@@ -282,7 +273,7 @@ def _picks(group: Field, own: str) -> dict[str, Condition]:
 
 
 def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
-    """Field -> its values; or an axis that is not a field -> its words."""
+    """The values of each field, and the words of each axis without a field."""
     axes = group.find("axes")
     named = {} if axes is None else axes.mapping()
     condition: dict[str, list[Any]] = {}
@@ -306,7 +297,7 @@ def _fields(field: Field) -> dict[str, Any]:
 
 
 def _value(name: str, field: Field) -> Any:
-    """The value of a problem's field; composites are kept as written until the case is complete."""
+    """The value of a problem's field. Composites are converted when the case is complete."""
     values = decode(Field({name: field}, field.file, field.line, field.path.rpartition(".")[0]), Values).record
     return _plain(getattr(values, name))
 
@@ -343,16 +334,16 @@ def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> S
         plain["hdim_q"] = plain["hdim_v"] = values["hdim"]
     if "window" in values:
         plain["window_left"], plain["window_right"] = values["window"]
-    place = name.partition(".")[0]  # SUITE/GROUP
+    prefix = name.partition(".")[0]  # SUITE/GROUP
     if "lengths" in values:
-        plain["seqlens_q"], plain["seqlens_k"] = _sequences(values["lengths"], place)
+        plain["seqlens_q"], plain["seqlens_k"] = _sequences(values["lengths"], prefix)
     if "sequences" in values:
         count = range(values["sequences"])
         plain["seqlens_q"], plain["seqlens_k"] = (
             tuple(max(values[side] - index * values[side] // 3, min(values[side], 1)) for index in count)
             for side in ("queries", "keys")
         )
-    suite, _, group_name = place.partition("/")
+    suite, _, group_name = prefix.partition("/")
     problem = SuiteCase(name=name, suite=suite, tier=tier, group=group_name, **plain)
     if "pool_bytes" in values:
         stride = problem.page_elements("k") * problem.element_bytes
@@ -362,9 +353,9 @@ def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> S
     return problem
 
 
-@functools.lru_cache(maxsize=1024)  # the same lengths stand in hundreds of a group's cases
+@functools.lru_cache(maxsize=1024)  # hundreds of a group's cases have the same lengths
 def _sequences(lengths: tuple[Any, ...], seed: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Lengths of each sequence. Ragged ones are drawn from 1 to the maximum given, alike in a whole group; q <= k."""
+    """The lengths of each sequence. Ragged ones are drawn from 1 to the maximum, alike in a whole group; q <= k."""
     q, k, batch, ragged = lengths
     queries = (q,) * (batch if isinstance(k, int) else len(k)) if isinstance(q, int) else tuple(q)
     keys = (k,) * len(queries) if isinstance(k, int) else tuple(k)
@@ -376,6 +367,6 @@ def _sequences(lengths: tuple[Any, ...], seed: str) -> tuple[tuple[int, ...], tu
 
 
 def _draw(seed: str, what: str, largest: int) -> int:
-    """1 to ``largest``, the same on every machine and Python."""
+    """A number from 1 to ``largest``, the same on every machine and Python."""
     digest = hashlib.sha256(f"{seed} {what}".encode()).digest()
     return 1 + int.from_bytes(digest[:8], "big") % largest

@@ -1,7 +1,7 @@
-"""The testing matrix of CK's tile engine: shapes that the kernels of all families are tried with, by tier.
+"""The testing matrix of CK's tile engine: shapes to try the kernels of all families with, by tier.
 
-A shape has less than a problem of problem.py: no page table, no placement, and one length for a batch. A kernel may do
-a feature that the shape leaves open (None) either way.
+A shape has less than a problem of problem.py: no page table, no placement, and one length for a batch. A kernel may
+have or lack a feature that the shape leaves open (None).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ckpm.matrix.problems.case import TIERS
 FILE = TABLES / "testing.yaml"
 DIRECTIONS = ("fwd", "bwd")
 
-# Upstream's order of the product; layout is a list of the file that its own reader does not look at.
+# Upstream's order of the product; upstream's own reader ignores the file's layout.
 _AXES = (
     *("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v"),
     *("dtype", "layout", "mask", "bias", "dropout", "lse", "dbias", "deterministic"),
@@ -46,10 +46,10 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One launch, as far as it decides which kernels serve it. Lengths are tokens; ``dropout`` is a probability.
+    """The part of a launch that decides which kernels serve it. Lengths are tokens; ``dropout`` is a probability.
 
-    ``layout`` is the order of batch, heads, sequence and head dim in memory, which strides tell a kernel at launch.
-    ``direction`` "" is both. The defaults are those of upstream's reader; features that a shape doesn't name are off.
+    ``layout`` is the order of batch, heads, sequence and head dim in memory, for a launch's strides. ``direction`` ""
+    is both. The defaults are from upstream's reader; features that a shape doesn't name are off.
     """
 
     name: str = ""
@@ -85,7 +85,7 @@ class Shape:
 
     @property
     def impossible(self) -> str:
-        """The reason why no kernel can be launched for it, "" if one could."""
+        """The reason why no kernel can be launched for the shape, "" if one can."""
         if self.nhead_q % self.nhead_k:
             return f"nhead_q {self.nhead_q} is not a multiple of nhead_k {self.nhead_k}"
         return ""
@@ -98,11 +98,7 @@ _KINDS: Mapping[str, str] = {field.name: str(field.type) for field in dataclasse
 
 
 def shapes(tier: str = "smoke") -> tuple[Shape, ...]:
-    """The distinct shapes of a tier and the smaller ones, direction by direction, the impossible included.
-
-    Raises:
-        UnknownWordError, TableError.
-    """
+    """The distinct shapes of a tier and the smaller ones, direction by direction, the impossible included."""
     if tier not in TIERS:
         raise UnknownWordError("tier", tier, TIERS)
     tiers = TIERS[: TIERS.index(tier) + 1]
@@ -173,7 +169,7 @@ def _paths(record: TestingTable) -> Iterator[tuple[str, str, str]]:
 
 @functools.cache
 def _read(file: Path, direction: str, tier: str) -> Mapping[Shape, None]:
-    """The shapes of one tier alone. A list that holds a value twice gives a shape twice upstream; here once."""
+    """The shapes of one tier alone. A value that a list repeats gives one shape, unlike upstream."""
     record = _table(file)
     expanded: dict[Shape, None] = {}
     for own_direction, own_tier, name in _paths(record):
@@ -191,41 +187,37 @@ def _expand(direction: str, tier: str, name: str, test: _Test, defaults: _Defaul
 
 
 def _name_words(axes: Mapping[str, Any]) -> str:
-    """The axes as they stand in a name; what is off is left out."""
-    words = [
+    """The axes as a name has them; features that are off are left out."""
+    parts = [
         "b{batch}-q{seqlen_q}k{seqlen_k}-h{nhead_q}x{nhead_k}-d{hdim_q}x{hdim_v}-{dtype}".format_map(axes),
         axes["layout"].lower() if axes["layout"] != "BHSD" else "",
         *(axes[name] for name in ("mask", "bias") if axes[name] != "no"),
         f"drop{axes['dropout']:g}" if axes["dropout"] else "",
         *(name for name in ("lse", "dbias", "deterministic") if axes[name]),
     ]
-    return "-".join(word for word in words if word)
+    return "-".join(word for word in parts if word)
 
 
 def parse_shape(text: str) -> Shape:
-    """A shape from ``hdim_q=128,mask=top_left,page_size=16``; what is left out has its default.
-
-    Raises:
-        UsageError: an unknown field, or a value that the field can't have.
-    """
-    known = [name for name in _KINDS if name not in ("name", "tier")]
+    """A shape from ``hdim_q=128,mask=top_left,page_size=16``; missing fields have their default."""
+    names = [name for name in _KINDS if name not in ("name", "tier")]
     values: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, word = part.partition("=")
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean '{close[0]}'?" if close else "."
-            raise UsageError(f"--shape {text!r}: unknown field '{name}'{hint} Known: {', '.join(known)}.")
+            raise UsageError(f"--shape {text!r}: unknown field '{name}'{hint} Known: {', '.join(names)}.")
         values[name] = _parse(text, name, word)
     return Shape(**{"name": text, **values})
 
 
 def _parse(text: str, name: str, word: str) -> Any:
     kind = _KINDS[name].removesuffix(" | None")
-    words = {**_WORDS, "direction": DIRECTIONS}.get(name) or (("true", "false") if kind == "bool" else ())
-    if words:
-        if word not in words:
-            raise UsageError(f"--shape {text!r}: {name} must be one of {', '.join(words)}, not '{word}'.")
+    choices = {**_WORDS, "direction": DIRECTIONS}.get(name) or (("true", "false") if kind == "bool" else ())
+    if choices:
+        if word not in choices:
+            raise UsageError(f"--shape {text!r}: {name} must be one of {', '.join(choices)}, not '{word}'.")
         return word == "true" if kind == "bool" else word
     try:
         number = float(word) if kind == "float" else int(word)

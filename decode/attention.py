@@ -42,7 +42,7 @@ class Stages:
 
 def compiled_stages(candidates: tuple[Candidate, Candidate]) -> Stages:
     """Raises SetupError, InputError."""
-    first, second = (compile_candidate(function_of(SOURCE, one.kernel), one) for one in candidates)
+    first, second = (compile_candidate(function_of(SOURCE, candidate.kernel), candidate) for candidate in candidates)
     return Stages(attention=first, reduction=second)
 
 
@@ -80,7 +80,7 @@ def decode(
         numbers = [ctypes.c_int32(capacity), ctypes.c_float(math.log2(math.e) / math.sqrt(shape.head_dim))]
         device.reset_counters()
         grid = (sequences, shape.heads_kv, shape.splits)
-        buffers = [one for name, one in memory.items() if name != "out"]
+        buffers = [buffer for name, buffer in memory.items() if name != "out"]
         _launch(device, stages.attention, grid, launch.num_warps, buffers, numbers)
         after_first()
         _launch(device, stages.reduction, (sequences * heads, 1, 1), 1, [parts, sums, out])
@@ -97,6 +97,6 @@ def _launch(
     numbers: list[Any] | None = None,
 ) -> None:
     """The kernel's arguments, then the two scratch pointers that Triton appends, which these kernels don't use."""
-    pointers = [ctypes.c_uint64(one.address) for one in buffers]
+    pointers = [ctypes.c_uint64(buffer.address) for buffer in buffers]
     arguments = [*pointers, *(numbers or []), ctypes.c_uint64(0), ctypes.c_uint64(0)]
     device.launch_code(code.binary, code.symbol, grid, _LANES * warps, arguments, code.lds_bytes)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     for arch in args.arch or ARCHS:
         check_built_arch(arch)
         file = manifest_path(args.work, arch)
-        write(file, arch, {one: compiled_stages(one.candidates(arch)) for one in problems(arch)})
+        write(file, arch, {problem: compiled_stages(problem.candidates(arch)) for problem in problems(arch)})
         show(f"{len(problems(arch))} problems of {arch}: {file}")
     return 0
 
@@ -90,15 +90,15 @@ def read(file: Path, arch: str) -> Built:
     root.allow(("format", "arch", "compiler", "problems"))
     if root.get("format").whole() != _FORMAT or root.get("arch").text() != arch:
         raise root.fail(f"no decode kernels of {arch} in format {_FORMAT}")
-    rows = root.get("problems").map(lambda one: one)
-    known = {one.name: one for one in problems(arch)}
-    for name in {*rows, *known}:
-        now = [one.identity for one in known[name].candidates(arch)] if name in known else None
-        if name not in rows or [one.text() for one in rows[name].get("identities").items()] != now:
+    rows = root.get("problems").map(lambda row: row)
+    problems_by_name = {problem.name: problem for problem in problems(arch)}
+    for name in {*rows, *problems_by_name}:
+        now = [candidate.identity for candidate in problems_by_name[name].candidates(arch)] if name in problems_by_name else None
+        if name not in rows or [identity.text() for identity in rows[name].get("identities").items()] != now:
             raise MeasureError(f"{file}: '{name}' is not what decode/problem.py names today. {_AGAIN}.")
     stages = {
         name: Stages(attention=_code(file, name, "attention", row), reduction=_code(file, name, "reduction", row))
-        for name, row in ((name, rows[name]) for name in known)
+        for name, row in ((name, rows[name]) for name in problems_by_name)
     }
     return Built(arch=arch, compiler=root.get("compiler").text(), stages=stages)
 

@@ -154,12 +154,12 @@ def _store(
     WIDTH: tl.constexpr = sums[0].shape[1]
     rows = tl.arange(0, BLOCK_M)
     inside = rows < HEADS_Q
-    place = rows * SPLITS + split
+    offset = rows * SPLITS + split
     empty = total == 0.0
     inverse = 1.0 / tl.where(empty, 1.0, total)
-    tl.store(logsum + place, tl.where(empty, MINUS_INFINITY, highest + tl.log2(total)), mask=inside)
+    tl.store(logsum + offset, tl.where(empty, MINUS_INFINITY, highest + tl.log2(total)), mask=inside)
     for group in tl.static_range(GROUPS):
-        at = partial + place[:, None] * (GROUPS * WIDTH) + group * WIDTH + tl.arange(0, WIDTH)[None, :]
+        at = partial + offset[:, None] * (GROUPS * WIDTH) + group * WIDTH + tl.arange(0, WIDTH)[None, :]
         tl.store(at, sums[group] * inverse[:, None], mask=inside[:, None])
 
 

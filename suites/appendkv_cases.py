@@ -39,9 +39,9 @@ class AppendOutcome:
 
 def run_append(device: Device, library: Library, append: Append) -> AppendOutcome:
     """Launch what dispatch chooses. Raises ProblemError, HipError."""
-    plan, given = Plan(pose(append, device.arch), device, library), pointers(append)
-    ended = launch_plan(plan, host_buffers(given, {}), None, ("q", "k", "v"))
-    before = {name: given[name] for name in ("q", "k", "v")}
+    plan, arrays = Plan(pose(append, device.arch), device, library), pointers(append)
+    ended = launch_plan(plan, host_buffers(arrays, {}), None, ("q", "k", "v"))
+    before = {name: arrays[name] for name in ("q", "k", "v")}
     after = {name: data.view(before[name].dtype).reshape(before[name].shape) for name, data in ended.outputs.items()}
     return AppendOutcome(launch=ended.launch, fault=ended.fault, **{**before, **after})
 

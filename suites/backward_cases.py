@@ -82,7 +82,7 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     outcome = run_backward(device, library, case, data.tensors)
     if outcome.fault or outcome.launch.status != Status.OK:
         return Ended(launch=outcome.launch, fault=outcome.fault)
-    found = compare_gradients(data, outcome, arch)
+    compared = compare_gradients(data, outcome, arch)
     stored = outcome.random_values
     dropped = [] if stored is None else uneven_dropout(case, stored)
     foreign = [] if stored is None else foreign_random_values(case, stored)
@@ -92,9 +92,9 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     return Ended(
         launch=outcome.launch,
         outputs=tuple(outputs),
-        lines=tuple(map(str, found)),
-        wrong=(*(str(one) for one in found if not one.passed), *dropped, *foreign),
-        tolerance_used=max(one.worst for one in found),
+        lines=tuple(map(str, compared)),
+        wrong=(*(str(comparison) for comparison in compared if not comparison.passed), *dropped, *foreign),
+        tolerance_used=max(comparison.worst for comparison in compared),
     )
 
 
@@ -147,10 +147,10 @@ def run_backward(device: Device, library: Library, case: SuiteCase, tensors: Map
         ProblemError: see :func:`laid_out` and :func:`fwd_launching.pose`. HipError: memory ran out.
     """
     p = pose(case, library.family, device.arch)
-    plan, given = Plan(p, device, library), laid_out(p, tensors)
-    sizes = {name: size for name, size in plan.outputs.items() if name not in given}
+    plan, arrays = Plan(p, device, library), laid_out(p, tensors)
+    sizes = {name: size for name, size in plan.outputs.items() if name not in arrays}
     sizes["d"] = plan.workspaces["d"]  # compared, too
-    ended = launch_plan(plan, host_buffers(given, sizes), None, (*plan.outputs, "d"))
+    ended = launch_plan(plan, host_buffers(arrays, sizes), None, (*plan.outputs, "d"))
     kind = np.dtype(bits_type(p.dtype))
     if not ended.ran:
         none = np.empty(0, kind)

@@ -178,15 +178,15 @@ class _Case:
         if (key := self._matching_key(other)) is None:
             self.lines.append(f"{check}: not compared, the library has no such kernel")
             return
-        self._compare_bits(check, first, other, {one: one for one in range(p.batch)}, key.name)
+        self._compare_bits(check, first, other, {sequence: sequence for sequence in range(p.batch)}, key.name)
 
     def _compare_bits(
         self, check: str, first: Outcome, other: SuiteCase, places: Mapping[int, int], kernel: str
     ) -> None:
         """Launch the other problem, and compare each sequence with the one at its place. Raises EndError."""
-        mine = self.kernel
+        own_kernel = self.kernel
         second = self.run_launch(other, kernel)
-        self.kernel = mine
+        self.kernel = own_kernel
         left_rows, right_rows = _rows(self.problem, places.keys()), _rows(other, places.values())
         pairs = {"O": (first.o_bits()[left_rows], second.o_bits()[right_rows])}
         if self.problem.lse:
@@ -194,8 +194,8 @@ class _Case:
         for name, (left, right) in pairs.items():
             different = int((left != right).sum())
             if different:
-                place = tuple(int(at) for at in np.argwhere(left != right)[0])
-                raise EndError("wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {place}")
+                position = tuple(int(at) for at in np.argwhere(left != right)[0])
+                raise EndError("wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {position}")
         self.lines.append(f"{check}: same bits")
 
     def _matching_key(self, other: SuiteCase) -> Key | None:
@@ -212,7 +212,7 @@ class _Case:
 def _rows(p: SuiteCase, sequences: Iterable[int]) -> NDArray[np.int64]:
     """The rows of O of these sequences, one sequence after another."""
     ends = np.cumsum((0, *p.seqlens_q))
-    return np.concatenate([np.arange(ends[one], ends[one + 1]) for one in sequences])
+    return np.concatenate([np.arange(ends[sequence], ends[sequence + 1]) for sequence in sequences])
 
 
 def foreign_random_values(p: SuiteCase, stored: Sequence[NDArray[Any]]) -> list[str]:
@@ -287,7 +287,7 @@ def run_case(
         fault=fault,
         counters=case.counters,
         signature=signature,
-        same_batches=tuple(one for one in BATCH_CHECKS if outcome == "passed" and one in problem.checks),
+        same_batches=tuple(check for check in BATCH_CHECKS if outcome == "passed" and check in problem.checks),
         executed=executed,
     )
 
@@ -377,14 +377,14 @@ def _check_choice(case: _Case) -> None:
     if not serves(key, p):
         raise EndError("wrong", f"dispatch chose {key.name}: {missing_kernel([key], p)}")
     case.lines.append(f"dispatch chose {key.name}")
-    first = next(one for one in _able(case) if one.load == key.load)
+    first = next(candidate for candidate in _able(case) if candidate.load == key.load)
     if key.tile != first.tile:
         raise EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
 
 
 def _without_v3(case: _Case) -> None:
     """V2 must be taken, and be right, where V3 is turned off. Raises EndError."""
-    off, mine = dataclasses.replace(case.problem, v3="off"), case.kernel
+    off, own_kernel = dataclasses.replace(case.problem, v3="off"), case.kernel
     if missing_kernel(case.bench.keys, off):
         case.lines.append("v3_off: not compared, the library has no such kernel of V2")
         return
@@ -394,7 +394,7 @@ def _without_v3(case: _Case) -> None:
         raise EndError("wrong", f"v3_off: dispatch chose {case.kernel}")
     case.examine(outcome)
     case.lines.append(f"v3_off: dispatch chose {key.name}")
-    case.kernel = mine
+    case.kernel = own_kernel
 
 
 def _able(case: _Case) -> list[Key]:

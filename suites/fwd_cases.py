@@ -51,8 +51,8 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
         launch=outcome.launch,
         outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
         lines=tuple(map(str, compared)),
-        wrong=(*(str(one) for one in compared if not one.passed), *uneven),
-        tolerance_used=max(one.worst for one in compared),
+        wrong=(*(str(comparison) for comparison in compared if not comparison.passed), *uneven),
+        tolerance_used=max(comparison.worst for comparison in compared),
     )
 
 

@@ -64,15 +64,15 @@ def _case(key: Key, keys: Sequence[Key]) -> Case:
     Its time limit follows from the number of variants: one for each launch.
     """
     scenarios = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
-    launches = [one for scenario in scenarios for one in (*scenario.candidates, scenario.candidates[0])]
+    launches = [launch for scenario in scenarios for launch in (*scenario.candidates, scenario.candidates[0])]
     unknown = SuiteCase(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
     problem = dataclasses.replace(launches[0] if launches else unknown, name=f"{FAMILY_SUITE}/{key.name}")
     return Case(problem=problem, variants=({},) * max(1, len(launches)))
 
 
 def _scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    made = FAMILIES[key.family].scenarios
-    return () if made is None else made(key, keys)
+    scenarios = FAMILIES[key.family].scenarios
+    return () if scenarios is None else scenarios(key, keys)
 
 
 def variants(device: Device, library: Library) -> tuple[Mapping[str, Any], ...]:

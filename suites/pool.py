@@ -74,11 +74,11 @@ class Worker:
         try:
             reply = self._ready(start_seconds)
         except (TimeoutError, EOFError, ValueError) as error:
-            words = self.last_words()
+            tail = self.error_tail()
             code = self.stop()
             how = "gave no answer in time" if isinstance(error, TimeoutError) else f"ended with {_exit_text(code)}"
             raise DeviceError(
-                f"a worker {how} before its first case. Its last words: {words or 'none'}", kind="worker-start"
+                f"a worker {how} before its first case. Its last words: {tail or 'none'}", kind="worker-start"
             ) from error
         except BaseException:
             self.stop()
@@ -98,8 +98,8 @@ class Worker:
                 waited += _LOG_SECONDS
                 if waited >= seconds:
                     raise
-            words = self.last_words().splitlines()
-            last = f"; its last words: {words[-1]}" if words else ""
+            lines = self.error_tail().splitlines()
+            last = f"; its last words: {lines[-1]}" if lines else ""
             log.info(
                 f"a worker ({self._process.pid}) has been starting for {waited:.0f} s (limit {seconds:.0f} s){last}"
             )
@@ -108,8 +108,8 @@ class Worker:
         """The reply to a case. The worker may be dead afterwards (see :attr:`alive`)."""
         self._errors.truncate(0)
         self._errors.seek(0)
-        asked = {"case": case.name, "variants": list(case.variants), "signatures": case.signatures}
-        request = json.dumps(asked) + "\n"
+        fields = {"case": case.name, "variants": list(case.variants), "signatures": case.signatures}
+        request = json.dumps(fields) + "\n"
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(request.encode())
@@ -121,12 +121,12 @@ class Worker:
             self.stop()
             return {"outcome": "timeout", "message": f"no result after {case.seconds:.0f} s"}
         except (EOFError, OSError):
-            words = self.last_words()
-            return classify_exit(self.stop(), words)
+            tail = self.error_tail()
+            return classify_exit(self.stop(), tail)
         except ValueError as error:
-            words = self.last_words()
+            tail = self.error_tail()
             self.stop()
-            lines = words.splitlines()
+            lines = tail.splitlines()
             return {
                 "outcome": "infrastructure",
                 "message": f"the worker's answer can't be read: {error}",
@@ -140,7 +140,7 @@ class Worker:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def last_words(self) -> str:
+    def error_tail(self) -> str:
         """The end of standard error since the case began."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0.2)
@@ -190,12 +190,12 @@ class Worker:
         return json.loads(line)
 
 
-def classify_exit(code: int, words: str) -> Reply:
+def classify_exit(code: int, tail: str) -> Reply:
     """The result of a case whose worker died: by signal, and by its last words."""
-    lines = words.splitlines()
-    if any(word in words for word in _LOST):
+    lines = tail.splitlines()
+    if any(word in tail for word in _LOST):
         return {"outcome": "infrastructure", "message": f"the worker ended with {_exit_text(code)}", "lines": lines}
-    if match := _GPU_FAULT.search(words):
+    if match := _GPU_FAULT.search(tail):
         first = match[0].splitlines()[0]
         return {"outcome": "fault", "message": f"{first} (worker ended with {_exit_text(code)})", "lines": lines}
     if code < 0 and -code in _FAULTS:

@@ -72,9 +72,9 @@ class RemotePool:
         ordered = sorted(cases, key=lambda case: -case.seconds)
         futures = {
             there.client.submit(
-                run_case, setup, case, key=f"{case.name}-{there.session}", pure=False, resources=needs, priority=-place
+                run_case, setup, case, key=f"{case.name}-{there.session}", pure=False, resources=needs, priority=-index
             ): case
-            for place, case in enumerate(ordered)
+            for index, case in enumerate(ordered)
         }
         started = False
         try:

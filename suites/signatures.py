@@ -72,18 +72,18 @@ def compute_outputs(prepared: Prepared, rows: int, hdim: int, reading: Reading) 
     if p.kv_layout != "linear" or p.vlayout != "row" or p.qscale != "no":
         return None
     parts = [
-        (place, _computed_block(prepared, sequence, begin, end, hdim, reading))
-        for sequence, place, begin, end in _blocks(p, rows)
+        (tokens, _computed_block(prepared, sequence, begin, end, hdim, reading))
+        for sequence, tokens, begin, end in _blocks(p, rows)
     ]
     whole = exactly(_reference(prepared.inputs))
     fields = {field.name: getattr(whole.expected, field.name) for field in dataclasses.fields(Expected)}
-    for place, (part, o_nan, lse_nan) in parts:
+    for tokens, (part, o_nan, lse_nan) in parts:
         for name, values in fields.items():
             if values.ndim == 3:
-                values[place] = getattr(part, name)[place]
+                values[tokens] = getattr(part, name)[tokens]
             else:
-                values[:, place] = getattr(part, name)[:, place]
-        whole.o_nan[place], whole.lse_nan[:, place] = o_nan, lse_nan
+                values[:, tokens] = getattr(part, name)[:, tokens]
+        whole.o_nan[tokens], whole.lse_nan[:, tokens] = o_nan, lse_nan
     return whole
 
 
@@ -147,17 +147,17 @@ def _rows_read(
     entries = _entries(prepared, sequence, positions // p.page_size)
     key, head, dim = np.ix_(np.arange(len(positions)), np.arange(p.nhead_k), np.arange(hdim))
     stride = int(fields[f"batch_stride_{tensor}"])
-    place = entries[key] * stride + head * int(fields[f"nhead_stride_{tensor}"]) + dim
+    offset = entries[key] * stride + head * int(fields[f"nhead_stride_{tensor}"]) + dim
     if p.page_size > 1:
-        place = place + positions[key] % p.page_size * int(fields[f"stride_{tensor}"])
-    place, size = place * p.element_bytes, prepared.table.pool_pages * stride * p.element_bytes
+        offset = offset + positions[key] % p.page_size * int(fields[f"stride_{tensor}"])
+    offset, size = offset * p.element_bytes, prepared.table.pool_pages * stride * p.element_bytes
     if reading.offsets_of_32_bits:
-        place, size = place % _LINE, size % _LINE
-    inside = (place >= 0) & (place + p.element_bytes <= size)
+        offset, size = offset % _LINE, size % _LINE
+    inside = (offset >= 0) & (offset + p.element_bytes <= size)
     if not reading.whole_rows:
         inside &= dim < own
     name, base = prepared.pointers[tensor]
-    bits = read(prepared.buffers[name], np.where(inside, base + place, 0), bits_type(p.dtype), unwritten=0)
+    bits = read(prepared.buffers[name], np.where(inside, base + offset, 0), bits_type(p.dtype), unwritten=0)
     return np.where(inside, decode(bits, p.dtype, prepared.arch), 0.0)
 
 
@@ -244,9 +244,9 @@ def why_not_predicted(name: str, outcome: Outcome, key: Key) -> str:
     for word, got, nan, compare, want in compared:
         if other := int((np.isnan(got) != nan).sum()):
             bad.append(f"{other} of {got.size} elements of {word} are NaN and should not be, or the reverse")
-        found = compare(p, np.where(nan, want, got), expected)
-        if not found.passed:
-            bad.append(str(found))
+        comparison = compare(p, np.where(nan, want, got), expected)
+        if not comparison.passed:
+            bad.append(str(comparison))
     return "; ".join(bad)
 
 

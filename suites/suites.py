@@ -101,12 +101,12 @@ def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) 
         LibraryError: its bytes are not those that its manifest lists.
     """
     name = folder_name(upstream, library)
-    places = [work / "build" / arch / name, *sorted((work / "build").glob(f"*{arch}*/{name}"))]
-    for place in places:
-        if (place / LIBRARY).is_file() and (place / MANIFEST).is_file() and arch in _manifest(place / MANIFEST).archs:
-            return read_library(place / LIBRARY, foreign=False)
+    folders = [work / "build" / arch / name, *sorted((work / "build").glob(f"*{arch}*/{name}"))]
+    for folder in folders:
+        if (folder / LIBRARY).is_file() and (folder / MANIFEST).is_file() and arch in _manifest(folder / MANIFEST).archs:
+            return read_library(folder / LIBRARY, foreign=False)
     raise LibraryError(
-        f"{places[0]}: no library of {upstream} for {arch}. Build it first: {build_command([arch], upstream, library)}",
+        f"{folders[0]}: no library of {upstream} for {arch}. Build it first: {build_command([arch], upstream, library)}",
         kind="not-built",
     )
 
@@ -204,7 +204,7 @@ def unwaited_loads(library: LocatedLibrary, arch: str) -> frozenset[str]:
         CodeObjectError: the library's code can't be read.
     """
     code = codeobject.inspect(library.library, arch)
-    symbols = {name: [row.symbol for row in one.resources_on(arch)] for name, one in library.manifest.kernels.items()}
+    symbols = {name: [row.symbol for row in kernel.resources_on(arch)] for name, kernel in library.manifest.kernels.items()}
     late = {symbol for symbol, kernel in code.items() if kernel.hazards}
     return frozenset(name for name, several in symbols.items() if late.intersection(several))
 
@@ -280,12 +280,12 @@ def _ledger_use(verdict: Verdict) -> LedgerUse | None:
 
 def message(judged: Judged) -> str:
     """The reason why a case is not simply in order."""
-    said = str(judged.reply.get("message", ""))
+    reply_text = str(judged.reply.get("message", ""))
     if judged.reply.get("signature"):
-        return f"{judged.verdict.text}; {said}"
+        return f"{judged.verdict.text}; {reply_text}"
     if judged.verdict.kind in ("unexpected_pass", "known"):
         return judged.verdict.text
-    return said or judged.verdict.text
+    return reply_text or judged.verdict.text
 
 
 def results(cases: Sequence[Recorded], library: LocatedLibrary, device: str, tier: str, day: datetime.date) -> Results:
@@ -297,8 +297,8 @@ def results(cases: Sequence[Recorded], library: LocatedLibrary, device: str, tie
 def entries_used(judged: Sequence[Judged]) -> Mapping[str, tuple[Entry, int]]:
     """Ledger entries that speak for a known defect here, and of how many cases."""
     used: dict[str, tuple[Entry, int]] = {}
-    for one in judged:
-        if one.verdict.kind == "known" and (entry := one.verdict.entry):
+    for result in judged:
+        if result.verdict.kind == "known" and (entry := result.verdict.entry):
             used[entry.name] = entry, used.get(entry.name, (entry, 0))[1] + 1
     return used
 

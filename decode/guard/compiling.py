@@ -113,7 +113,7 @@ def jit_function(function: Any) -> Any:
 
 def configurations(function: Any) -> tuple[Mapping[str, Constant], ...]:
     """The configurations of a kernel's autotuner; empty without one."""
-    return tuple(configuration_of(one) for one in getattr(function, "configs", ()))
+    return tuple(configuration_of(config) for config in getattr(function, "configs", ()))
 
 
 def configuration_of(config: Any) -> Mapping[str, Constant]:
@@ -152,7 +152,7 @@ def compile_candidate(function: Any, candidate: Candidate) -> Code:
     try:
         result = triton.compile(source, target=GPUTarget("hip", candidate.arch, _LANES), options=options)
     except Exception as error:  # of Triton's many kinds, and of the Python that it runs
-        raise InputError(f"{candidate.words}: doesn't compile: {_why(error)}", kind="kernel-file") from error
+        raise InputError(f"{candidate.description}: doesn't compile: {_why(error)}", kind="kernel-file") from error
     return Code(binary=result.asm["hsaco"], symbol=result.metadata.name, lds_bytes=int(result.metadata.shared))
 
 

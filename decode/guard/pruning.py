@@ -31,8 +31,8 @@ def early_config_prune(kernel: Any, budget: Budget, arch: str = "") -> Callable[
     def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
         values = {**named_args, **kwargs}
         outcome = [_judge(kernel, config, values, budget, arch or _current_arch()) for config in configs]
-        pruned = [line for one in outcome for line in complaints(one)]
-        kept = [config for config, one in zip(configs, outcome, strict=True) if one.fits]
+        pruned = [line for result in outcome for line in complaints(result)]
+        kept = [config for config, result in zip(configs, outcome, strict=True) if result.fits]
         if not kept:
             raise CheckFailedError(
                 "no configuration fits the budget: " + "; ".join(pruned) + ". Add smaller tiles, or raise the budget.",
@@ -47,7 +47,7 @@ def early_config_prune(kernel: Any, budget: Budget, arch: str = "") -> Callable[
 
 def complaints(judged: Judged) -> list[str]:
     """A line for each configuration that doesn't fit."""
-    return [] if judged.fits else [f"pruned: {judged.candidate.words}: {'; '.join(judged.reasons)}"]
+    return [] if judged.fits else [f"pruned: {judged.candidate.description}: {'; '.join(judged.reasons)}"]
 
 
 def _judge(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget, arch: str) -> Judged:

@@ -91,8 +91,8 @@ def _read_kernel(name: str, row: KernelRow, folder: Path) -> Guarded:
         function=row.function,
         archs=row.archs,
         cases=tuple(
-            CaseRow(signature=row.signature | one.signature, constexprs=row.constexprs | one.constexprs)
-            for one in cases
+            CaseRow(signature=row.signature | case.signature, constexprs=row.constexprs | case.constexprs)
+            for case in cases
         ),
         configurations=row.configurations,
         budget=Budget(**row.budget),

@@ -64,16 +64,16 @@ def extract(root: Path, commit: str, folder: Path) -> None:
         tar.extractall(folder, filter="data")
 
 
-def _git(root: Path, *words: str) -> bytes:
-    answer = _run(root, *words)
+def _git(root: Path, *arguments: str) -> bytes:
+    answer = _run(root, *arguments)
     if answer.returncode != 0:
         reason = answer.stderr.decode(errors="replace").strip()
         raise SetupError(f"{root}: git can't tell what changed: {reason}. Run this in a git clone.", kind="checkout")
     return answer.stdout
 
 
-def _run(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
+        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=False)
     except OSError as error:
         raise SetupError(f"git can't be started: {error.strerror}. Install git.", kind="checkout") from error

@@ -31,16 +31,16 @@ class Effect:
     everything: bool = False
 
 
-_Words = tuple[str, ...] | Literal["all"]
+_Names = tuple[str, ...] | Literal["all"]
 
 
 class _RuleRow(Record, frozen=True):
     paths: tuple[str, ...]
     reason: str
-    checks: _Words
+    checks: _Names
     compare: Literal["", "kernels", "suites"] = ""
-    families: _Words = ()
-    suites: _Words = ()
+    families: _Names = ()
+    suites: _Names = ()
     gates: bool = False
 
 
@@ -121,23 +121,23 @@ def read_rules(file: Path) -> Rules:
     record = table.record
     if ALWAYS not in record.checks:
         raise table.fail(f"there must be a check named {ALWAYS}", "checks")
-    known = {"families": (*FAMILIES, *HAND_WRITTEN), "suites": (*SUITES, FAMILY_SUITE), "checks": tuple(record.checks)}
+    vocabulary = {"families": (*FAMILIES, *HAND_WRITTEN), "suites": (*SUITES, FAMILY_SUITE), "checks": tuple(record.checks)}
     effects = []
     for index, row in enumerate(record.rules):
         field = table.at("rules", index)
-        words = {name: _known_words(getattr(row, name), field, name, known[name]) for name in known}
+        values = {name: _read_names(getattr(row, name), field, name, vocabulary[name]) for name in vocabulary}
         effect = Effect(
             reason=row.reason,
             compare=row.compare,
-            families=words["families"],
-            suites=words["suites"],
+            families=values["families"],
+            suites=values["suites"],
             gates=row.gates,
-            checks=words["checks"],
+            checks=values["checks"],
         )
         effects.append((row.paths, effect))
     for name, library in record.libraries.items():
         for kind in ("families", "suites"):
-            _known_words(getattr(library, kind), table.at("libraries", name), kind, known[kind])
+            _read_names(getattr(library, kind), table.at("libraries", name), kind, vocabulary[kind])
     return Rules(
         effects=tuple(effects),
         checks=record.checks,
@@ -149,11 +149,11 @@ def read_rules(file: Path) -> Rules:
     )
 
 
-def _known_words(value: _Words, row: Field, name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+def _read_names(value: _Names, row: Field, name: str, vocabulary: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words of a field, all known ones for ``all``. Raises TableError for an unknown one."""
     if value == "all":
-        return known
+        return vocabulary
     for index, word in enumerate(value):
-        if word not in known:
-            raise row.value[name].value[index].fail(f"unknown; known: {', '.join(known)}, or all")
+        if word not in vocabulary:
+            raise row.value[name].value[index].fail(f"unknown; known: {', '.join(vocabulary)}, or all")
     return tuple(value)

@@ -163,7 +163,7 @@ def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
     with _convert_errors():
         kernels_of_file = inspected(path, arch)
     names = [field.name for field in dataclasses.fields(KernelCode)]
-    return {one.symbol: KernelCode(**{name: getattr(one, name) for name in names}) for one in kernels_of_file}
+    return {kernel.symbol: KernelCode(**{name: getattr(kernel, name) for name in names}) for kernel in kernels_of_file}
 
 
 _NUMBERS = {

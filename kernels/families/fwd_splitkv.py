@@ -94,7 +94,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     LSE depends on the combine stage, and there may be only a combine kernel without it.
     """
     chain = combine.chain_key(key)
-    lse = any(one.lse for one in keys if one.family == combine.NAME and combine.chain_key(one) == chain)
+    lse = any(stage.lse for stage in keys if stage.family == combine.NAME and combine.chain_key(stage) == chain)
     listed = list(attention_scenarios(key, lse=lse, splits=_SPLITS))
     changes = {**next(iter(MASKS[key.mask].values())), "lse": lse}
     if key.mode == "batch" and not key.paged_kv:

@@ -74,7 +74,7 @@ class Words(dict[str, Any]):
     """Spellings by name. A missing name raises TableError with its line in the table."""
 
     def __init__(self, field: Field) -> None:
-        super().__init__(field.map(lambda one: Words(one) if isinstance(one.value, dict) else one.value))
+        super().__init__(field.map(lambda member: Words(member) if isinstance(member.value, dict) else member.value))
         self._field = field
 
     def __missing__(self, name: str) -> Any:
@@ -113,12 +113,12 @@ class _Slot(jinja2.Undefined):
 
 
 @functools.cache
-def pattern(template: str, **known: object) -> str:
+def pattern(template: str, **context: object) -> str:
     """A template with a slot for each value that is not ``known``, to be substituted with ``%``.
 
     So the engine runs once for thousands of kernels. Such a template writes C++'s ``%`` as ``%%``.
     """
-    return environment().overlay(undefined=_Slot).get_template(template).render(**known)
+    return environment().overlay(undefined=_Slot).get_template(template).render(**context)
 
 
 class Features(_Cpp, frozen=True):
@@ -135,13 +135,13 @@ class Features(_Cpp, frozen=True):
 
 def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
     """Return the features of a dialect. Raises UsageError if only the names of its kernels are known."""
-    known = spellings()["dialects"]
-    if dialect not in known:
+    dialects = spellings()["dialects"]
+    if dialect not in dialects:
         raise UsageError(
             f"Dialect {dialect} has no C++ to render: only its kernels' names are known. "
-            f"Dialects with C++: {', '.join(known)}."
+            f"Dialects with C++: {', '.join(dialects)}."
         )
-    return Features(**known[dialect], selector_takes_base=selector_takes_base)
+    return Features(**dialects[dialect], selector_takes_base=selector_takes_base)
 
 
 def flag(value: bool | None) -> str:

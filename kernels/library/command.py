@@ -174,12 +174,12 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
     )
     if elsewhere and (refused := [record for record in records if record["refused"]]):
         raise elsewhere.failure(refused)
-    words = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
-    if full := next((text for text in words if "No space left on device" in text), None):
+    messages = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
+    if full := next((text for text in messages if "No space left on device" in text), None):
         raise DiskFullError(
             f"{full.partition(':')[0]}: no space left on the disk. Free some and build again; it goes on from here."
         )
-    if any(sign in text for text in words for sign in _NO_PROCESS):
+    if any(sign in text for text in messages for sign in _NO_PROCESS):
         raise ProcessLimitError("compilers could not be started; what is compiled is kept")
     if reason := _common_reason(records):
         example = next(record for record in records if record["kind"] == "host")

@@ -89,16 +89,16 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
             kind="empty-selection",
         )
     units = plan_units(keys, request.unit_size)
-    place = request.work / request.folder
-    files = render(keys, units, request.tree.dialect, features, place / "src")
+    folder = request.work / request.folder
+    files = render(keys, units, request.tree.dialect, features, folder / "src")
     unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}
     plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]], unbuilt)
-    if not _holds(place / "plan.json", plan.text()):
+    if not _holds(folder / "plan.json", plan.text()):
         # first: an interrupt must not leave the old library beside the new plan
         discard_library(request)
-    headers.write(place, request.tree.headers)
-    plan.write(place / "plan.json")
-    write_if_changed(place / "compile_commands.json", _compile_commands(request, plan))
+    headers.write(folder, request.tree.headers)
+    plan.write(folder / "plan.json")
+    write_if_changed(folder / "compile_commands.json", _compile_commands(request, plan))
     return plan, keys
 
 
@@ -109,9 +109,9 @@ def features_for(tree: Tree) -> Features:
     """
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     if features.own_headers and not tree.own:
-        ours = ", ".join(name for name, row in upstreams().items() if row.dialect == tree.dialect)
+        upstream_names = ", ".join(name for name, row in upstreams().items() if row.dialect == tree.dialect)
         raise UsageError(
-            f"{tree.root} is of dialect {tree.dialect}, whose C++ needs our own headers: build --upstream {ours}."
+            f"{tree.root} is of dialect {tree.dialect}, whose C++ needs our own headers: build --upstream {upstream_names}."
         )
     return features
 
@@ -133,11 +133,11 @@ def listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:
         return selected
     if difference.same:
         return selected
-    words = f"{tree.root} lists other kernels than dialect {tree.dialect}: {difference.lines()[0]}"
-    log.info(f"note: {words}. Missing ones are not built: the dialect's tables lack them. Extra ones are left out.")
+    summary = f"{tree.root} lists other kernels than dialect {tree.dialect}: {difference.lines()[0]}"
+    log.info(f"note: {summary}. Missing ones are not built: the dialect's tables lack them. Extra ones are left out.")
     extra = set(difference.extra)
     if not (left := [key for key in selected if key.name not in extra]):
-        raise UsageError(f"no selected kernel is listed by the tree's codegen. {words}.", kind="empty-selection")
+        raise UsageError(f"no selected kernel is listed by the tree's codegen. {summary}.", kind="empty-selection")
     return left
 
 

@@ -53,13 +53,13 @@ def bindings(text: str, specialised: str = SPECIALISED) -> list[Binding]:
     ]
 
 
-def differences(upstream: Binding, ours: Binding) -> list[str]:
+def differences(upstream: Binding, project: Binding) -> list[str]:
     """Return a line for each field that differs, with the first difference. Empty if they are equal."""
     lines = []
     for field in dataclasses.fields(Binding):
-        theirs, mine = getattr(upstream, field.name), getattr(ours, field.name)
-        if theirs != mine:
-            lines.append(f"{field.name}: upstream {_around(theirs, mine)}, ours {_around(mine, theirs)}")
+        upstream_value, project_value = getattr(upstream, field.name), getattr(project, field.name)
+        if upstream_value != project_value:
+            lines.append(f"{field.name}: upstream {_around(upstream_value, project_value)}, ours {_around(project_value, upstream_value)}")
     return lines
 
 

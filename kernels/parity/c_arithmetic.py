@@ -61,12 +61,12 @@ def call(
     """Return the formula's value for ``arguments``. Raises UpstreamError."""
     if len(arguments) != len(formula.parameters):
         raise text_error(f"a function of {len(formula.parameters)} parameters is given {len(arguments)}")
-    known = dict(values)
+    numbers = dict(values)
     for (name, kind), number in zip(formula.parameters, arguments, strict=True):
-        known[name] = convert(number, kind)
+        numbers[name] = convert(number, kind)
     for name, kind, expression in formula.constants:
-        known[name] = convert(evaluate(expression, known, functions), kind)
-    return convert(evaluate(formula.returned, known, functions), formula.result)
+        numbers[name] = convert(evaluate(expression, numbers, functions), kind)
+    return convert(evaluate(formula.returned, numbers, functions), formula.result)
 
 
 def convert(number: Number, kind: Tokens) -> Number:

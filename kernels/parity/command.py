@@ -54,14 +54,14 @@ def request_from(args: argparse.Namespace) -> Request:
         raise UsageError("--jobs must be at least 1")
     cache = settings.cache_folder()
     comparable = tuple(name for name, package in upstreams().items() if package.has_codegen)
-    asked = split_words("--upstream", args.upstream, comparable)
-    if own := [name for name in asked if name in upstreams() and name not in comparable]:
+    upstream_names = split_words("--upstream", args.upstream, comparable)
+    if own := [name for name in upstream_names if name in upstreams() and name not in comparable]:
         raise UsageError(f"--upstream {', '.join(own)}: has no codegen to compare with. Known: {', '.join(comparable)}")
-    ck_root = settings.ck_root(args.ck_root, asked if args.upstream else ())
+    ck_root = settings.ck_root(args.ck_root, upstream_names if args.upstream else ())
     # A checkout takes part as soon as it is named.
     checkout = ("checkout",) if ck_root and not args.upstream else ()
     return Request(
-        upstreams=(*asked, *checkout),
+        upstreams=(*upstream_names, *checkout),
         families=tuple(check_family(name) for name in split_words("--family", args.family, _FAMILIES)),
         archs=tuple(check_arch(name).name for name in split_words("--arch", args.arch, tuple(archs()))),
         receipts=tuple(

@@ -51,8 +51,8 @@ def launches(text: str, specialised: Sequence[str]) -> list[tuple[Binding, ...]]
 def _launches(program: Program, function: Function) -> tuple[Binding, ...]:
     assert function.argument is not None
     trait = program.resolve(function.argument, function.scope, {})
-    given = tuple((f"argument{at}",) for at in range(len(function.parameters)))
-    local = _parameters(function, given)
+    arguments = tuple((f"argument{at}",) for at in range(len(function.parameters)))
+    local = _parameters(function, arguments)
     walk = _Walk(program, function.guard)
     bindings = tuple(
         binding(trait, launch, function, condition_text(when))
@@ -63,10 +63,10 @@ def _launches(program: Program, function: Function) -> tuple[Binding, ...]:
     return bindings
 
 
-def _parameters(function: Function, given: Sequence[Tokens]) -> dict[str, Tokens]:
-    if len(given) != len(function.parameters) or any("=" in parameter for parameter in function.parameters):
-        raise text_error(f"{function.name} of {len(function.parameters)} parameters is given {len(given)}")
-    return {parameter[-1]: value for parameter, value in zip(function.parameters, given, strict=True)}
+def _parameters(function: Function, arguments: Sequence[Tokens]) -> dict[str, Tokens]:
+    if len(arguments) != len(function.parameters) or any("=" in parameter for parameter in function.parameters):
+        raise text_error(f"{function.name} of {len(function.parameters)} parameters is given {len(arguments)}")
+    return {parameter[-1]: value for parameter, value in zip(function.parameters, arguments, strict=True)}
 
 
 class _Walk:

@@ -1,4 +1,4 @@
-"""``ckpm decode compare``: counts and modelled cycles of streaming and resident, beside published times of an MI350.
+"""``ckpm decode compare``: counts and modelled cycles of streaming and resident, and published times of an MI350.
 
 ``--tune`` ranks launches of streaming, among those that fit the guard's budget, by cycles of the timing model. On a
 GPU, Triton's autotuner measures their times (:func:`autotuner`). The default, ``forced_launch`` of decode/problem.py,
@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises SetupError, DeviceError; UsageError, UnknownWordError, CheckFailedError with --tune."""
+    """Compare both forms of the kernels, or rank launches with --tune."""
     demand_triton()
     return _tune(args.tune, args.arch) if args.tune else _compare()
 
@@ -164,12 +164,7 @@ def configurations() -> list[Any]:
 
 
 def rank(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list[str]]:
-    """Rank the launches that fit, the fewest cycles first. Return a line with the reason for each that doesn't.
-
-    Raises:
-        CheckFailedError: none fits.
-        SetupError, InputError, DeviceError.
-    """
+    """Rank the launches that fit, the fewest cycles first. Return a line with the reason for each that doesn't."""
     limit, function = budget(device.arch, problem.shape.head_dim), function_of(SOURCE, problem.form)
     ranking: list[Ranked] = []
     pruned: list[str] = []

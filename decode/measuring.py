@@ -18,8 +18,10 @@ from ckpm.decode.problem import TOKENS, Array, Cache, Problem, quantise
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """``figures`` are of the attention; ``counts`` of both stages. ``cycles`` take ``resident`` workgroups of the
-    attention together on one compute unit, each with ``tokens`` tokens, on the timing model.
+    """Results of a problem: ``figures`` of the attention kernel, ``counts`` of both stages.
+
+    ``cycles`` are modelled: ``resident`` workgroups of the attention run together on one compute unit, each with
+    ``tokens`` tokens.
     """
 
     figures: Figures
@@ -34,13 +36,13 @@ class Outcome:
 
 
 def attention_figures(stages: Stages, problem: Problem, arch: str) -> Figures:
-    """Registers, LDS and waves of the attention. Raises CodeObjectError."""
+    """Registers, LDS and waves of the attention."""
     code = stages.attention
     return figures_of(code.binary, arch=arch, warps=problem.launch.num_warps, lds_bytes=code.lds_bytes)
 
 
 def measure(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome:
-    """Launch a problem, and reset the device's options. Raises DeviceError, CodeObjectError."""
+    """Launch a problem, count, and model its cycles. The device's options are reset."""
     own = attention_figures(stages, problem, device.arch)
     resident = max(own.waves * SIMDS // problem.launch.num_warps, 1)
     modelled: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """The C ABIs of our libraries: their structs, numbers and versions, read from the headers of kernels/include*.
 
-The headers are the one table. C++ includes them, ctypes classes are made of them here, and the templates that refuse
-fields ask these classes.
+The headers are the only table: C++ includes them, and the ctypes classes of this module are made from them. Templates
+that refuse fields read these classes.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ KvTable = _numbers("KvTable", "ckpm_kv_table", "CKPM_TABLE_")
 class CheckedArguments(ctypes.Structure):
     """A header's struct of one launch. ``START`` is the beginning of its functions' names, ``VERSION`` its ABI's.
 
-    ``STAGES`` is the number of kernels that a launch may be, each with a name of its own. ``FAMILY`` is the family of
-    all libraries with this C ABI, '' if a function of theirs returns it. ``BY_NAME``: a launch may name its kernel.
+    ``STAGES`` is the largest number of kernels of a launch. ``FAMILY`` is the family of all libraries with this C ABI,
+    '' if a function of each library returns it. ``BY_NAME``: a launch may name its kernel.
 
     Pointers are device addresses, strides count elements. Fields not given are 0 or null.
 

@@ -122,7 +122,7 @@ def add_options(root: argparse.ArgumentParser) -> None:
 
 
 def read_options(args: argparse.Namespace) -> Options:
-    """Raises UsageError, UnknownWordError."""
+    """Read and check the options of a command line."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     if args.suite not in (*SUITES, FAMILY_SUITE):
@@ -132,13 +132,14 @@ def read_options(args: argparse.Namespace) -> Options:
         raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
     checked: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args), "machines": machines}
     values = {
-        field.name: checked[field.name] if field.name in checked else getattr(args, field.name) for field in fields(Options)
+        field.name: checked[field.name] if field.name in checked else getattr(args, field.name)
+        for field in fields(Options)
     }
     return Options(**values)
 
 
 def run(options: Options) -> None:
-    """Raises CheckFailedError, InconclusiveError and the errors of what it uses."""
+    """Run a suite and write its results. Failed cases raise CheckFailedError."""
     started, o = time.monotonic(), options
     library = _library(o)
     upstream, dialect = library.manifest.upstream, library.manifest.dialect
@@ -171,7 +172,9 @@ def run(options: Options) -> None:
     results = _results(o, library, kind, judged, commands)
     covered = executed.of_library(library, o.arch)
     figures = _measure_coverage(o, library, judged, covered)
-    unexecuted = {coverage.kernel: [str(block) for block in some] for coverage in covered if (some := coverage.without_reason())}
+    unexecuted = {
+        coverage.kernel: [str(block) for block in some] for coverage in covered if (some := coverage.without_reason())
+    }
     results = replace(results, facts={**results.facts, **figures}, unexecuted=unexecuted)
     results.write(output)
     junit.write_beside(results, output)
@@ -189,7 +192,7 @@ def run(options: Options) -> None:
 
 
 def _kind(o: Options, there: Connection | None) -> str:
-    """The device that cases run on: workers say whether they have a GPU, and this machine need not have one."""
+    """The device that cases run on. Workers report their GPUs, because this machine need not have one."""
     if there is None or o.device != "auto":
         return kind_of(o.device, o.arch) if there is None else o.device
     return "hip" if there.gpus else "emulator"
@@ -218,7 +221,9 @@ def _results(
 ) -> Results:
     family, tier = ("", o.tier) if o.of_tables else (o.family, "every kernel")
     upstream = library.manifest.upstream
-    rows = [suites.record_case(result, o.suite, o.arch, upstream, commands[result.case.name], family) for result in judged]
+    rows = [
+        suites.record_case(result, o.suite, o.arch, upstream, commands[result.case.name], family) for result in judged
+    ]
     results = suites.results(rows, library, kind, tier, datetime.date.today())
     if o.case != EVERY or o.reproduce:
         results = replace(results, facts={**results.facts, SOME_CASES: o.reproduce or o.case})
@@ -256,11 +261,7 @@ def _conclude(judged: Sequence[Judged], o: Options) -> None:
 
 
 def _family(args: argparse.Namespace) -> str:
-    """The wanted library, by its name in kernels/families/libraries.py.
-
-    Raises:
-        UsageError: ``--family`` with a suite of batch prefill, not with the one of families, or none of those.
-    """
+    """The requested library, by its name in kernels/families/libraries.py."""
     if args.suite != FAMILY_SUITE:
         if args.family is not None:
             raise UsageError(f"--family goes with --suite {FAMILY_SUITE}; suite {args.suite} is batch prefill's.")
@@ -273,7 +274,7 @@ def _family(args: argparse.Namespace) -> str:
 
 
 def _library(o: Options) -> LocatedLibrary:
-    """Raises LibraryError, UnknownWordError."""
+    """Locate and check the library of a run."""
     upstream = settings.upstream(o.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
@@ -293,11 +294,7 @@ def _library(o: Options) -> LocatedLibrary:
 
 
 def _cases(o: Options, kind: str, library: LocatedLibrary) -> tuple[Case, ...]:
-    """The cases of the suite for this library, or the one to reproduce.
-
-    Raises:
-        ProblemError, InconclusiveError, LibraryError.
-    """
+    """The cases of the suite for this library, or the one to reproduce."""
     manifest = library.manifest
     if not o.of_tables:
         keys = suites.manifest_keys(library.manifest_file, tuple(manifest.kernels))

@@ -35,13 +35,13 @@ class UnexecutedTable(Record, frozen=True):
 
 @functools.cache
 def reasons() -> Mapping[str, str]:
-    """The reasons of unexecuted.yaml, by the shape of a block. Raises TableError."""
+    """The reasons of unexecuted.yaml, by the shape of a block."""
     return {row.shape: row.why for row in read_table(_FILE, UnexecutedTable).record.blocks}
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A kernel's number of basic blocks and those that were not executed."""
+    """A kernel's number of basic blocks, and the blocks that were not executed."""
 
     kernel: str
     blocks: int
@@ -62,9 +62,7 @@ class Coverage:
             self.executed.setdefault(symbol, set()).update((first, end) for first, end in ranges)
 
     def of_library(self, library: LocatedLibrary, arch: str) -> tuple[Covered, ...]:
-        """The coverage of each kernel of a library; empty if the device observed nothing. Raises CodeObjectError: the
-        library's code cannot be read.
-        """
+        """The coverage of each kernel of a library; empty if the device observed nothing."""
         code = code_object.inspect(library.library, arch) if self.executed else {}
         return tuple(
             Covered(name, len(blocks), missed_blocks(blocks, self.executed.get(row.symbol, ())))

@@ -46,11 +46,7 @@ class _Record:
 
 
 def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
-    """A case for each kernel whose name, with or without the suite, fits ``glob``.
-
-    Raises:
-        InconclusiveError: none does.
-    """
+    """Return a case for each kernel whose name, with or without the suite, fits ``glob``."""
     glob = glob.removeprefix(f"{FAMILY_SUITE}/")
     fitting = [key for key in keys if fnmatch.fnmatchcase(key.name, glob)]
     if not fitting:
@@ -161,7 +157,7 @@ def _elsewhere(ended: Ended) -> str:
 
 
 def _launch(bench: Bench, candidate: SuiteCase, record: _Record) -> Ended:
-    """Launch what dispatch chooses and compare. If dispatch finds no kernel, the end is returned.
+    """Launch the kernels that dispatch chooses, and compare. A launch without a kernel is returned, too.
 
     Raises EndError: a fault, a call of HIP that failed, or a problem that the library refuses as contradictory.
     """

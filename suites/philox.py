@@ -1,4 +1,4 @@
-"""The random bytes of CK's dropout, computed here: the generator and where in the score matrix each byte belongs.
+"""The random bytes of CK's dropout: the generator, and the position of each byte in the score matrix.
 
 Philox 4x32 with seven rounds (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011). The key is the
 seed. The upper half of the counter numbers the subsequence: each tile of 32 x 32 scores has its own. The lower half is
@@ -34,7 +34,7 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
 
 
 def random_bytes(problem: SuiteCase, sequence: int, head: int) -> NDArray[np.uint8]:
-    """[query, key]: what a kernel draws for each score of a sequence and head."""
+    """The bytes that a kernel draws for the scores of a sequence and head, [query, key]."""
     rows, columns = problem.seqlens_q[sequence], problem.seqlens_k[sequence]
     down, right = -(-rows // _TILE), -(-columns // _TILE)
     offset = problem.dropout_offset + (sequence * problem.nhead_q + head) * _LANES

@@ -56,7 +56,8 @@ class Worker:
         start_seconds: float,
         begun: Callable[[Worker], None] = lambda worker: None,
     ) -> None:
-        """``begun`` is called right after the start, so that another thread can :meth:`kill` a starting worker.
+        """Start a process. ``begun`` is called right after the start, so that another thread can
+        :meth:`kill` a starting worker.
 
         Raises RefusedError, or DeviceError if the process dies or gives no answer.
         """
@@ -89,7 +90,7 @@ class Worker:
         self.facts: Mapping[str, Any] = reply.get("ready", {})
 
     def _ready(self, seconds: float) -> Any:
-        """The first line. Raises as :meth:`_receive`."""
+        """Return the first reply. Raises as :meth:`_receive`."""
         waited = 0.0
         while True:
             try:
@@ -157,7 +158,7 @@ class Worker:
             self._process.wait(_GONE_SECONDS)
 
     def stop(self) -> int:
-        """End the process if it hasn't ended; its exit code, negative for a signal."""
+        """End the process if it hasn't ended; return its exit code, negative for a signal."""
         if self._process.poll() is None:
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):
@@ -174,7 +175,7 @@ class Worker:
         return code
 
     def _receive(self, seconds: float) -> Any:
-        """One line of JSON. Raises TimeoutError, EOFError, ValueError."""
+        """Read one line of JSON. Raises TimeoutError, EOFError, ValueError."""
         deadline = time.monotonic() + seconds
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
@@ -191,7 +192,7 @@ class Worker:
 
 
 def classify_exit(code: int, tail: str) -> Reply:
-    """The result of a case whose worker died: by signal, and by its last words."""
+    """The result of a case whose worker died, by its exit code and the ``tail`` of its standard error."""
     lines = tail.splitlines()
     if any(word in tail for word in _LOST):
         return {"outcome": "infrastructure", "message": f"the worker ended with {_exit_text(code)}", "lines": lines}
@@ -225,9 +226,8 @@ class Pool:
     def run(self, cases: Sequence[Case]) -> Iterator[tuple[Case, Reply]]:
         """Yield each case with its reply as it ends; expensive ones are begun first. A reply has ``elapsed`` seconds.
 
-        Raises:
-            RefusedError: the first worker has no device or library.
-            DeviceError: the first worker doesn't start. If a later worker does not start, its case is infrastructure.
+        An error at the start of the first worker ends the run. If a later worker doesn't start, its case is
+        infrastructure.
         """
         todo: queue.SimpleQueue[Case] = queue.SimpleQueue()
         for case in sorted(cases, key=lambda case: -case.seconds):
@@ -272,7 +272,7 @@ class Pool:
         busy: dict[int, Worker],
         number: int,
     ) -> None:
-        """Run cases until there are none left, on a worker at busy[number]. One that dies is replaced."""
+        """Run cases until there are none left, on a worker at busy[number]. A worker that dies is replaced."""
         failures = 0
         try:
             while not halt.is_set() and (case := _next(todo)) is not None:

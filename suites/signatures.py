@@ -1,7 +1,7 @@
-"""The signatures that entries of matrix/ledger.yaml name: what a case shows whose kernel has that defect and no other.
+"""Signatures of the entries of matrix/ledger.yaml: results of a case whose kernel has this defect and no other.
 
-A signature of a wrong result predicts O, LSE and where they are NaN; the launch must agree in every element. One of a
-fault names the access. The case then runs again without the cause of the fault.
+The signature of a wrong result predicts O, LSE and where they are NaN; the launch must agree in every element. The
+signature of a fault names the access. The case then runs again without the cause of the fault.
 
 A defect of reading K and V is one of :class:`Reading`'s switches. :func:`compute_outputs` reads the problem's buffers
 as such a kernel does, NaN by NaN. It returns O and LSE with the bounds of their rounding, and where they are NaN.
@@ -88,7 +88,7 @@ def compute_outputs(prepared: Prepared, rows: int, hdim: int, reading: Reading) 
 
 
 def _blocks(p: SuiteCase, rows: int) -> Iterator[tuple[int, slice, int, int]]:
-    """(sequence, its tokens among all, first and last query) of each tile of queries."""
+    """Yield (sequence, slice of its tokens, first query, end of queries) of each tile of queries."""
     start = 0
     for sequence, length in enumerate(p.seqlens_q):
         for begin in range(0, length, rows):
@@ -100,7 +100,7 @@ def _blocks(p: SuiteCase, rows: int) -> Iterator[tuple[int, slice, int, int]]:
 def _computed_block(
     prepared: Prepared, sequence: int, begin: int, end: int, hdim: int, reading: Reading
 ) -> tuple[Expected, Flags, Flags]:
-    """Numbers of all tokens, right for those of the block; and the block's own NaN of O and LSE."""
+    """Numbers of all tokens, right only for the block's tokens; and the block's own NaN of O and LSE."""
     p = prepared.problem
     length, group = p.seqlens_k[sequence], p.nhead_q // p.nhead_k
     first, last = _keys_of(p, sequence, begin, end)
@@ -141,7 +141,7 @@ def _keys_of(p: SuiteCase, sequence: int, begin: int, end: int) -> tuple[int, in
 def _rows_read(
     prepared: Prepared, tensor: str, sequence: int, positions: NDArray[np.int64], hdim: int, reading: Reading
 ) -> Floats:
-    """[key, KV head, dim]: what is read of K or V at positions of the table, 0 where the range check stops it."""
+    """Numbers read of K or V at positions of the table, [key, KV head, dim]; 0 where the range check stops a read."""
     p, fields = prepared.problem, prepared.fields
     own = p.hdim_q if tensor == "k" else p.hdim_v
     entries = _entries(prepared, sequence, positions // p.page_size)
@@ -282,7 +282,7 @@ def _pool_end(outcome: Outcome) -> str:
     return f"no range of a buffer resource ends after a pool of {p.name} by a head's offset"
 
 
-# name -> which fault it is, and the problem without what leads to it (None: nothing else can be launched)
+# name -> the check of the fault, and the problem without its cause (None: nothing else can be launched)
 FAULTS: Mapping[str, tuple[Callable[[Outcome], str], Callable[[SuiteCase], SuiteCase | None]]] = {
     "table_is_read_past_its_end": (_table_end, lambda problem: dataclasses.replace(problem, table_end="zeros")),
     "bytes_are_stored_past_lds": (_lds_end, lambda problem: None),

@@ -44,7 +44,7 @@ def _count_text(counts: Mapping[str, int]) -> str:
 
 
 def details(judged: Judged) -> None:
-    """Everything that is known of one case."""
+    """Show everything that is known of one case."""
     reply = judged.reply
     show(f"{judged.case.name}: {judged.outcome}\nkernel: {reply.get('kernel') or 'none'}")
     for line in reply.get("lines", ()):
@@ -59,7 +59,7 @@ def details(judged: Judged) -> None:
 
 
 def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], seconds: float) -> None:
-    """Counts by outcome, the ledger's entries that were used, and a command for each failed case."""
+    """Show counts by outcome, the ledger's entries that were used, and a command for each failed case."""
     counts = Counter(result.outcome if result.verdict.kind == "failed" else result.verdict.kind for result in judged)
     columns = ("passed", "known", "unexpected_pass", "wrong", "fault", "timeout", "unsupported", "infrastructure")
     table = make_table((), (column.replace("_", " ") for column in ("cases", *columns, "seconds")), title)

@@ -42,15 +42,9 @@ class _Kernel:
 
 
 def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget: Budget) -> Table:
-    """Every kernel of the file with one budget.
+    """Make a table of every kernel of the file, all with one budget.
 
     ``signatures``: ``KERNEL: x=*bf16:16, n=i32, BLOCK=64``, each instead of the comment above that kernel.
-
-    Raises:
-        SetupError: Triton is not installed.
-        InputError: the file can't be run, or has no kernel.
-        InputError: types or constants are missing, or name no argument; the message has all of them.
-        UsageError: a signature that can't be read, or of no kernel.
     """
     options = dict(_option(option) for option in signatures)
     kernels = list(_kernels(file, options))
@@ -64,7 +58,7 @@ def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget
 
 
 def budget_of(text: str) -> Budget:
-    """``vgpr=128,waves=2`` as a budget. Raises UsageError."""
+    """Parse a budget such as ``vgpr=128,waves=2``."""
     figures: dict[str, int] = {}
     for word in filter(None, text.split(",")):
         name, _, value = (part.strip() for part in word.partition("="))
@@ -85,7 +79,9 @@ def _kernels(file: Path, options: Mapping[str, Signature]) -> Iterator[_Kernel]:
         raise InputError(f"{file}: no Triton kernel in this file: write @triton.jit above one.", kind="kernel-file")
     for name in names:
         signature = options.get(name)
-        yield _Kernel(name=name, function=here[name], signature=comments.get(name, {}) if signature is None else signature)
+        yield _Kernel(
+            name=name, function=here[name], signature=comments.get(name, {}) if signature is None else signature
+        )
 
 
 def _is_of(function: Any, file: Path) -> bool:
@@ -99,12 +95,14 @@ def _callees(text: str, kernels: Mapping[str, Any]) -> set[str]:
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef) and function.name in kernels:
             calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
-            called |= {callee.id for callee in calls if isinstance(callee, ast.Name)} & (kernels.keys() - {function.name})
+            called |= {callee.id for callee in calls if isinstance(callee, ast.Name)} & (
+                kernels.keys() - {function.name}
+            )
     return called
 
 
 def _comments(text: str) -> dict[str, Signature]:
-    """Read the comments directly above a kernel and its decorators. Raises UsageError."""
+    """Read the comments directly above a kernel and its decorators."""
     lines = text.splitlines()
     signatures: dict[str, Signature] = {}
     for function in ast.parse(text).body:
@@ -154,7 +152,9 @@ def _complaints(kernel: _Kernel) -> list[str]:
     missing = [
         f"{parameter.name}={'CONSTANT' if parameter.is_constexpr else 'TYPE'}"
         for parameter in function.params
-        if parameter.name not in kernel.signature and parameter.name not in chosen and not (parameter.is_constexpr and parameter.has_default)
+        if parameter.name not in kernel.signature
+        and parameter.name not in chosen
+        and not (parameter.is_constexpr and parameter.has_default)
     ]
     lines = []
     if missing:
@@ -164,7 +164,11 @@ def _complaints(kernel: _Kernel) -> list[str]:
         )
     if unknown := [name for name in kernel.signature if name not in function.arg_names]:
         lines.append(f"{kernel.name}: it has no argument {', '.join(unknown)}: take them out of its signature")
-    if typed := [parameter.name for parameter in function.params if parameter.is_constexpr and isinstance(kernel.signature.get(parameter.name), str)]:
+    if typed := [
+        parameter.name
+        for parameter in function.params
+        if parameter.is_constexpr and isinstance(kernel.signature.get(parameter.name), str)
+    ]:
         lines.append(f"{kernel.name}: {', '.join(typed)} are tl.constexpr: give constants and no types")
     return lines
 

@@ -53,15 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile, print and judge every configuration.
-
-    Raises:
-        SetupError: Triton is not installed.
-        TableError, InputError, RecordError: a file that is not what it should be.
-        InputError: types of a Python file's kernels are missing.
-        CheckFailedError: no configuration of a kernel fits its budget, or a kernel marked breaks_budget fits.
-        CheckFailedError: figures differ from the accepted ones.
-    """
+    """Compile, print and judge every configuration."""
     if args.accept is not None and (not args.accept.strip() or args.arch):
         raise UsageError("--accept: say why in a few words, and accept all archs at once, without --arch.")
     table = chosen(args)
@@ -78,10 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen(args: argparse.Namespace) -> Table:
-    """The table of that file, one made of a Python file, or our own with the kernel of that name alone.
-
-    Raises TableError, UsageError; what :func:`table_of` raises.
-    """
+    """The table to check: of a YAML file, made of a Python file, or our own with only the named kernel."""
     what = args.what
     if what.endswith(".py"):
         archs = (check_built_arch(args.arch).name,) if args.arch else ARCHS
@@ -101,7 +90,7 @@ def chosen(args: argparse.Namespace) -> Table:
 
 
 def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
-    """Compile each case's configurations on each arch. Raises InputError."""
+    """Compile each case's configurations on each arch."""
     function = function_of(guarded.file, guarded.function)
     chosen = guarded.configurations or configurations(function)
     if not chosen:
@@ -111,7 +100,10 @@ def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
     arguments = tuple(jit_function(function).arg_names)
 
     def judge_all(case: CaseRow, arch: str) -> list[Judged]:
-        variants = [candidate(guarded.name, arch, arguments, case.signature, case.constexprs, configuration) for configuration in chosen]
+        variants = [
+            candidate(guarded.name, arch, arguments, case.signature, case.constexprs, configuration)
+            for configuration in chosen
+        ]
         return [judge(function, variant, guarded.budget) for variant in variants]
 
     return [judge_all(case, target) for case in guarded.cases for target in guarded.archs if arch in (None, target)]
@@ -121,7 +113,8 @@ def verdicts(guarded: Guarded, cases: Sequence[Sequence[Judged]]) -> list[str]:
     """List what is wrong with a kernel: a case without a configuration that fits, or a bad example that fits."""
     if guarded.breaks_budget:
         return [
-            f"{result.candidate.description} fits, but the table marks {guarded.name} with breaks_budget: correct the table"
+            f"{result.candidate.description} fits, but the table marks {guarded.name} with breaks_budget: "
+            "correct the table"
             for case in cases
             for result in case
             if result.fits
@@ -142,7 +135,11 @@ def compare(table: Table, judged: Sequence[Judged], names: Sequence[str], arch: 
         raise CheckFailedError(
             f"{table.accepted}: no accepted figures yet. Accept these: --accept REASON.", kind="unaccepted"
         )
-    differences = [difference for difference in changes(Accepted.read(table.accepted), judged, names) if arch in (None, difference.candidate.arch)]
+    differences = [
+        difference
+        for difference in changes(Accepted.read(table.accepted), judged, names)
+        if arch in (None, difference.candidate.arch)
+    ]
     if differences:
         more = f"\nand {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
         lines = "\n".join(str(difference) for difference in differences[:_SHOWN])
@@ -170,6 +167,8 @@ def _print(judged: Sequence[Judged]) -> None:
     for result in judged:
         numbers = result.figures.numbers() if result.figures else {}
         printed.add_row(
-            result.candidate.description, *(str(numbers.get(name, "")) for name in DIRECTIONS), "fits" if result.fits else "pruned"
+            result.candidate.description,
+            *(str(numbers.get(name, "")) for name in DIRECTIONS),
+            "fits" if result.fits else "pruned",
         )
     console().print(printed)

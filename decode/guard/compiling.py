@@ -1,4 +1,4 @@
-"""Triton kernels compiled for an arch on a machine without a GPU, and what their code objects say."""
+"""Compile Triton kernels for an arch on a machine without a GPU, and judge their code objects."""
 
 from __future__ import annotations
 
@@ -30,12 +30,7 @@ class Code:
 
 
 def function_of(file: Path, name: str) -> Any:
-    """The kernel of a file: a JITFunction, or an Autotuner over one.
-
-    Raises:
-        SetupError: Triton is not installed.
-        InputError: the file can't be run, or has no Triton kernel of the name.
-    """
+    """The kernel of a file: a JITFunction, or an Autotuner over one."""
     function = getattr(module_of(file), name, None)
     if not is_kernel(function):
         raise InputError(
@@ -45,12 +40,7 @@ def function_of(file: Path, name: str) -> Any:
 
 
 def module_of(file: Path) -> ModuleType:
-    """Run the file as an import would: once, as long as it stays the same.
-
-    Raises:
-        SetupError: Triton is not installed.
-        InputError: it is not a Python file, imports a missing package, raises, or ends the process.
-    """
+    """Run a file as an import does. A file that hasn't changed is not run again."""
     demand_triton()
     if not file.is_file():
         raise InputError(f"{file}: no such file. Name a Python file with Triton kernels.", kind="kernel-file")
@@ -60,7 +50,7 @@ def module_of(file: Path) -> ModuleType:
 
 @cache
 def _run(file: Path, changed: int, size: int) -> ModuleType:
-    """``changed`` and ``size`` are the file's, for the cache."""
+    """Run a file. ``changed`` and ``size`` are its own, as keys of the cache."""
     spec = importlib.util.spec_from_file_location(f"guarded_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise InputError(f"{file}: no Python file. Name a file with Triton kernels.", kind="kernel-file")
@@ -98,7 +88,7 @@ def _run(file: Path, changed: int, size: int) -> ModuleType:
 
 
 def is_kernel(value: Any) -> bool:
-    """A JITFunction, or an autotuner or heuristics over one."""
+    """True for a JITFunction, and for an autotuner or heuristics over one."""
     import triton
 
     return isinstance(jit_function(value), triton.JITFunction)

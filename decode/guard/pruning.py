@@ -23,9 +23,9 @@ _ALIGNED = 16
 def early_config_prune(kernel: Any, budget: Budget, arch: str = "") -> Callable[..., list[Any]]:
     """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and warns of the others.
 
-    ``kernel`` is what ``triton.jit`` gave; without ``arch`` it is that of the GPU that Triton uses.
+    ``kernel`` is the result of ``triton.jit``. The default of ``arch`` is the arch of the GPU that Triton uses.
 
-    The callable raises CheckFailedError if nothing fits: Triton has to be left with one.
+    The callable raises CheckFailedError if nothing fits, because Triton needs at least one configuration.
     """
 
     def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
@@ -46,7 +46,7 @@ def early_config_prune(kernel: Any, budget: Budget, arch: str = "") -> Callable[
 
 
 def complaints(judged: Judged) -> list[str]:
-    """A line for each configuration that doesn't fit."""
+    """The message about a configuration that doesn't fit, in a list; empty if it fits."""
     return [] if judged.fits else [f"pruned: {judged.candidate.description}: {'; '.join(judged.reasons)}"]
 
 

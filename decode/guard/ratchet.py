@@ -1,6 +1,6 @@
 """Accepted figures and the changes since: worse, better, moved, new and gone all have to be accepted.
 
-Kept as one JSON file for a table, one line for each candidate in the order of its identity. So one candidate whose
+Each table has one JSON file, with a line for each candidate in the order of identities. So one candidate whose
 figures change is one changed line.
 """
 
@@ -43,7 +43,7 @@ class Accepted:
     entries: Mapping[str, tuple[Candidate, Figures | None]]
 
     def write(self, file: Path) -> None:
-        """Replace ``file``. Raises DiskFullError, OutputError."""
+        """Replace ``file``."""
         lines = ",\n".join(
             f"  {json.dumps({**dataclasses.asdict(candidate), 'figures': figures.numbers() if figures else None})}"
             for _, (candidate, figures) in sorted(self.entries.items())
@@ -53,7 +53,7 @@ class Accepted:
 
     @classmethod
     def read(cls, file: Path) -> Accepted:
-        """Read a file of accepted figures. Raises RecordError: it can't be read, or a field is wrong."""
+        """Read a file of accepted figures."""
         root = Source(file, "accepted figures", _REMEDY, RecordError).read()
         if (version := root.get("format").whole()) != _FORMAT:
             raise root.fail(f"its format is {version}, and {_FORMAT} is known")

@@ -20,9 +20,6 @@ def changed_paths(root: Path, revision: str) -> tuple[str, ...]:
     Args:
         root: the top folder of the checkout.
         revision: a full commit id, as :func:`commit_of` gives.
-
-    Raises:
-        SetupError: git fails.
     """
     tracked = _git(root, "diff", "--name-only", "--no-renames", "-z", revision, "--")
     new = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
@@ -30,13 +27,7 @@ def changed_paths(root: Path, revision: str) -> tuple[str, ...]:
 
 
 def commit_of(root: Path, revision: str) -> str:
-    """The full id of the commit that ``revision`` names.
-
-    Raises:
-        SetupError: git is missing, or ``root`` is not the top folder of a checkout.
-        SetupError: no such commit, in a clone that lacks history.
-        UsageError: no such commit, or the words could be taken for an option.
-    """
+    """The full id of the commit that ``revision`` names."""
     top = Path(_git(root, "rev-parse", "--show-toplevel").decode().strip())
     if top.resolve() != root.resolve():
         raise SetupError(
@@ -59,7 +50,7 @@ def commit_of(root: Path, revision: str) -> str:
 
 
 def extract(root: Path, commit: str, folder: Path) -> None:
-    """Write the files of a commit into ``folder``. Raises SetupError."""
+    """Write the files of a commit into ``folder``."""
     with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit))) as tar:
         tar.extractall(folder, filter="data")
 

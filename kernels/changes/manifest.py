@@ -44,7 +44,11 @@ def kernels(wanted: Collection[str] | None) -> dict[str, Any]:
 def _shared_digest(dialect: Any, family: Any) -> str:
     from ckpm.matrix.dialects import archs, receipts, upstreams
 
-    packages = [repr(package).replace(repr(package.summary), "") for package in upstreams().values() if package.dialect == dialect.name]
+    packages = [
+        repr(package).replace(repr(package.summary), "")
+        for package in upstreams().values()
+        if package.dialect == dialect.name
+    ]
     rows = [(name, traits, archs()[name]) for name, traits in family.archs.items()]
     head = [dialect.detection, dialect.known_archs, dialect.enumerators, dialect.targets, dialect.parameters]
     return _digest(repr([packages, rows, list(receipts()), head, dialect.asked_everything]))
@@ -73,7 +77,9 @@ def _lists(name: str, family: Any, subsets: list[tuple[str, Callable[[Any], bool
                     texts[key.name] = f"{key} {[label for label, holds in subsets if holds(key)]} {text}"
                 for kernel_name in names:
                     held[kernel_name] = f"{held.get(kernel_name, '')} {group}"
-            lists[f"{trait} {mask}"] = {kernel_name: _digest(text + held[kernel_name]) for kernel_name, text in texts.items()}
+            lists[f"{trait} {mask}"] = {
+                kernel_name: _digest(text + held[kernel_name]) for kernel_name, text in texts.items()
+            }
     return lists
 
 
@@ -85,7 +91,9 @@ def _subsets(dialect: str) -> list[tuple[str, Callable[[Any], bool]]]:
 
     subsets = [(f"tier {name}", any_of([compile_where(text) for text in texts])) for name, texts in tiers().items()]
     subsets += [(f"profile {name}", compile_where(text)) for name, text in profiles().items()]
-    return subsets + [(f"defect {defect.name}", _defective(defect)) for defect in defects() if defect.dialect == dialect]
+    return subsets + [
+        (f"defect {defect.name}", _defective(defect)) for defect in defects() if defect.dialect == dialect
+    ]
 
 
 def _defective(defect: Any) -> Callable[[Any], bool]:
@@ -163,7 +171,9 @@ def altered_kernels(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[A
         old, new = before.get(label), now.get(label)
         if old is None or new is None:
             altered.append(Altered(dialect, family, None, "it is gone" if new is None else "it was not there before"))
-        elif old != new or any(list(old["lists"][list_name]) != list(names) for list_name, names in new["lists"].items()):
+        elif old != new or any(
+            list(old["lists"][list_name]) != list(names) for list_name, names in new["lists"].items()
+        ):
             altered.append(Altered(dialect, family, *_difference(old, new)))
     return altered
 

@@ -58,7 +58,7 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A part of a library that has a touched kernel; ``kernels`` is how many, ``command`` builds it."""
+    """A part of a library with touched kernels. ``kernels`` is their number, ``command`` builds the part."""
 
     arch: str
     upstream: str
@@ -83,7 +83,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``checks`` maps each check of the project to why it runs; ``suites`` each suite. ``commit`` is the REV's.
+    """A plan. ``checks`` and ``suites`` map each check and each suite to its reasons. ``commit`` is the id of REV.
 
     ``commands`` is everything to run, in order, a line of shell each.
     """
@@ -102,17 +102,12 @@ class Plan:
 
     @property
     def archs(self) -> tuple[str, ...]:
-        """The archs that something is built for or run on."""
+        """The archs of all builds and runs."""
         return tuple(dict.fromkeys([*(build.arch for build in self.builds), *(run.arch for run in self.runs)]))
 
 
 def plan_since(root: Path, revision: str) -> Plan:
-    """Plan for the difference between a revision and the working tree below ``root``.
-
-    Raises:
-        SetupError, UsageError: see ckpm.kernels.changes.history.
-        TableError: changes.yaml, or a table that the plan itself needs, can't be read.
-    """
+    """Plan for the difference between a revision and the working tree below ``root``."""
     commit = commit_of(root, revision)
     table = rules()
     changes = {path: table.effect(path) for path in changed_paths(root, commit)}
@@ -230,7 +225,9 @@ def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
     for library in table.libraries:
         for upstream in library.upstreams:
             name = upstreams()[upstream].dialect
-            touched = {group.family: group for group in kernels if group.dialect == name and group.family in library.families}
+            touched = {
+                group.family: group for group in kernels if group.dialect == name and group.family in library.families
+            }
             for runner in table.runners if touched else ():
                 if runner.emulated and library.tier == SMOKE:
                     continue  # whatever runs there builds the same
@@ -265,7 +262,7 @@ def every_build(table: Rules) -> tuple[str, ...]:
 def _touched_shards(
     keys: Sequence[Key], touched: Mapping[str, Touched], families: Sequence[str], size: int
 ) -> list[tuple[str, int]]:
-    """(shard as I/N, touched kernels in it) of the shards of at most ``size`` kernels that hold one."""
+    """Shards with touched kernels, as (I/N, number of touched kernels). A shard has at most ``size`` kernels."""
     count = -(-len(keys) // size)
     if len(families) > 1:
         count = min(count, 1)  # a shard of one stage alone makes no library
@@ -284,7 +281,7 @@ def _options(upstream: str, families: Sequence[str]) -> str:
 def _runs(
     kernels: Sequence[Touched], why_suites: Mapping[str, Sequence[str]], gates: Sequence[str], table: Rules
 ) -> tuple[Run, ...]:
-    """Suites and gates of libraries with a touched kernel, and those that a change asks for whatever was built."""
+    """Suites and gates of libraries with a touched kernel, and suites and gates that a changed file requires."""
     runs = []
     for library in table.libraries:
         for upstream in (*library.upstreams, *library.smoke_upstreams):
@@ -307,14 +304,14 @@ def _runs(
 def _run_command(
     arch: str, upstream: str, families: Sequence[str], suites: Sequence[str], gate: bool, table: Rules
 ) -> str:
-    """One line a person can type: the build, and what runs on it; nox goes on after a failure."""
+    """The command line of a build, its suites and its gates. nox goes on after a failure."""
     build = next(runner.build for runner in table.runners if runner.arch == arch)
     sessions = [table.suites[suite].format(arch=arch) for suite in suites] + ([table.gate] if gate else [])
     return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families)}"
 
 
 def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> dict[str, list[str]]:
-    """The suites that some run has, each with its reasons."""
+    """The suites of all runs, each with its reasons."""
     by_suite: dict[str, list[str]] = {}
     for run in runs:
         for suite in run.suites:
@@ -333,7 +330,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the plan, and write it to ``--output``. Raises what :func:`plan_since` raises; OutputError."""
+    """Print the plan, and write it to ``--output``."""
     plan = plan_since(PROJECT, args.since)
     if args.output:
         write_atomically(args.output, to_json(plan).encode())

@@ -15,12 +15,12 @@ from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 
-ALWAYS = "lint"  # the check that no change goes without
+ALWAYS = "lint"  # the check of every change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The parts that a changed file can touch. ``compare`` names a comparison that decides instead, "" for none."""
+    """The parts that a changed file can touch. ``compare`` names a comparison that decides instead, "" without one."""
 
     reason: str
     compare: str = ""
@@ -65,9 +65,9 @@ class _LibraryRow(Record, frozen=True):
 
 
 class LibraryPlan(_LibraryRow, frozen=True, kw_only=True):
-    """The families that make one library, what is built of it and what judges it.
+    """A library: its families, its builds, the suites and gates that judge it.
 
-    Of ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
+    For ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
     """
 
     name: str
@@ -75,7 +75,7 @@ class LibraryPlan(_LibraryRow, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The table; ``effects`` are pairs of path patterns and what a fitting file touches, of which the first counts."""
+    """The table. ``effects`` are pairs of path patterns and an effect; the first pair that fits a file counts."""
 
     effects: tuple[tuple[tuple[str, ...], Effect], ...]
     checks: Mapping[str, tuple[str, ...]]
@@ -107,21 +107,21 @@ class ChangeTable(Record, frozen=True):
 
 @functools.cache
 def rules() -> Rules:
-    """The rules of this checkout. Raises TableError."""
+    """The rules of this checkout."""
     return read_rules(Path(__file__).with_name("changes.yaml"))
 
 
 def read_rules(file: Path) -> Rules:
-    """Read a table of rules.
-
-    Raises:
-        TableError: the table can't be read, or has an unknown check, family or suite.
-    """
+    """Read a table of rules. Unknown checks, families and suites are refused."""
     table = read_table(file, ChangeTable)
     record = table.record
     if ALWAYS not in record.checks:
         raise table.fail(f"there must be a check named {ALWAYS}", "checks")
-    vocabulary = {"families": (*FAMILIES, *HAND_WRITTEN), "suites": (*SUITES, FAMILY_SUITE), "checks": tuple(record.checks)}
+    vocabulary = {
+        "families": (*FAMILIES, *HAND_WRITTEN),
+        "suites": (*SUITES, FAMILY_SUITE),
+        "checks": tuple(record.checks),
+    }
     effects = []
     for index, row in enumerate(record.rules):
         field = table.at("rules", index)
@@ -150,7 +150,7 @@ def read_rules(file: Path) -> Rules:
 
 
 def _read_names(value: _Names, row: Field, name: str, vocabulary: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a field, all known ones for ``all``. Raises TableError for an unknown one."""
+    """Return the names of a field; ``all`` stands for the whole vocabulary."""
     if value == "all":
         return vocabulary
     for index, word in enumerate(value):

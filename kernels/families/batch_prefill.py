@@ -163,7 +163,7 @@ def _masks_taken(key: Key) -> tuple[str, str]:
 
 
 def _v3_conditions(dtype: str, mask: str) -> tuple[str, ...]:
-    """Conditions of V3 on what its generic kernel and V2 take at run time: sink logits, bounds beside causal, rows."""
+    """Conditions that leave requests to V3's generic kernel or to V2: sink logits, bounds of windows, few rows."""
     rows = () if dtype == "fp8bf16" else (f"a.max_seqlen_q > {V2_MOST_16BIT_ROWS}",)
     if mask == "generic":
         return rows
@@ -223,7 +223,11 @@ def _page_conditions(
 def _selector(arguments: str, bn0: int, element_bytes: str, cpp: Features) -> str:
     """The call of the header's selector with a launch's ``arguments``."""
     names = ("batch_stride_k", "batch_stride_v") if cpp.selector_takes_base else ("batch_stride_k",)
-    values = [f"{arguments}.page_block_size", str(bn0), *(f"{arguments}.{name}" for name in ("num_total_pages", *names))]
+    values = [
+        f"{arguments}.page_block_size",
+        str(bn0),
+        *(f"{arguments}.{name}" for name in ("num_total_pages", *names)),
+    ]
     base = [f"{arguments}.k_ptr", f"{arguments}.v_ptr"] if cpp.selector_takes_base else []
     return f"fmha_batch_prefill_select_kv_load_mode({', '.join([*values, element_bytes, *base])})"
 

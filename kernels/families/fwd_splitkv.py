@@ -51,11 +51,7 @@ def conditions(key: Key) -> tuple[str, ...]:
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
-    """The host dispatch over keys of both stages, each in upstream's order of emission for each arch trait.
-
-    Raises:
-        UsageError: a kernel without any combine kernel that serves it.
-    """
+    """The host dispatch over keys of both stages, each in upstream's order of emission for each arch trait."""
     ordered = by_device(keys)
     first = [key for key in ordered if key.family == NAME]
     second = [key for key in ordered if key.family == combine.NAME]

@@ -114,7 +114,7 @@ def attention_conditions(key: Key, own: tuple[str, ...], whole: tuple[str, ...])
 
 
 def _lengths(key: Key, whole: tuple[str, ...]) -> tuple[str, ...]:
-    """Sequence lengths: group mode pads them always; a kernel that pads takes any (qr) or what is left (qr_async)."""
+    """Sequence lengths: group mode pads them always; a kernel that pads takes all (qr) or the rest (qr_async)."""
     if key.mode == "group" or key.pipeline == "qr_async_trload":
         return ()
     spad, skpad, _, _ = pad_flags(key.pad)

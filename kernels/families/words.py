@@ -83,7 +83,7 @@ class Words(dict[str, Any]):
 
 @functools.cache
 def spellings(file: Path = SPELLINGS) -> Words:
-    """The spellings of every axis value, with the members of SpellingTable. Raises TableError."""
+    """The spellings of every axis value, with the members of SpellingTable."""
     return Words(read_table(file, SpellingTable).root)
 
 
@@ -106,7 +106,7 @@ def fill(template: str, **context: object) -> str:
 
 
 class _Slot(jinja2.Undefined):
-    """A value that is not known yet: the template contains a slot for it."""
+    """A value that is not known yet: the text has a slot for it."""
 
     def __str__(self) -> str:
         return f"%({self._undefined_name})s"
@@ -114,7 +114,7 @@ class _Slot(jinja2.Undefined):
 
 @functools.cache
 def pattern(template: str, **context: object) -> str:
-    """A template with a slot for each value that is not ``known``, to be substituted with ``%``.
+    """A template with a slot for each value that ``context`` lacks, to be substituted with ``%``.
 
     So the engine runs once for thousands of kernels. Such a template writes C++'s ``%`` as ``%%``.
     """
@@ -134,7 +134,7 @@ class Features(_Cpp, frozen=True):
 
 
 def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
-    """Return the features of a dialect. Raises UsageError if only the names of its kernels are known."""
+    """Return the features of a dialect, which must have C++."""
     dialects = spellings()["dialects"]
     if dialect not in dialects:
         raise UsageError(
@@ -152,7 +152,7 @@ def flag(value: bool | None) -> str:
 def pad_flags(pad: str) -> tuple[bool, bool, bool, bool]:
     """Parse a padding such as ``psskddv``: True for each of seqlen_q, seqlen_k, hdim_q and hdim_v that is padded.
 
-    ``npad`` pads none of them. Raises ValueError for an unknown padding.
+    ``npad`` pads none of them.
     """
     match = re.fullmatch(r"p(s)?(sk)?(d)?(dv)?", "p" if pad == "npad" else pad)
     if match is None:

@@ -95,7 +95,7 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
         tree = checkout(ck_root, cache)
     except CkPrefillError as error:
         return [*packages, Finding("upstream checkout", "broken", str(ck_root), str(error))]
-    state, remarks = "ok", [tree.describe_newer()] if tree.newer else []
+    state, remarks = "ok", [tree.words_of_newer()] if tree.newer else []
     try:
         features_for(tree)
     except CkPrefillError as error:

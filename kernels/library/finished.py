@@ -45,7 +45,7 @@ def note(folder: Path, step: Step) -> None:
 
 
 def demand_plain(folder: Path) -> None:
-    """Refuse a record that is a link, whose target would be overwritten, or a folder. Raises OutputError."""
+    """Refuse a record that is a link, whose target would be overwritten, or a folder."""
     file = folder / RECORD
     with name_write_errors(file, "delete it: it is made again"):
         if file.is_symlink():
@@ -71,10 +71,10 @@ def entries(folder: Path) -> dict[str, Entry]:
 
 
 def discard_unsound(plan: Plan) -> list[Step]:
-    """Delete and forget the targets that are not what their step made; return the steps with damaged targets.
+    """Delete and forget the targets that differ from their step's record; return the steps with damaged targets.
 
     Objects are hashed only if size or time differ from the record; the library and the manifest always.
-    Runs in the work folder. Raises DiskFullError, OutputError.
+    Runs in the work folder.
     """
     folder = Path(plan.folder)
     recorded = entries(folder)
@@ -112,5 +112,7 @@ def _is_sound(file: Path, entry: Entry, *, trust_time: bool) -> bool:
 
 def _rewrite(folder: Path, recorded: Mapping[str, Entry]) -> None:
     """Write the record without repetitions, because it would grow with every build."""
-    lines: Iterable[str] = (json.dumps([target, *dataclasses.astuple(entry)]) + "\n" for target, entry in recorded.items())
+    lines: Iterable[str] = (
+        json.dumps([target, *dataclasses.astuple(entry)]) + "\n" for target, entry in recorded.items()
+    )
     write_atomically(folder / RECORD, "".join(lines).encode())

@@ -100,7 +100,7 @@ class Manifest:
         return f"Build it again: {build_command(self.archs, self.upstream, library)}"
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         kernels = {name: _row(kernel) for name, kernel in self.kernels.items()}
         write_atomically(file, as_text({**self.facts(), "kernels": kernels, "artifacts": dict(self.artifacts)}))
 
@@ -112,7 +112,7 @@ class Manifest:
 
     @classmethod
     def of(cls, document: Value) -> Manifest:
-        """Convert a manifest's JSON. Raises the document's error: a field is missing or of another kind."""
+        """Convert a manifest's JSON."""
         archs = tuple(arch.one_of(tuple(compute_units())) for arch in document.get("archs").items())
         texts = (
             "upstream", "upstream_identity", "dialect", "selection", "toolchain", "identity", "flags",
@@ -139,7 +139,7 @@ def family_of(dialect: Dialect, name: str) -> Family:
 
 
 def library_digest(library: Path) -> str:
-    """Return the sha256 of a library's bytes. Raises LibraryError: they are too many for a library."""
+    """Return the sha256 of a library's bytes. A file too large for a library is refused."""
     if (size := library.stat().st_size) > _LARGEST_LIBRARY:
         raise LibraryError(
             f"{library}: its {size:,} bytes can't be a library: every library is below {_LARGEST_LIBRARY >> 30} GiB."
@@ -156,12 +156,7 @@ def remedy_for(library: Path) -> str:
 
 
 def check_library(library: Path, manifest: Manifest) -> str:
-    """Return the sha256 of a library's bytes, which must be the one in its manifest.
-
-    Raises:
-        LibraryError: the sha256 is another.
-        LibraryError: the bytes are too many for a library.
-    """
+    """Return the sha256 of a library's bytes, which must be the one in its manifest."""
     digest = library_digest(library)
     if digest != manifest.library_sha256:
         raise LibraryError(
@@ -199,7 +194,9 @@ def _kernel(row: Value) -> BuiltKernel:
 
 
 def _others(row: Value) -> dict[str, tuple[KernelResources, ...]]:
-    return {arch: tuple(_resources(figures, arch) for figures in several.items()) for arch, several in row.members().items()}
+    return {
+        arch: tuple(_resources(figures, arch) for figures in several.items()) for arch, several in row.members().items()
+    }
 
 
 def _resources(figures: Value, arch: str) -> KernelResources:

@@ -52,7 +52,7 @@ class Request:
 
     @property
     def library(self) -> str:
-        """The library that the selected families make. Raises UsageError if they make none."""
+        """The library that the selected families make."""
         return library_of(self.selection.families, self.tree.dialect)
 
     @property
@@ -72,11 +72,7 @@ def folder_name(upstream: str, library: str) -> str:
 
 
 def prepare(request: Request) -> tuple[Plan, list[Key]]:
-    """Select, render and plan without compiling. If the plan changes, the library of the old plan is deleted.
-
-    Raises:
-        UsageError and the other errors of ckpm.matrix.selection; DiskFullError, OutputError.
-    """
+    """Select, render and plan without compiling. If the plan changes, the library of the old plan is deleted."""
     features = features_for(request.tree)
     selected = select_some(dialect(request.tree.dialect), request.selection)
     selected = listed_by_tree(request, selected)
@@ -103,15 +99,13 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
 
 
 def features_for(tree: Tree) -> Features:
-    """Return what the templates must do for a tree.
-
-    Raises UsageError: no C++ of its dialect is known, or it is for our own headers, which the tree hasn't.
-    """
+    """Return the features that the templates need for a tree."""
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     if features.own_headers and not tree.own:
         upstream_names = ", ".join(name for name, row in upstreams().items() if row.dialect == tree.dialect)
         raise UsageError(
-            f"{tree.root} is of dialect {tree.dialect}, whose C++ needs our own headers: build --upstream {upstream_names}."
+            f"{tree.root} is of dialect {tree.dialect}, whose C++ needs our own headers: "
+            f"build --upstream {upstream_names}."
         )
     return features
 
@@ -119,7 +113,7 @@ def features_for(tree: Tree) -> Features:
 def listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:
     """Return the kernels that a checkout's own codegen lists, too, and log how its list differs from the dialect's.
 
-    Those of other trees are returned as they are. Raises UsageError: a checkout lists none of them.
+    Kernels of other trees are returned as they are. A checkout must list one of the selected kernels.
     """
     tree, chosen = request.tree, request.selection
     if tree.name != "checkout":

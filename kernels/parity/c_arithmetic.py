@@ -45,10 +45,7 @@ def make(value: int, unsigned: bool) -> Number:
 
 
 def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Mapping[str, Formula]) -> Number:
-    """Return the value of an expression. ``values`` contains names as they are written, e.g. ``a.batch``.
-
-    Raises UpstreamError for anything but integer arithmetic, an unknown name, or a division by zero.
-    """
+    """Return the value of an expression. ``values`` has names as they are written, e.g. ``a.batch``."""
     value, at = _Evaluator(tuple(tokens), values, functions).level(0, 0)
     if at != len(tokens):
         raise text_error(f"'{spell(tokens)}': unexpected '{tokens[at]}'")
@@ -58,7 +55,7 @@ def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Map
 def call(
     formula: Formula, arguments: Sequence[Number], values: Mapping[str, Number], functions: Mapping[str, Formula]
 ) -> Number:
-    """Return the formula's value for ``arguments``. Raises UpstreamError."""
+    """Return the formula's value for ``arguments``."""
     if len(arguments) != len(formula.parameters):
         raise text_error(f"a function of {len(formula.parameters)} parameters is given {len(arguments)}")
     numbers = dict(values)
@@ -70,7 +67,7 @@ def call(
 
 
 def convert(number: Number, kind: Tokens) -> Number:
-    """Convert to the type that ``kind`` names; () converts nothing. Raises UpstreamError for any other type."""
+    """Convert to the type that ``kind`` names; () converts nothing."""
     if kind == ():
         return number
     if kind not in _UNSIGNED | _SIGNED:

@@ -75,11 +75,7 @@ class Request:
 
 
 def compare_upstreams(request: Request) -> Results:
-    """Return all cases of a request; a case that can't be checked has the outcome ``error``, and the others go on.
-
-    Raises:
-        the errors of :func:`ckpm.kernels.upstream.trees.locate`: then there is nothing to compare with.
-    """
+    """Return all cases of a request. A case that can't be checked has the outcome ``error``; the others go on."""
     cases: list[Case] = []
 
     def take(new: Generator[Case], every: int = 1) -> None:
@@ -255,16 +251,17 @@ def _launch_differences(upstream: Sequence[Binding], project: Sequence[Binding])
         return [f"upstream launches {len(upstream)} kernels, ours {len(project)}"]
     turns = [f"launch {turn} of {len(project)}: " if len(project) > 1 else "" for turn in range(1, len(project) + 1)]
     rows = zip(turns, upstream, project, strict=True)
-    return [f"{turn}{line}" for turn, upstream_binding, project_binding in rows for line in differences(upstream_binding, project_binding)]
+    return [
+        f"{turn}{line}"
+        for turn, upstream_binding, project_binding in rows
+        for line in differences(upstream_binding, project_binding)
+    ]
 
 
 def compare_dispatch(
     tree: Tree, keys: Sequence[Key], rendered: Rendered, family: str, names: Mapping[str, str]
 ) -> Finding:
-    """Compare order and conditions of our dispatch over ``keys`` with upstream's; ``names`` of kernels by their traits.
-
-    Raises UpstreamError if a text can't be followed.
-    """
+    """Compare order and conditions of our dispatch over ``keys`` with upstream's. ``names`` are by trait."""
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     dispatch = _dispatch(rendered.dispatch, family)
     branches = sum(1 for _ in dispatch.kernels())
@@ -346,7 +343,9 @@ def machine_code_case(
     chosen = [
         key
         for keys in families
-        for key in machine_code.choose([candidate for candidate in keys if candidate.hdim_q in dims or not dims], tree.dialect, arch)
+        for key in machine_code.choose(
+            [candidate for candidate in keys if candidate.hdim_q in dims or not dims], tree.dialect, arch
+        )
     ]
     try:
         texts = {mask: render.result().instances for mask, render in renders.items()}
@@ -388,7 +387,9 @@ def _judge_code(
     note = f"the same: machine code of {sampled}:"
     findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
     if changed := [f"  {label}: {row.beside}" for label, row in zip(labels, compared, strict=True) if row.beside]:
-        heading = f"{len(changed)} of them are the same alone, and not in one unit with the others, as builds make them:"
+        heading = (
+            f"{len(changed)} of them are the same alone, and not in one unit with the others, as builds make them:"
+        )
         findings.append(Finding("machine code", (), "\n".join([heading, *changed])))
     if bodiless:
         left_out = (

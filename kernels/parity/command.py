@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def request_from(args: argparse.Namespace) -> Request:
-    """Return the request of the options. Raises UsageError and the like."""
+    """Return the request of the options."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     cache = settings.cache_folder()
@@ -77,11 +77,7 @@ def request_from(args: argparse.Namespace) -> Request:
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Run the command; return 0 if everything agrees. The results are written before a difference is raised.
-
-    Raises CheckFailedError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and
-    :func:`ckpm.kernels.parity.cases.compare_upstreams` raise.
-    """
+    """Run the command; return 0 if everything agrees. The results are written before a difference is raised."""
     started = time.monotonic()
     if args.output is not None:
         junit.clear(args.output)

@@ -58,7 +58,7 @@ def conjuncts(condition: Condition) -> frozenset[Condition]:
 
 
 def parse_condition(tokens: Sequence[str]) -> Condition:
-    """Parse the tokens of a condition. Raises UpstreamError if brackets don't match or an operand is missing."""
+    """Parse the tokens of a condition."""
     condition, at = _alternatives(tokens, 0)
     if at != len(tokens):
         raise text_error(f"'{' '.join(tokens)}': unexpected '{tokens[at]}'")

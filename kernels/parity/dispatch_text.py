@@ -85,10 +85,7 @@ class Dispatch:
 
 
 def parse(text: str, name: str = FUNCTION) -> Dispatch:
-    """Read the dispatch function ``name``, which is one of _LEVELS.
-
-    Raises UpstreamError if the function is missing or can't be followed.
-    """
+    """Read the dispatch function ``name``, which is one of _LEVELS."""
     program = read(text)
     named = [f for f in program.functions if f.name == name and f.argument in (None, _VERSION)]
     if len(named) != 1:
@@ -208,7 +205,9 @@ def compare(upstream: Dispatch, project: Dispatch, names: Mapping[str, str]) -> 
     if upstream.early != project.early:
         lines.append(f"early returns: upstream has {upstream.early}, ours {project.early}")
     return (
-        lines + _compare_blocks(upstream, project) + _compare_level(upstream.nodes, project.nodes, names, (), upstream.levels)
+        lines
+        + _compare_blocks(upstream, project)
+        + _compare_level(upstream.nodes, project.nodes, names, (), upstream.levels)
     )
 
 
@@ -232,9 +231,14 @@ def _compare_level(
         lines.append(f"{level}: {len(missing)} branches of upstream are missing{where}: {_some(missing)}")
     if extra := [key for key in project_nodes if key not in upstream_nodes]:
         lines.append(f"{level}: {len(extra)} branches are not upstream's{where}: {_some(extra)}")
-    left, right = [key for key in upstream_nodes if key in project_nodes], [key for key in project_nodes if key in upstream_nodes]
+    left, right = (
+        [key for key in upstream_nodes if key in project_nodes],
+        [key for key in project_nodes if key in upstream_nodes],
+    )
     if left != right:
-        at, upstream_key, project_key = next((at, a, b) for at, (a, b) in enumerate(zip(left, right, strict=True)) if a != b)
+        at, upstream_key, project_key = next(
+            (at, a, b) for at, (a, b) in enumerate(zip(left, right, strict=True)) if a != b
+        )
         lines.append(f"{level}: another order{where}: branch {at} is upstream's {upstream_key}, ours {project_key}")
     changed = []
     for key in left:
@@ -294,7 +298,10 @@ def _compare_blocks(upstream: Dispatch, project: Dispatch) -> list[str]:
         upstream_count, project_count = _blocks(upstream, rows, values), _blocks(project, rows, values)
         if upstream_count != project_count:
             sample_text = ", ".join(f"{name} {value}" for name, value in zip(_SAMPLES, sample, strict=True))
-            return [f"{_BLOCKS}: for {sample_text} upstream gives {_number_text(upstream_count)}, ours {_number_text(project_count)}"]
+            return [
+                f"{_BLOCKS}: for {sample_text} upstream gives {_number_text(upstream_count)}, "
+                f"ours {_number_text(project_count)}"
+            ]
     return []
 
 

@@ -31,10 +31,7 @@ _Launch = tuple[Condition, Tokens]  # its condition and the whole expression
 
 
 def launches(text: str, specialised: Sequence[str]) -> list[tuple[Binding, ...]]:
-    """Return the launches of each specialisation of one of these functions, in the order of the text.
-
-    Raises UpstreamError if the text can't be followed or a specialisation launches no kernel.
-    """
+    """Return the launches of each specialisation of one of these functions, in the order of the text."""
     program = read(text)
     names = {name[-1] for name in program.templates}
     if apart := [
@@ -166,7 +163,7 @@ class _Walk:
 
 
 def _plain(tokens: Tokens) -> Tokens:
-    """Return a value that can replace a name as it stands. Raises UpstreamError for others."""
+    """Return a value that can replace a name as it stands. Other values are refused."""
     if not all(piece == "::" or piece.isalnum() or piece.isidentifier() for piece in tokens):
         raise text_error(f"'{spell(tokens)[:80]}' is given for a parameter: only names and numbers are followed")
     return tokens

@@ -150,7 +150,9 @@ def compare(
     return finish
 
 
-def _compare_failures(name: str, defect: Defect, upstream: Code | CompileError, project: Code | CompileError) -> Comparison:
+def _compare_failures(
+    name: str, defect: Defect, upstream: Code | CompileError, project: Code | CompileError
+) -> Comparison:
     if isinstance(upstream, CompileError) and isinstance(project, CompileError):
         messages = [{line.partition("error: ")[2] for line in str(error).splitlines()} for error in (upstream, project)]
         if messages[0] == messages[1]:
@@ -162,7 +164,7 @@ def _compare_failures(name: str, defect: Defect, upstream: Code | CompileError, 
 
 
 def _compare(name: str, upstream: Code | CompileError, project: Code | CompileError) -> Comparison:
-    """Compare: all functions of upstream's object must be in our unit's, with the same bytes."""
+    """Compare machine code: all functions of upstream's object must be in our object, with the same bytes."""
     if isinstance(upstream, CompileError):
         return Comparison(name, 0, "", f"upstream's text does not compile: {upstream}")
     if isinstance(project, CompileError):
@@ -179,7 +181,9 @@ def _compare(name: str, upstream: Code | CompileError, project: Code | CompileEr
 
 
 def _first_difference(upstream: bytes, project: bytes) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(upstream, project, strict=False)) if a != b), min(len(upstream), len(project)))
+    at = next(
+        (i for i, (a, b) in enumerate(zip(upstream, project, strict=False)) if a != b), min(len(upstream), len(project))
+    )
     return f"upstream's code has {len(upstream)} bytes, ours {len(project)}; they differ from byte {at:#x} on"
 
 

@@ -69,7 +69,9 @@ def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed
     if absent:
         arch_with_kernels = next(iter(families[0].archs))
         return judge(
-            title, [absent_arch(families[0], arch, upstream_names, _names(families, arch_with_kernels, receipt, mask))], started
+            title,
+            [absent_arch(families[0], arch, upstream_names, _names(families, arch_with_kernels, receipt, mask))],
+            started,
         )
     keys = [key for family in families for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)]
     return judge(title, [compare_lists(keys, [own_name(families, name) for name in upstream_names])], started)
@@ -120,10 +122,7 @@ def compare_lists(keys: Sequence[Key], upstream_names: Sequence[str]) -> Finding
 
 
 def stored_case(entry: StoredList) -> Case:
-    """Compare a stored list of upstream's names with ours: as a set, and in order if the hash of the order is known.
-
-    Raises TableError: the stored file is damaged.
-    """
+    """Compare a stored list of upstream's names with ours: as a set, and in order if the hash of the order is known."""
     started = time.monotonic()
     title = Title(
         f"{entry.dialect} (stored list)", entry.arch, entry.api, f"receipt {entry.receipt}, {entry.mask_impl} masks"

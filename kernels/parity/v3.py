@@ -143,7 +143,9 @@ def _requirements(required: Conjunction, before: Sequence[Conjunction]) -> Conju
 
 def _contradicts(part: str, required: Conjunction) -> bool:
     left, operator, _ = part.partition(" == ")
-    another_value = bool(operator) and any(requirement.startswith(f"{left} == ") and requirement != part for requirement in required)
+    another_value = bool(operator) and any(
+        requirement.startswith(f"{left} == ") and requirement != part for requirement in required
+    )
     return _opposite(part) in required or another_value
 
 
@@ -167,12 +169,16 @@ def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> Finding:
     for key in keys:
         if key.name in files:
             upstream_trait, project_trait = _bound(files[key.name], key.name), _bare(spell(tokenize(trait(key))))
-            lines += [f"{key.name}: upstream binds {upstream_trait}, ours {project_trait}"] if upstream_trait != project_trait else []
+            lines += (
+                [f"{key.name}: upstream binds {upstream_trait}, ours {project_trait}"]
+                if upstream_trait != project_trait
+                else []
+            )
     return Finding("bindings", tuple(lines), f"the same: traits of {len(files)} instances")
 
 
 def _bound(text: str, name: str) -> str:
-    """Return the type that an instance file names kernel_traits. Raises UpstreamError."""
+    """Return the type that an instance file names kernel_traits."""
     tokens = tokenize(text)
     start = ("using", "kernel_traits", "=")
     for at in range(len(tokens)):
@@ -192,7 +198,8 @@ def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> Find
     if not lines and upstream_branches != project_branches:
         lines.append("the branches are the same, in another order")
     note = (
-        f"the same: order and conditions of {len(upstream_branches)} dispatch branches (ours also asks for device and head dims)"
+        f"the same: order and conditions of {len(upstream_branches)} dispatch branches "
+        "(ours also asks for device and head dims)"
     )
     return Finding("dispatch", tuple(lines), note)
 

@@ -119,7 +119,7 @@ class Live:
 def difference_from_dialect(
     tree: Tree, families: Sequence[str], archs: Sequence[str], cache: Path, receipt: int = 0, mask: str = "simplified"
 ) -> NameDifference:
-    """Compare the names that a tree's codegen lists with those of its dialect: "missing" are names of the tree alone.
+    """Compare the names that a tree's codegen lists with its dialect's names: "missing" are names of the tree alone.
 
     All families of an API are compared. Lists are kept in ``cache`` by the content of the codegen.
 

@@ -51,13 +51,7 @@ def pip_settings() -> Mapping[str, str]:
 
 
 def download(package: str, version: str, file: str, destination: Path) -> None:
-    """Fetch the file named ``file`` of ``package==version`` to ``place``.
-
-    Raises:
-        ServiceError: a setting of pip or of the environment is unusable, no index answers, or none has the file; the
-            message names the setting.
-        DiskFullError, OutputError: ``place`` can't be written.
-    """
+    """Fetch the file named ``file`` of ``package==version`` to ``destination``."""
     settings = pip_settings()
     with _client(settings) as client:
         _download(client, _finder(client, settings), package, version, file, destination)
@@ -144,7 +138,9 @@ def _without_password(text: str) -> str:
     return re.sub(r"//[^/@]*@", "//***@", text)
 
 
-def _download(client: PyPIClient, finder: PackageFinder, package: str, version: str, file: str, destination: Path) -> None:
+def _download(
+    client: PyPIClient, finder: PackageFinder, package: str, version: str, file: str, destination: Path
+) -> None:
     try:
         matches = finder.find_matches(f"{package}=={version}", allow_prereleases=True)
     except (httpx2.HTTPError, httpx2.InvalidURL, UnpackError, OSError, ValueError) as error:

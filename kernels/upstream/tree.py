@@ -27,7 +27,7 @@ class Tree:
     newer: tuple[str, ...] = field(default=(), compare=False)  # features of a checkout that its dialect lacks
     own: tuple[Path, ...] = ()  # folders of our own headers, before the tree's
 
-    def describe_newer(self) -> str:
+    def words_of_newer(self) -> str:
         """Explain ``newer`` in a sentence."""
         return (
             f"{self.root} is newer than dialect {self.dialect}, which has no kernels for {', '.join(self.newer)}; all "

@@ -55,10 +55,6 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path
     """Return the tree of an upstream: ``aiter``, ``flash-attn``, or ``checkout`` (needs ``ck_root``).
 
     ``headers`` is an edited copy that replaces our own headers, for an upstream that has some.
-
-    Raises:
-        UsageError: the upstream has none, or the folder contains no header.
-        UnknownWordError, SetupError, TrustError, ServiceError, DiskFullError, OutputError.
     """
     if headers is not None:
         _check_headers(name, headers)
@@ -67,7 +63,7 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path
             raise SetupError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.", kind="ck-tree")
         tree = checkout(ck_root, cache)
         if tree.newer:
-            log.info(f"note: {tree.describe_newer()}")
+            log.info(f"note: {tree.words_of_newer()}")
         return tree
     package = check_upstream(name)
     root, included = _unpack(package, cache)
@@ -109,10 +105,6 @@ def checkout(ck_root: Path, cache: Path | None = None) -> Tree:
 
     Words of the codegen give its dialect. With a ``cache`` the names that the codegen lists are compared, too, and kept
     there. Another dialect is taken if fewer names differ from its own, or if the words fit none.
-
-    Raises:
-        SetupError: neither layout is found at or below ``ck_root``, or a file can't be read.
-        SetupError: words and names of the codegen fit no dialect, or its words fit more than one.
     """
     try:
         return _checkout(ck_root, cache)
@@ -156,16 +148,17 @@ def _checkout(ck_root: Path, cache: Path | None) -> Tree:
     return replace(
         tree,
         dialect=own_dialect.name,
-        newer=(*_newer_words(own_dialect, closure, root), *(_newer_targets(own_dialect, codegen, root) if codegen else ())),
+        newer=(
+            *_newer_words(own_dialect, closure, root),
+            *(_newer_targets(own_dialect, codegen, root) if codegen else ()),
+        ),
     )
 
 
 def _dialect_by_names(tree: Tree, fitting: Sequence[str], candidates: Sequence[str], cache: Path) -> str:
-    """Return the candidate whose names differ least from those that a tree's codegen lists; the tree's own of equals.
+    """Return the candidate whose names differ least from the list of a tree's codegen. Of equals the tree's own wins.
 
     A candidate that has none of the names is no better than the tree's own, however few names it has.
-
-    Raises SetupError: the tree has no dialect of its own, and no candidate has one of its names.
     """
     own, archs = tree.dialect, tuple(compute_units())
     best, least = own, None
@@ -292,7 +285,7 @@ def _demand_whole(package: PackagedUpstream, cache: Path) -> None:
 
 
 def _unpack(package: PackagedUpstream, cache: Path) -> tuple[Path, tuple[State, ...]]:
-    """Return the root of a whole unpacked tree and the states of its files. Raises as :func:`locate`."""
+    """Return the root of a whole unpacked tree and the states of its files."""
     folder = package_folder(package, cache)
     demand_private(cache)
     if not is_unpacked(package, cache):
@@ -325,7 +318,7 @@ def _fetch(package: PackagedUpstream, folder: Path) -> None:
 
 
 def fetch_archive(package: PackagedUpstream, archive: Path) -> None:
-    """Download a package's file to ``archive``. Raises TrustError (it is removed), ServiceError, OutputError."""
+    """Download a package's file to ``archive``. A file with another sha256 is removed."""
     from ckpm.kernels.upstream.package_index import (
         download,  # imported here: its HTTP client is a quarter of a command's start
     )
@@ -356,12 +349,7 @@ def _extract(archive: Path, tree: Path, prefix: str) -> None:
 
 
 def _newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[str, ...]:
-    """Return a line for each enumerator and template parameter in C++ ``files`` that the dialect doesn't have.
-
-    Raises:
-        SetupError: a parameter stands at the position of another one in our text, or no file defines the template.
-        OSError.
-    """
+    """Return a line for each enumerator and template parameter in C++ ``files`` that the dialect doesn't have."""
     wanted = (*dialect.enumerators, *dialect.parameters)
     if not wanted:
         return ()
@@ -386,7 +374,7 @@ def _newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[s
 
 
 def _newer_targets(dialect: Dialect, codegen: Path, root: Path) -> tuple[str, ...]:
-    """Return a line for each arch that batch prefill's codegen names and the dialect lacks. Raises OSError."""
+    """Return a line for each arch that batch prefill's codegen names and the dialect lacks."""
     if not dialect.targets:
         return ()
     text = content(codegen).decode(errors="replace")
@@ -403,11 +391,13 @@ def _enumerators(dialect: Dialect, code: str, path: str) -> Iterator[str]:
         known_members = dialect.enumerators.get(enumeration[1])
         members = [member for part in enumeration[2].split(",") if (member := part.partition("=")[0].strip())]
         at = _at(path, code, enumeration.start())
-        yield from (f"{enumeration[1]}::{member} ({at})" for member in members if known_members and member not in known_members)
+        yield from (
+            f"{enumeration[1]}::{member} ({at})" for member in members if known_members and member not in known_members
+        )
 
 
 def _parameters(dialect: Dialect, code: str, path: str) -> Iterator[str]:
-    """Return parameters after the known ones with a default, which our text leaves out. Raises SetupError."""
+    """Yield each further template parameter that has a default. Our text leaves it out."""
     for name, parameters in dialect.parameters.items():
         template = re.search(rf"template\s*<([^;{{}}]*)>\s*struct\s+{name}(?!\w)", code)
         there = (

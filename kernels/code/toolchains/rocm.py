@@ -51,10 +51,7 @@ def _compiler() -> tuple[str | None, tuple[str, ...]]:
 
 
 def find() -> Toolchain:
-    """Return the ROCm toolchain.
-
-    Raises SetupError if no compiler is found, or if it does not print its version.
-    """
+    """Return the ROCm toolchain."""
     compiler, search = _compiler()
     if compiler is None:
         raise SetupError(

@@ -57,16 +57,17 @@ def trait(key: Key) -> str:
     spelling = spellings()
     return (
         f"fmha_bwd_dq_dk_dv_traits_<{shared.trait_start(key)}, {spelling['mask'][key.mask_impl][key.mask]['type']}, "
-        f"{spelling['dropout_impl'][key.dropout_impl]['type']}, {spelling['bias'][key.bias]['enum']}, {flag(key.dbias)}, "
-        f"{key.dpad}, {key.dvpad}, {flag(key.deterministic)}, {flag(key.trload)}, {key.tile.max_seq_q}, {key.tile.bn0}>"
+        f"{spelling['dropout_impl'][key.dropout_impl]['type']}, {spelling['bias'][key.bias]['enum']}, "
+        f"{flag(key.dbias)}, {key.dpad}, {key.dvpad}, {flag(key.deterministic)}, {flag(key.trload)}, "
+        f"{key.tile.max_seq_q}, {key.tile.bn0}>"
     )
 
 
 def conditions(key: Key, spad: bool) -> tuple[str, ...]:
     """The conditions of a request for a kernel besides device, dtype and head dims.
 
-    With ``spad`` the stages beside it pad rows of Q; without it they take only whole blocks. Source: scheck, dcheck,
-    dvcheck, max_seq_q_cond and extra_cond of FmhaBwdApiTrait in codegen/ops/fmha_bwd.py.
+    With ``spad`` the launch's other stages pad rows of Q; without it they take only whole blocks. Source: scheck,
+    dcheck, dvcheck, max_seq_q_cond and extra_cond of FmhaBwdApiTrait in codegen/ops/fmha_bwd.py.
     """
     spelling = spellings()
     own = (
@@ -85,11 +86,7 @@ def conditions(key: Key, spad: bool) -> tuple[str, ...]:
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
-    """The host dispatch over keys of the three stages, each in upstream's order of emission for each arch trait.
-
-    Raises:
-        UsageError: a kernel has no stages that serve it.
-    """
+    """The host dispatch over keys of the three stages, each in upstream's order of emission for each arch trait."""
     ordered = by_device(keys)
     arms = []
     chains = _Chains(ordered)
@@ -101,7 +98,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
 
 
 class _Chains:
-    """The stages beside each kernel. Raises UsageError if a kernel has none."""
+    """The stages of each kernel's launch. A kernel without any is refused."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self.first = {dot_do_o.chain_key(key): key for key in keys if key.family == dot_do_o.NAME}

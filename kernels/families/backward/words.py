@@ -66,7 +66,7 @@ def chain_key(key: Key) -> tuple[object, ...]:
 
 
 def spads(key: Key) -> tuple[bool, ...]:
-    """The possible row paddings of the stages beside a kernel of dq_dk_dv, in the order of dispatch.
+    """The possible row paddings of the other stages of a kernel of dq_dk_dv, in the order of dispatch.
 
     Stages for whole blocks come first. They are left out where no launch has whole blocks.
     """

@@ -26,7 +26,7 @@ _LANES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """``out``: float32 of the kernels' bf16, (sequences, heads, head_dim); counters of the device for both stages."""
+    """The output, (sequences, heads, head_dim), as float32 of the kernels' bf16; the counters of both stages."""
 
     out: Array
     counters: dict[str, Any]
@@ -34,15 +34,15 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """The code of both: attention of each split, and the sum over the splits."""
+    """Code of both kernels: attention of each split, and the sum over the splits."""
 
     attention: Code
     reduction: Code
 
 
 def compiled_stages(candidates: tuple[Candidate, Candidate]) -> Stages:
-    """Raises SetupError, InputError."""
-    first, second = (compile_candidate(function_of(SOURCE, one.kernel), one) for one in candidates)
+    """Compile both stages."""
+    first, second = (compile_candidate(function_of(SOURCE, candidate.kernel), candidate) for candidate in candidates)
     return Stages(attention=first, reduction=second)
 
 
@@ -58,11 +58,8 @@ def decode(
 ) -> Decoded:
     """Attention of one token of each sequence, ``q`` (sequences, heads_kv * heads_q, head_dim), softmax over lengths.
 
-    ``stages`` are of this shape and launch, and of the device's arch. ``after_first`` is called between the two, of
-    which a device keeps the last one's recording.
-
-    Raises:
-        DeviceError: a launch faults.
+    ``stages`` are of this shape and launch, and of the device's arch. ``after_first`` is called between the
+    two launches, because a device keeps only the recording of the last launch.
     """
     sequences, heads = len(lengths), shape.heads_kv * shape.heads_q
     capacity = cache.pages.shape[1] if cache.pages is not None else cache.k.shape[0] // sequences
@@ -80,7 +77,7 @@ def decode(
         numbers = [ctypes.c_int32(capacity), ctypes.c_float(math.log2(math.e) / math.sqrt(shape.head_dim))]
         device.reset_counters()
         grid = (sequences, shape.heads_kv, shape.splits)
-        buffers = [one for name, one in memory.items() if name != "out"]
+        buffers = [buffer for name, buffer in memory.items() if name != "out"]
         _launch(device, stages.attention, grid, launch.num_warps, buffers, numbers)
         after_first()
         _launch(device, stages.reduction, (sequences * heads, 1, 1), 1, [parts, sums, out])
@@ -96,7 +93,7 @@ def _launch(
     buffers: list[Memory],
     numbers: list[Any] | None = None,
 ) -> None:
-    """The kernel's arguments, then the two scratch pointers that Triton appends, which these kernels don't use."""
-    pointers = [ctypes.c_uint64(one.address) for one in buffers]
+    """Launch a kernel. Triton appends two scratch pointers to the arguments, which these kernels don't use."""
+    pointers = [ctypes.c_uint64(buffer.address) for buffer in buffers]
     arguments = [*pointers, *(numbers or []), ctypes.c_uint64(0), ctypes.c_uint64(0)]
     device.launch_code(code.binary, code.symbol, grid, _LANES * warps, arguments, code.lds_bytes)

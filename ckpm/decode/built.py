@@ -1,6 +1,6 @@
 """The decode kernels as files, ``<arch>/decode/``: gates and devices read them without Triton.
 
-``decode.json`` names for each problem (ckpm/decode/problem.py) what was compiled, and where the two code objects lie.
+``decode.json`` lists the compiled candidates of each problem (ckpm/decode/problem.py) and its two code objects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AGAIN = "Build again: nox -s build-decode"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """``compiler``: Triton with its version. ``stages`` by the problem's name, in the order of the table."""
+    """Kernels of an arch. ``compiler`` is Triton with its version. ``stages`` are by problem, in the table's order."""
 
     arch: str
     compiler: str
@@ -44,12 +44,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises SetupError, UnknownWordError, InputError, DiskFullError, OutputError."""
+    """Build the decode kernels of each arch."""
     demand_triton()
     for arch in args.arch or ARCHS:
         check_built_arch(arch)
         file = manifest_path(args.work, arch)
-        write(file, arch, {one: compiled_stages(one.candidates(arch)) for one in problems(arch)})
+        write(file, arch, {problem: compiled_stages(problem.candidates(arch)) for problem in problems(arch)})
         show(f"{len(problems(arch))} problems of {arch}: {file}")
     return 0
 
@@ -63,7 +63,7 @@ def code_file(folder: Path, name: str, stage: str) -> Path:
 
 
 def write(file: Path, arch: str, compiled: Mapping[Problem, Stages]) -> None:
-    """Write the code objects, then the file that names them. Raises DiskFullError, OutputError."""
+    """Write the code objects, then the file that names them."""
     import triton
 
     rows = {}
@@ -81,8 +81,7 @@ def read(file: Path, arch: str) -> Built:
     """Read the files of :func:`write`.
 
     Raises:
-        InconclusiveError: nothing was built for the arch, or for other problems.
-        RecordError: the file or a code object that it names is damaged.
+        InconclusiveError: the kernels of the arch are not built, or are built for other problems.
     """
     if not file.is_file():
         raise MeasureError(f"{file}: no decode kernels were built for {arch}. Build them: nox -s build-decode")
@@ -90,15 +89,19 @@ def read(file: Path, arch: str) -> Built:
     root.allow(("format", "arch", "compiler", "problems"))
     if root.get("format").whole() != _FORMAT or root.get("arch").text() != arch:
         raise root.fail(f"no decode kernels of {arch} in format {_FORMAT}")
-    rows = root.get("problems").map(lambda one: one)
-    known = {one.name: one for one in problems(arch)}
-    for name in {*rows, *known}:
-        now = [one.identity for one in known[name].candidates(arch)] if name in known else None
-        if name not in rows or [one.text() for one in rows[name].get("identities").items()] != now:
+    rows = root.get("problems").map(lambda row: row)
+    problems_by_name = {problem.name: problem for problem in problems(arch)}
+    for name in {*rows, *problems_by_name}:
+        now = (
+            [candidate.identity for candidate in problems_by_name[name].candidates(arch)]
+            if name in problems_by_name
+            else None
+        )
+        if name not in rows or [identity.text() for identity in rows[name].get("identities").items()] != now:
             raise MeasureError(f"{file}: '{name}' is not what ckpm/decode/problem.py names today. {_AGAIN}.")
     stages = {
         name: Stages(attention=_code(file, name, "attention", row), reduction=_code(file, name, "reduction", row))
-        for name, row in ((name, rows[name]) for name in known)
+        for name, row in ((name, rows[name]) for name in problems_by_name)
     }
     return Built(arch=arch, compiler=root.get("compiler").text(), stages=stages)
 

@@ -1,4 +1,4 @@
-"""``ckpm decode compare``: counts and modelled cycles of streaming and resident, beside published times of an MI350.
+"""``ckpm decode compare``: counts and modelled cycles of streaming and resident, and published times of an MI350.
 
 ``--tune`` ranks launches of streaming, among those that fit the guard's budget, by cycles of the timing model. On a
 GPU, Triton's autotuner measures their times (:func:`autotuner`). The default, ``forced_launch`` of
@@ -44,31 +44,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--tune",
         metavar="PROBLEM",
         help="rank launches of streaming within the guard's budget by modelled cycles: "
-        + ", ".join(one.name for one in problems(ARCH) if one.form == "streaming"),
+        + ", ".join(problem.name for problem in problems(ARCH) if problem.form == "streaming"),
     )
     parser.add_argument("--arch", default=ARCH, help="with --tune (default: %(default)s)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises SetupError, DeviceError; UsageError, UnknownWordError, CheckFailedError with --tune."""
+    """Compare both forms of the kernels, or rank launches with --tune."""
     demand_triton()
     return _tune(args.tune, args.arch) if args.tune else _compare()
 
 
 def _tune(name: str, arch: str) -> int:
     check_built_arch(arch)
-    known = {one.name: one for one in problems(arch) if one.form == "streaming"}
-    if name not in known:
-        raise UsageError(f"--tune {name}: no such problem. Known: {', '.join(known)}.")
-    found, pruned = rank(EmulatedDevice(arch), known[name])
+    problems_by_name = {problem.name: problem for problem in problems(arch) if problem.form == "streaming"}
+    if name not in problems_by_name:
+        raise UsageError(f"--tune {name}: no such problem. Known: {', '.join(problems_by_name)}.")
+    ranking, pruned = rank(EmulatedDevice(arch), problems_by_name[name])
     printed = Table("launch", "VGPRs", "waves", "modelled cycles a token")
-    for one in found:
-        own, figures = one.launch, one.judged.figures
+    for ranked in ranking:
+        own, figures = ranked.launch, ranked.judged.figures
         assert figures is not None
-        words = f"BLOCK_N={own.block_n} STEP={own.step} num_warps={own.num_warps} waves_per_eu={own.waves}"
-        forced = " (forced)" if own == known[name].launch else ""
-        printed.add_row(words + forced, str(figures.vgpr), str(figures.waves), f"{one.cycles_a_token:.2f}")
+        label = f"BLOCK_N={own.block_n} STEP={own.step} num_warps={own.num_warps} waves_per_eu={own.waves}"
+        forced = " (forced)" if own == problems_by_name[name].launch else ""
+        printed.add_row(label + forced, str(figures.vgpr), str(figures.waves), f"{ranked.cycles_a_token:.2f}")
     console().print(printed)
     for line in pruned:
         show(line)
@@ -76,8 +76,8 @@ def _tune(name: str, arch: str) -> int:
 
 
 def _compare() -> int:
-    compared = {one.name: one for one in problems(ARCH) if one.name in _COMPARED}
-    compiled = {name: compiled_stages(one.candidates(ARCH)) for name, one in compared.items()}
+    compared = {problem.name: problem for problem in problems(ARCH) if problem.name in _COMPARED}
+    compiled = {name: compiled_stages(problem.candidates(ARCH)) for name, problem in compared.items()}
     device = EmulatedDevice(ARCH)
     rows = {name: _shown(measure(device, compiled[name], compared[name])) for name in _COMPARED}
     printed = Table("", *rows)
@@ -155,32 +155,27 @@ def configurations() -> list[Any]:
 
     return [
         triton.Config(
-            {"BLOCK_M": one.block_m, "BLOCK_N": one.block_n, "STEP": one.step, "waves_per_eu": one.waves},
-            num_warps=one.num_warps,
-            num_stages=one.num_stages,
+            {"BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n, "STEP": launch.step, "waves_per_eu": launch.waves},
+            num_warps=launch.num_warps,
+            num_stages=launch.num_stages,
         )
-        for one in LAUNCHES
+        for launch in LAUNCHES
     ]
 
 
 def rank(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list[str]]:
-    """Rank the launches that fit, the fewest cycles first. Return a line with the reason for each that doesn't.
-
-    Raises:
-        CheckFailedError: none fits.
-        SetupError, InputError, DeviceError.
-    """
+    """Rank the launches that fit, the fewest cycles first. Return a line with the reason for each that doesn't."""
     limit, function = budget(device.arch, problem.shape.head_dim), function_of(SOURCE, problem.form)
-    found: list[Ranked] = []
+    ranking: list[Ranked] = []
     pruned: list[str] = []
     for launch in LAUNCHES:
-        one = dataclasses.replace(problem, launch=launch)
-        candidates = one.candidates(device.arch)
+        variant = dataclasses.replace(problem, launch=launch)
+        candidates = variant.candidates(device.arch)
         if not (judged := judge(function, candidates[0], limit)).fits:
             pruned += complaints(judged)
             continue
-        outcome = measure(device, compiled_stages(candidates), one)
-        found.append(Ranked(launch=launch, judged=judged, cycles_a_token=outcome.cycles_a_token))
-    if not found:
+        outcome = measure(device, compiled_stages(candidates), variant)
+        ranking.append(Ranked(launch=launch, judged=judged, cycles_a_token=outcome.cycles_a_token))
+    if not ranking:
         raise CheckFailedError("no launch fits the budget: " + "; ".join(pruned), kind="over-budget")
-    return sorted(found, key=lambda one: one.cycles_a_token), pruned
+    return sorted(ranking, key=lambda ranked: ranked.cycles_a_token), pruned

@@ -18,8 +18,10 @@ from ckpm.timing.record import SIMDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """``figures`` are of the attention; ``counts`` of both stages. ``cycles`` take ``resident`` workgroups of the
-    attention together on one compute unit, each with ``tokens`` tokens, on the timing model.
+    """Results of a problem: ``figures`` of the attention kernel, ``counts`` of both stages.
+
+    ``cycles`` are modelled: ``resident`` workgroups of the attention run together on one compute unit, each with
+    ``tokens`` tokens.
     """
 
     figures: Figures
@@ -34,13 +36,13 @@ class Outcome:
 
 
 def attention_figures(stages: Stages, problem: Problem, arch: str) -> Figures:
-    """Registers, LDS and waves of the attention. Raises CodeObjectError."""
+    """Registers, LDS and waves of the attention."""
     code = stages.attention
     return figures_of(code.binary, arch=arch, warps=problem.launch.num_warps, lds_bytes=code.lds_bytes)
 
 
 def measure(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome:
-    """Launch a problem, and reset the device's options. Raises DeviceError, CodeObjectError."""
+    """Launch a problem, count, and model its cycles. The device's options are reset."""
     own = attention_figures(stages, problem, device.arch)
     resident = max(own.waves * SIMDS // problem.launch.num_warps, 1)
     modelled: dict[str, Any] = {}
@@ -70,7 +72,7 @@ def make_inputs(problem: Problem, arch: str) -> tuple[Array, Cache, Array]:
     """Make Q, the cache and the lengths: numbers of a fixed seed, pages in a random order."""
     shape, rng = problem.shape, np.random.default_rng(0)
     k, v = (rng.standard_normal((TOKENS, shape.heads_kv, shape.head_dim)) for _ in range(2))
-    (kb, ks, kh), (vb, vs, vh) = (quantise(one, shape.groups, shape.stored, arch) for one in (k, v))
+    (kb, ks, kh), (vb, vs, vh) = (quantise(tensor, shape.groups, shape.stored, arch) for tensor in (k, v))
     pages = rng.permutation(TOKENS // shape.page_size).astype(np.int32)[None] if shape.page_size else None
     q = rng.standard_normal((1, shape.heads_kv * shape.heads_q, shape.head_dim)).astype(np.float32)
     cache = Cache(k=kb, v=vb, k_scale=ks, k_shift=kh, v_scale=vs, v_shift=vh, pages=pages)
@@ -80,4 +82,4 @@ def make_inputs(problem: Problem, arch: str) -> tuple[Array, Cache, Array]:
 def _bytes(q: Array, cache: Cache) -> int:
     """Bytes of Q, the output (both bf16) and the cache, each once."""
     parts = (cache.k, cache.v, cache.k_scale, cache.k_shift, cache.v_scale, cache.v_shift)
-    return 2 * 2 * q.size + sum(one.nbytes for one in parts)
+    return 2 * 2 * q.size + sum(part.nbytes for part in parts)

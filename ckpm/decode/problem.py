@@ -1,6 +1,6 @@
 """A decode problem, its 8-bit cache and the launch parameters of its kernels, as data: no Triton, no device.
 
-:func:`problems` are those of perf-gate: each form on problems of one sequence.
+:func:`problems` lists the problems of perf-gate: each form on problems of one sequence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TILE_ROWS = 16  # of the smallest matrix instruction: heads that share a KV hea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Launch parameters of a kernel. The compiler leaves registers for ``waves`` a SIMD; 0: as it likes.
+    """Launch parameters of a kernel. The compiler leaves registers for ``waves`` on a SIMD; 0 sets no number.
 
     ``step`` tokens of a tile are in registers at a time; 0: the whole tile, as ``resident`` does.
     """
@@ -62,10 +62,7 @@ RESIDENT = Launch(block_m=16, block_n=128, num_stages=2, num_warps=1)  # 512 VGP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """``heads_q`` query heads share each of ``heads_kv``; ``page_size`` in tokens, 0 is a contiguous cache.
-
-    Raises UsageError: a shape that the kernels don't serve.
-    """
+    """``heads_q`` query heads share each of ``heads_kv``; ``page_size`` in tokens, 0 is a contiguous cache."""
 
     heads_kv: int
     heads_q: int
@@ -125,7 +122,7 @@ def forced_launch(arch: str, shape: Shape) -> Launch:
 
 
 def attention_candidate(form: str, shape: Shape, launch: Launch, arch: str) -> Candidate:
-    """The first stage as the guard compiles it. Raises UsageError."""
+    """The first stage as the guard compiles it."""
     stored = "*i8" if shape.stored == "int8" else _FP8[arch]
     floats = ("k_scale", "k_shift", "v_scale", "v_shift", "partial", "logsum")
     signature = {
@@ -186,7 +183,7 @@ _SHAPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A form of the kernels on a shape; ``name`` is what the gate's figures are known by."""
+    """A form of the kernels on a shape. ``name`` identifies its figures in the gate."""
 
     name: str
     form: str

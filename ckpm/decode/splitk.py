@@ -66,7 +66,7 @@ def _queries(q, HEADS_Q: tl.constexpr, HEAD_DIM: tl.constexpr, GROUPS: tl.conste
 
 @triton.jit
 def _query_sums(q, HEADS_Q: tl.constexpr, HEAD_DIM: tl.constexpr, GROUPS: tl.constexpr, BLOCK_M: tl.constexpr):
-    """The sum of each row and group of Q, (BLOCK_M, GROUPS): what a shift of K is multiplied by."""
+    """The sum of each row and group of Q, (BLOCK_M, GROUPS), as a factor of the shifts of K."""
     rows = tl.arange(0, BLOCK_M)
     at = q + (rows[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :])
     tile = tl.load(at, mask=(rows < HEADS_Q)[:, None], other=0.0).to(tl.float32)
@@ -137,7 +137,7 @@ def _with_shifts(sums, shifted):
 
 @triton.jit
 def _softmax(scores, valid, highest, total, scale):
-    """A step's probabilities, and the running maximum, sum and the factor for what was summed before."""
+    """A step's probabilities, and the running maximum, the sum, and the factor of earlier sums."""
     scores = tl.where(valid[None, :], scores * scale, MINUS_INFINITY)
     higher = tl.maximum(highest, tl.max(scores, 1))
     p = tl.exp2(scores - higher[:, None])
@@ -154,12 +154,12 @@ def _store(
     WIDTH: tl.constexpr = sums[0].shape[1]
     rows = tl.arange(0, BLOCK_M)
     inside = rows < HEADS_Q
-    place = rows * SPLITS + split
+    offset = rows * SPLITS + split
     empty = total == 0.0
     inverse = 1.0 / tl.where(empty, 1.0, total)
-    tl.store(logsum + place, tl.where(empty, MINUS_INFINITY, highest + tl.log2(total)), mask=inside)
+    tl.store(logsum + offset, tl.where(empty, MINUS_INFINITY, highest + tl.log2(total)), mask=inside)
     for group in tl.static_range(GROUPS):
-        at = partial + place[:, None] * (GROUPS * WIDTH) + group * WIDTH + tl.arange(0, WIDTH)[None, :]
+        at = partial + offset[:, None] * (GROUPS * WIDTH) + group * WIDTH + tl.arange(0, WIDTH)[None, :]
         tl.store(at, sums[group] * inverse[:, None], mask=inside[:, None])
 
 
@@ -282,7 +282,7 @@ def resident(
 
 @triton.jit
 def reduction(partial, logsum, out, HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, BLOCK_SPLITS: tl.constexpr):
-    """The splits of one head weighed by their sums. Grid: (sequences * HEADS_KV * HEADS_Q,). ``out``: bf16."""
+    """Weigh the splits of one head by their sums. Grid: (sequences * HEADS_KV * HEADS_Q,). ``out``: bf16."""
     head = tl.program_id(0)
     splits = tl.arange(0, BLOCK_SPLITS)
     across = tl.arange(0, HEAD_DIM)

@@ -1,7 +1,7 @@
 """The C ABIs of our libraries: their structs, numbers and versions, read from the headers of kernels/include*.
 
-The headers are the one table. C++ includes them, ctypes classes are made of them here, and the templates that refuse
-fields ask these classes.
+The headers are the only table: C++ includes them, and the ctypes classes of this module are made from them. Templates
+that refuse fields read these classes.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def _text(start: str) -> str:
 
 
 def _version(start: str) -> int:
-    found = re.search(rf"#define {start.upper()}_ABI_VERSION (\d+)", _text(start))
-    assert found, f"{_HEADERS[start]} has no version"
-    return int(found[1])
+    match = re.search(rf"#define {start.upper()}_ABI_VERSION (\d+)", _text(start))
+    assert match, f"{_HEADERS[start]} has no version"
+    return int(match[1])
 
 
 def _fields(start: str) -> Iterator[tuple[str, Any]]:
     """The struct of one launch: names and ctypes types in the header's order."""
-    found = re.search(rf"typedef struct {start}_problem\s*\{{(.*?)\}}", _text(start), re.DOTALL)
-    assert found, f"{_HEADERS[start]} has no struct"
-    for declaration in filter(str.strip, found[1].split(";")):
+    match = re.search(rf"typedef struct {start}_problem\s*\{{(.*?)\}}", _text(start), re.DOTALL)
+    assert match, f"{_HEADERS[start]} has no struct"
+    for declaration in filter(str.strip, match[1].split(";")):
         parts = re.fullmatch(r"\s*(?:const\s+)?(\w+)(\*?)\s+(.*)", declaration, re.DOTALL)
         assert parts, f"{_HEADERS[start]}: {declaration.strip()}"
-        for name in (one.strip() for one in parts[3].split(",")):
+        for name in (declarator.strip() for declarator in parts[3].split(",")):
             plain, _, length = name.rstrip("]").partition("[")
             kind = ctypes.c_void_p if parts[2] else _TYPES[parts[1]]
             yield plain, kind * int(length) if length else kind
@@ -56,9 +56,9 @@ def _fields(start: str) -> Iterator[tuple[str, Any]]:
 
 def _enumerators(name: str, prefix: str) -> dict[str, int]:
     """The numbers of an enumeration of ckpm.h, by names without their prefix."""
-    found = re.search(rf"enum {name}\s*\{{(.*?)\}}", _text("ckpm"), re.DOTALL)
-    assert found, f"{_HEADERS['ckpm']} has no {name}"
-    return {one: int(number) for one, number in re.findall(rf"{prefix}(\w+)\s*=\s*(\d+)", found[1])}
+    match = re.search(rf"enum {name}\s*\{{(.*?)\}}", _text("ckpm"), re.DOTALL)
+    assert match, f"{_HEADERS['ckpm']} has no {name}"
+    return {enumerator: int(number) for enumerator, number in re.findall(rf"{prefix}(\w+)\s*=\s*(\d+)", match[1])}
 
 
 def _numbers(name: str, enumeration: str, prefix: str) -> Any:
@@ -90,8 +90,8 @@ KvTable = _numbers("KvTable", "ckpm_kv_table", "CKPM_TABLE_")
 class CheckedArguments(ctypes.Structure):
     """A header's struct of one launch. ``START`` is the beginning of its functions' names, ``VERSION`` its ABI's.
 
-    ``STAGES`` is the number of kernels that a launch may be, each with a name of its own. ``FAMILY`` is the family of
-    all libraries with this C ABI, '' if a function of theirs returns it. ``BY_NAME``: a launch may name its kernel.
+    ``STAGES`` is the largest number of kernels of a launch. ``FAMILY`` is the family of all libraries with this C ABI,
+    '' if a function of each library returns it. ``BY_NAME``: a launch may name its kernel.
 
     Pointers are device addresses, strides count elements. Fields not given are 0 or null.
 
@@ -110,8 +110,8 @@ class CheckedArguments(ctypes.Structure):
     def __init__(self, **values: Any) -> None:
         super().__init__()
         kinds = self.kinds()
-        known = {"struct_bytes": ctypes.sizeof(type(self)), "abi_version": self.VERSION, **values}
-        for name, value in known.items():
+        fields = {"struct_bytes": ctypes.sizeof(type(self)), "abi_version": self.VERSION, **values}
+        for name, value in fields.items():
             if name not in kinds:
                 raise TypeError(f"{self.START}_problem has no field '{name}'")
             ctypes.Structure.__setattr__(self, name, _field_value(name, value, kinds[name]))
@@ -134,8 +134,8 @@ class CheckedArguments(ctypes.Structure):
         return {**values, "data_type": values["data_type"].decode()}
 
     def __repr__(self) -> str:
-        given = (f"{name}={value!r}" for name, value in self.values().items() if value)
-        return f"{type(self).__name__}({', '.join(given)})"
+        arguments = (f"{name}={value!r}" for name, value in self.values().items() if value)
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 def _field_value(name: str, value: Any, kind: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One launch of append-KV: random caches, queries and new rows, and what must be where afterwards.
+"""One launch of append-KV: random caches, queries and new rows, and the contents that must follow.
 
 The caches before a launch contain random bits, NaNs among them. After it, the appended rows contain K_new (rotated in
 float64, within the format's rounding) and V_new. All other rows are unchanged.
@@ -38,16 +38,16 @@ class AppendOutcome:
 
 
 def run_append(device: Device, library: Library, append: Append) -> AppendOutcome:
-    """Launch what dispatch chooses. Raises ProblemError, HipError."""
-    plan, given = Plan(pose(append, device.arch), device, library), pointers(append)
-    ended = launch_plan(plan, host_buffers(given, {}), None, ("q", "k", "v"))
-    before = {name: given[name] for name in ("q", "k", "v")}
+    """Launch the kernel that dispatch chooses."""
+    plan, arrays = Plan(pose(append, device.arch), device, library), pointers(append)
+    ended = launch_plan(plan, host_buffers(arrays, {}), None, ("q", "k", "v"))
+    before = {name: arrays[name] for name in ("q", "k", "v")}
     after = {name: data.view(before[name].dtype).reshape(before[name].shape) for name, data in ended.outputs.items()}
     return AppendOutcome(launch=ended.launch, fault=ended.fault, **{**before, **after})
 
 
 def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
-    """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
+    """Launch the kernel that dispatch chooses, and compare. Raises HipError."""
     arch = device.arch
     append = make_append(case, arch)
     appended = run_append(device, library, append)
@@ -63,7 +63,7 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
 
 
 def make_append(case: SuiteCase, arch: str = "gfx950") -> Append:
-    """Sequences in shuffled places of a cache with two places too many, in pages if the case has them."""
+    """Make sequences in shuffled slots of a cache with two more slots; slots are pages if the case has pages."""
     p, page = case, case.page_size
     random = np.random.default_rng([p.seqlen_q, p.seqlen_knew, *p.seqlens_k])
     longest = p.seqlen_k + p.seqlen_knew

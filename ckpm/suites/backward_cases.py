@@ -41,7 +41,7 @@ class Given:
 
 
 def given(p: SuiteCase, arch: str = "gfx950") -> Given:
-    """Random numbers, and what a forward pass makes of them, stored as it stores them."""
+    """Random inputs, and the outputs that a forward pass stores for them."""
     bits = fwd_cases.tensors(p, arch)
     inputs = fwd_cases.inputs(p, bits, arch)
     random_values = tuple(drawn(p)) if p.p_drop else None
@@ -73,16 +73,16 @@ def compare_gradients(data: Given, outcome: BwdOutcome, arch: str = "gfx950") ->
 
 
 def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
-    """Launch what dispatch chooses and compare. Raises ProblemError, HipError.
+    """Launch the kernels that dispatch chooses, and compare. Raises HipError.
 
-    Outputs that must not depend on the order of waves leave out dQ if workgroups add to it in any order.
+    The outputs leave out dQ if workgroups add to it in any order: its bits then depend on the order of waves.
     """
     arch = device.arch
     data = given(case, arch)
     outcome = run_backward(device, library, case, data.tensors)
     if outcome.fault or outcome.launch.status != Status.OK:
         return Ended(launch=outcome.launch, fault=outcome.fault)
-    found = compare_gradients(data, outcome, arch)
+    compared = compare_gradients(data, outcome, arch)
     stored = outcome.random_values
     dropped = [] if stored is None else uneven_dropout(case, stored)
     foreign = [] if stored is None else foreign_random_values(case, stored)
@@ -92,16 +92,16 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     return Ended(
         launch=outcome.launch,
         outputs=tuple(outputs),
-        lines=tuple(map(str, found)),
-        wrong=(*(str(one) for one in found if not one.passed), *dropped, *foreign),
-        tolerance_used=max(one.worst for one in found),
+        lines=tuple(map(str, compared)),
+        wrong=(*(str(comparison) for comparison in compared if not comparison.passed), *dropped, *foreign),
+        tolerance_used=max(comparison.worst for comparison in compared),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BwdOutcome:
     """Gradients as bits of the problem's type, of each head of Q: ``dq`` [token of Q, head, hdim_q], ``dk`` and ``dv``
-    [token of K, head, dim], ``dbias`` [head, token, key], None if it isn't asked for; ``d`` [head, token] in float32.
+    [token of K, head, dim], ``dbias`` [head, token, key], None if there is none; ``d`` [head, token] in float32.
 
     ``random_values`` of each sequence are [head, query, key], None if they aren't stored. Empty after a refusal.
     """
@@ -121,9 +121,6 @@ def laid_out(case: SuiteCase, tensors: Mapping[str, Bits]) -> dict[str, Bits]:
 
     ``tensors``: bits of q, k, v, o, dout as [token, head, dim], sequences one after another; ``lse`` [head, token];
     ``bias`` if the problem has one.
-
-    Raises:
-        ProblemError: a tensor has another size or type than the problem.
     """
     p, kind = case, np.dtype(bits_type(case.dtype))
     wanted = inputs(p) | {
@@ -141,16 +138,12 @@ def laid_out(case: SuiteCase, tensors: Mapping[str, Bits]) -> dict[str, Bits]:
 
 
 def run_backward(device: Device, library: Library, case: SuiteCase, tensors: Mapping[str, Bits]) -> BwdOutcome:
-    """Launch what dispatch chooses. ``tensors``: see :func:`laid_out`.
-
-    Raises:
-        ProblemError: see :func:`laid_out` and :func:`fwd_launching.pose`. HipError: memory ran out.
-    """
+    """Launch the kernels that dispatch chooses. ``tensors``: see :func:`laid_out`."""
     p = pose(case, library.family, device.arch)
-    plan, given = Plan(p, device, library), laid_out(p, tensors)
-    sizes = {name: size for name, size in plan.outputs.items() if name not in given}
+    plan, arrays = Plan(p, device, library), laid_out(p, tensors)
+    sizes = {name: size for name, size in plan.outputs.items() if name not in arrays}
     sizes["d"] = plan.workspaces["d"]  # compared, too
-    ended = launch_plan(plan, host_buffers(given, sizes), None, (*plan.outputs, "d"))
+    ended = launch_plan(plan, host_buffers(arrays, sizes), None, (*plan.outputs, "d"))
     kind = np.dtype(bits_type(p.dtype))
     if not ended.ran:
         none = np.empty(0, kind)

@@ -1,6 +1,6 @@
-"""One case on a device: its launches, and what is checked afterwards (the CHECKS of ckpm/matrix/problems/case.py).
+"""One case on a device: its launches and its checks (the CHECKS of ckpm/matrix/problems/case.py).
 
-:func:`run_case` never raises for what a kernel did: a wrong number, a fault or a refusal is the case's result.
+:func:`run_case` raises nothing for a kernel's errors: a wrong number, a fault or a refusal is the case's result.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
+    """``outcome`` is one of RESULTS; ``message`` its reason in one line; ``lines`` all findings.
 
     ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``mean_shift`` is
     the mean error of O furthest from 0 (ckpm/attention/tolerances.py), None for too few elements. ``signature``:
@@ -102,7 +102,7 @@ class _Case:
             self.lines.append(f"{label}:")
 
     def launch(self, problem: SuiteCase, kernel: str | None) -> Outcome:
-        """Raises EndError unless the launch succeeded."""
+        """Launch a problem. Raises EndError for a fault."""
         prepared = prepare(problem, self.bench.device.arch)
         outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
         self.seconds += outcome.seconds
@@ -128,14 +128,14 @@ class _Case:
     # ---- looking
 
     def reference(self, outcome: Outcome) -> Expected:
-        """The same for every launch of the case."""
+        """The reference's outputs, the same for every launch of the case."""
         if self.expected is None:
             p = self.problem
             self.expected = exact(outcome.prepared.inputs, drawn(p) if p.p_drop else None)
         return self.expected
 
     def examine(self, outcome: Outcome) -> None:
-        """Compare one launch with the reference. Raises EndError with all that is wrong."""
+        """Compare one launch with the reference. Raises EndError with all errors."""
         p, expected, o = self.problem, self.reference(outcome), outcome.o()
         bad = []
         comparisons = [compare_o(p, o, expected)]
@@ -168,7 +168,7 @@ class _Case:
         return bad
 
     def same_bits(self, check: str, first: Outcome) -> None:
-        """Launch what must give the same bits and compare. Raises EndError."""
+        """Launch the problems that must give the same bits, and compare. Raises EndError."""
         p = self.problem
         if check in BATCH_CHECKS:
             for label, other, places in other_batches(p, check):
@@ -178,15 +178,15 @@ class _Case:
         if (key := self._matching_key(other)) is None:
             self.lines.append(f"{check}: not compared, the library has no such kernel")
             return
-        self._compare_bits(check, first, other, {one: one for one in range(p.batch)}, key.name)
+        self._compare_bits(check, first, other, {sequence: sequence for sequence in range(p.batch)}, key.name)
 
     def _compare_bits(
         self, check: str, first: Outcome, other: SuiteCase, places: Mapping[int, int], kernel: str
     ) -> None:
         """Launch the other problem, and compare each sequence with the one at its place. Raises EndError."""
-        mine = self.kernel
+        own_kernel = self.kernel
         second = self.run_launch(other, kernel)
-        self.kernel = mine
+        self.kernel = own_kernel
         left_rows, right_rows = _rows(self.problem, places.keys()), _rows(other, places.values())
         pairs = {"O": (first.o_bits()[left_rows], second.o_bits()[right_rows])}
         if self.problem.lse:
@@ -194,12 +194,14 @@ class _Case:
         for name, (left, right) in pairs.items():
             different = int((left != right).sum())
             if different:
-                place = tuple(int(at) for at in np.argwhere(left != right)[0])
-                raise EndError("wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {place}")
+                position = tuple(int(at) for at in np.argwhere(left != right)[0])
+                raise EndError(
+                    "wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {position}"
+                )
         self.lines.append(f"{check}: same bits")
 
     def _matching_key(self, other: SuiteCase) -> Key | None:
-        """The kernel that differs from this case's in nothing but what the other problem needs."""
+        """The kernel that serves the other problem and differs least from this case's kernel."""
         own = self.bench.key(self.kernel)
         if own is None:
             return None
@@ -212,7 +214,7 @@ class _Case:
 def _rows(p: SuiteCase, sequences: Iterable[int]) -> NDArray[np.int64]:
     """The rows of O of these sequences, one sequence after another."""
     ends = np.cumsum((0, *p.seqlens_q))
-    return np.concatenate([np.arange(ends[one], ends[one + 1]) for one in sequences])
+    return np.concatenate([np.arange(ends[sequence], ends[sequence + 1]) for sequence in sequences])
 
 
 def foreign_random_values(p: SuiteCase, stored: Sequence[NDArray[Any]]) -> list[str]:
@@ -234,7 +236,7 @@ def foreign_random_values(p: SuiteCase, stored: Sequence[NDArray[Any]]) -> list[
 
 
 def uneven_dropout(p: SuiteCase, random_values: Sequence[NDArray[Any]]) -> list[str]:
-    """The kept share of visible scores must be what the threshold makes of a uniform byte, within 6 sigma."""
+    """Report a kept share of visible scores that differs from the threshold's share by more than 6 sigma."""
     kept = seen = 0
     for values, seqlen_q, seqlen_k in zip(random_values, p.seqlens_q, p.seqlens_k, strict=True):
         mask = visible(p, seqlen_q, seqlen_k)
@@ -251,7 +253,7 @@ def run_case(
 ) -> Result:
     """Run a case once for each set of device options, and stop at the first failure.
 
-    ``signatures`` describe how a known defect must look (ckpm/suites/signatures.py). A second signature is checked
+    ``signatures`` are those of the case's known defect (ckpm/suites/signatures.py). A second signature is checked
     after the input that faults is removed.
     """
     case = _Case(bench, problem)
@@ -287,13 +289,13 @@ def run_case(
         fault=fault,
         counters=case.counters,
         signature=signature,
-        same_batches=tuple(one for one in BATCH_CHECKS if outcome == "passed" and one in problem.checks),
+        same_batches=tuple(check for check in BATCH_CHECKS if outcome == "passed" and check in problem.checks),
         executed=executed,
     )
 
 
 def _why_not(case: _Case, outcome: str, variants: Sequence[Mapping[str, Any]], signatures: Sequence[str]) -> str | None:
-    """Differences from the signatures; None where a fault's access is not known."""
+    """Differences from the signatures; None if a fault's access is unknown."""
     name, *rest = signatures
     last, key = case.last, case.bench.key(case.kernel)
     if last is None or (outcome == "fault") != (name in FAULTS):
@@ -367,9 +369,9 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
 
 
 def _check_choice(case: _Case) -> None:
-    """Dispatch must have chosen a kernel that can do it, and the tile that its count of blocks asks for.
+    """Check that dispatch chose a kernel that serves the problem, and the right tile.
 
-    The load mode is not the tile's to decide: the tile is the first of those that read as the chosen kernel does.
+    The right tile is the tile of the first kernel with the chosen kernel's load mode.
     """
     p, key = case.problem, case.bench.key(case.kernel)
     if key is None:
@@ -377,14 +379,14 @@ def _check_choice(case: _Case) -> None:
     if not serves(key, p):
         raise EndError("wrong", f"dispatch chose {key.name}: {missing_kernel([key], p)}")
     case.lines.append(f"dispatch chose {key.name}")
-    first = next(one for one in _able(case) if one.load == key.load)
+    first = next(candidate for candidate in _able(case) if candidate.load == key.load)
     if key.tile != first.tile:
         raise EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
 
 
 def _without_v3(case: _Case) -> None:
-    """V2 must be taken, and be right, where V3 is turned off. Raises EndError."""
-    off, mine = dataclasses.replace(case.problem, v3="off"), case.kernel
+    """Check that V2 is chosen, and is right, if V3 is turned off. Raises EndError."""
+    off, own_kernel = dataclasses.replace(case.problem, v3="off"), case.kernel
     if missing_kernel(case.bench.keys, off):
         case.lines.append("v3_off: not compared, the library has no such kernel of V2")
         return
@@ -394,7 +396,7 @@ def _without_v3(case: _Case) -> None:
         raise EndError("wrong", f"v3_off: dispatch chose {case.kernel}")
     case.examine(outcome)
     case.lines.append(f"v3_off: dispatch chose {key.name}")
-    case.kernel = mine
+    case.kernel = own_kernel
 
 
 def _able(case: _Case) -> list[Key]:
@@ -405,7 +407,7 @@ def _able(case: _Case) -> list[Key]:
 
 
 def _refusal(case: _Case) -> tuple[str, str]:
-    """A request that no kernel can do must be refused with a reason, and nothing be written."""
+    """Check that a request without a kernel is refused with a reason, and that nothing is written."""
     p = case.problem
     case.configure({}, "")
     outcome = case.launch(p, None)

@@ -122,7 +122,7 @@ def add_options(root: argparse.ArgumentParser) -> None:
 
 
 def read_options(args: argparse.Namespace) -> Options:
-    """Raises UsageError, UnknownWordError."""
+    """Read and check the options of a command line."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     if args.suite not in (*SUITES, FAMILY_SUITE):
@@ -130,15 +130,16 @@ def read_options(args: argparse.Namespace) -> Options:
     machines = cluster.read_machines(args)
     if machines is not None and (args.jobs is not None or args.reproduce):
         raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
-    known: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args), "machines": machines}
-    given = {
-        field.name: known[field.name] if field.name in known else getattr(args, field.name) for field in fields(Options)
+    checked: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args), "machines": machines}
+    values = {
+        field.name: checked[field.name] if field.name in checked else getattr(args, field.name)
+        for field in fields(Options)
     }
-    return Options(**given)
+    return Options(**values)
 
 
 def run(options: Options) -> None:
-    """Raises CheckFailedError, InconclusiveError and the errors of what it uses."""
+    """Run a suite and write its results. Failed cases raise CheckFailedError."""
     started, o = time.monotonic(), options
     library = _library(o)
     upstream, dialect = library.manifest.upstream, library.manifest.dialect
@@ -155,8 +156,8 @@ def run(options: Options) -> None:
         # a case run again does not replace its suite's results
         output = o.output or o.work / "build" / o.arch / folder / f"{'reproduced' if o.reproduce else o.suite}.json"
         junit.clear(output, library.library, library.library.with_name(MANIFEST))  # no report on an earlier run
-        pool, words = _pool(o, kind, library, len(cases), there)
-        log.info(f"{len(cases)} cases of {o.suite} on {kind} {o.arch}, {upstream}, {words}")
+        pool, description = _pool(o, kind, library, len(cases), there)
+        log.info(f"{len(cases)} cases of {o.suite} on {kind} {o.arch}, {upstream}, {description}")
         unwaited = functools.cache(lambda: suites.unwaited_loads(library, o.arch))
         judged: list[Judged] = []
         executed = Coverage()
@@ -166,30 +167,32 @@ def run(options: Options) -> None:
                 judged.append(suites.judge(case, reply, ledger, spoken_of, o.arch, unwaited))
                 progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
-    judged.sort(key=lambda one: order[one.case.name])
+    judged.sort(key=lambda result: order[result.case.name])
     commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}
     results = _results(o, library, kind, judged, commands)
     covered = executed.of_library(library, o.arch)
     figures = _measure_coverage(o, library, judged, covered)
-    unexecuted = {one.kernel: [str(block) for block in some] for one in covered if (some := one.without_reason())}
+    unexecuted = {
+        coverage.kernel: [str(block) for block in some] for coverage in covered if (some := coverage.without_reason())
+    }
     results = replace(results, facts={**results.facts, **figures}, unexecuted=unexecuted)
     results.write(output)
     junit.write_beside(results, output)
-    for one in judged if o.reproduce else ():
-        details(one)
+    for result in judged if o.reproduce else ():
+        details(result)
     if o.reproduce and kind == "emulator" and o.of_tables:
         show(f"trace: {_trace_file(o)}")
     show(f"results: {output}")
     summary(f"{o.suite} {o.arch} {folder}", judged, commands, time.monotonic() - started)
-    for name, words in figures.items():
-        show(f"{name}: {words}")
+    for name, description in figures.items():
+        show(f"{name}: {description}")
     if FOREIGN_LIBRARY in library.file_facts:
         show(f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
     _conclude(judged, o)
 
 
 def _kind(o: Options, there: Connection | None) -> str:
-    """The device that cases run on: workers say whether they have a GPU, and this machine need not have one."""
+    """The device that cases run on. Workers report their GPUs, because this machine need not have one."""
     if there is None or o.device != "auto":
         return kind_of(o.device, o.arch) if there is None else o.device
     return "hip" if there.gpus else "emulator"
@@ -218,7 +221,9 @@ def _results(
 ) -> Results:
     family, tier = ("", o.tier) if o.of_tables else (o.family, "every kernel")
     upstream = library.manifest.upstream
-    rows = [suites.record_case(one, o.suite, o.arch, upstream, commands[one.case.name], family) for one in judged]
+    rows = [
+        suites.record_case(result, o.suite, o.arch, upstream, commands[result.case.name], family) for result in judged
+    ]
     results = suites.results(rows, library, kind, tier, datetime.date.today())
     if o.case != EVERY or o.reproduce:
         results = replace(results, facts={**results.facts, SOME_CASES: o.reproduce or o.case})
@@ -236,17 +241,17 @@ def _measure_coverage(
     if covered:
         figures["basic blocks executed"] = format_figure(covered)
     if o.of_tables and not o.reproduce:
-        ran = [one.case.problem for one in judged if one.outcome != "unsupported"]
+        ran = [result.case.problem for result in judged if result.outcome != "unsupported"]
         pairs = legal(ran, library.manifest.keys(tuple(library.manifest.kernels)))
         figures["legal pairs of values tried"] = format_share(len(met(ran) & pairs), len(pairs))
     return figures
 
 
 def _conclude(judged: Sequence[Judged], o: Options) -> None:
-    bad = [one for one in judged if not one.verdict.good]
+    bad = [result for result in judged if not result.verdict.good]
     if bad:
         raise CheckFailedError(f"{len(bad)} of {len(judged)} cases failed", kind="cases")
-    if all(one.outcome == "unsupported" for one in judged):
+    if all(result.outcome == "unsupported" for result in judged):
         more = (
             "Build more kernels: ckpm build --tier full." if o.of_tables else "The results file contains the reasons."
         )
@@ -256,24 +261,20 @@ def _conclude(judged: Sequence[Judged], o: Options) -> None:
 
 
 def _family(args: argparse.Namespace) -> str:
-    """The wanted library, by its name in ckpm/kernels/families/libraries.py.
-
-    Raises:
-        UsageError: ``--family`` with a suite of batch prefill, not with the one of families, or none of those.
-    """
+    """The requested library, by its name in ckpm/kernels/families/libraries.py."""
     if args.suite != FAMILY_SUITE:
         if args.family is not None:
             raise UsageError(f"--family goes with --suite {FAMILY_SUITE}; suite {args.suite} is batch prefill's.")
         return next(library for library in libraries() if host(library).table_problems)
-    asked = set(split_words("--family", None if args.family is None else [args.family], []))
+    families = set(split_words("--family", None if args.family is None else [args.family], []))
     for library in _families():
-        if asked == {library} or made_of(asked) == library:
+        if families == {library} or made_of(families) == library:
             return library
     raise UsageError(f"--suite {FAMILY_SUITE} needs the --family that was built: one of {', '.join(_families())}.")
 
 
 def _library(o: Options) -> LocatedLibrary:
-    """Raises LibraryError, UnknownWordError."""
+    """Locate and check the library of a run."""
     upstream = chosen_upstream(o.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
@@ -293,11 +294,7 @@ def _library(o: Options) -> LocatedLibrary:
 
 
 def _cases(o: Options, kind: str, library: LocatedLibrary) -> tuple[Case, ...]:
-    """The cases of the suite for this library, or the one to reproduce.
-
-    Raises:
-        ProblemError, InconclusiveError, LibraryError.
-    """
+    """The cases of the suite for this library, or the one to reproduce."""
     manifest = library.manifest
     if not o.of_tables:
         keys = suites.manifest_keys(library.manifest_file, tuple(manifest.kernels))

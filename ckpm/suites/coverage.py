@@ -35,13 +35,13 @@ class UnexecutedTable(Record, frozen=True):
 
 @functools.cache
 def reasons() -> Mapping[str, str]:
-    """The reasons of unexecuted.yaml, by the shape of a block. Raises TableError."""
+    """The reasons of unexecuted.yaml, by the shape of a block."""
     return {row.shape: row.why for row in read_table(_FILE, UnexecutedTable).record.blocks}
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A kernel's number of basic blocks and those that were not executed."""
+    """A kernel's number of basic blocks, and the blocks that were not executed."""
 
     kernel: str
     blocks: int
@@ -62,14 +62,12 @@ class Coverage:
             self.executed.setdefault(symbol, set()).update((first, end) for first, end in ranges)
 
     def of_library(self, library: LocatedLibrary, arch: str) -> tuple[Covered, ...]:
-        """The coverage of each kernel of a library; empty if the device observed nothing. Raises CodeObjectError: the
-        library's code cannot be read.
-        """
+        """The coverage of each kernel of a library; empty if the device observed nothing."""
         code = code_object.inspect(library.library, arch) if self.executed else {}
         return tuple(
             Covered(name, len(blocks), missed_blocks(blocks, self.executed.get(row.symbol, ())))
-            for name, one in library.manifest.kernels.items()
-            for row in one.resources_on(arch)
+            for name, kernel in library.manifest.kernels.items()
+            for row in kernel.resources_on(arch)
             if row.symbol in code and (blocks := code[row.symbol].blocks)
         )
 
@@ -82,7 +80,7 @@ def missed_blocks(blocks: Sequence[Block], executed: Collection[tuple[int, int]]
         furthest.append(max(end, furthest[-1] if furthest else end))
 
     def is_executed(block: Block) -> bool:
-        before = bisect_right(ranges, block.first, key=lambda one: one[0])
+        before = bisect_right(ranges, block.first, key=lambda interval: interval[0])
         return before > 0 and furthest[before - 1] > block.first
 
     return tuple(block for block in blocks if not is_executed(block))
@@ -90,8 +88,8 @@ def missed_blocks(blocks: Sequence[Block], executed: Collection[tuple[int, int]]
 
 def format_figure(covered: Sequence[Covered]) -> str:
     """The executed basic blocks of all kernels, and how many others no case can execute."""
-    blocks, missed = sum(one.blocks for one in covered), sum(len(one.missed) for one in covered)
-    open_blocks = sum(len(one.without_reason()) for one in covered)
+    blocks, missed = sum(kernel.blocks for kernel in covered), sum(len(kernel.missed) for kernel in covered)
+    open_blocks = sum(len(kernel.without_reason()) for kernel in covered)
     counts = {"cannot be": missed - open_blocks, "without a reason": open_blocks}
     return ", ".join([format_share(blocks - missed, blocks), *(f"{n} {what}" for what, n in counts.items() if n)])
 

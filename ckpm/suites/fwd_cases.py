@@ -1,4 +1,4 @@
-"""One launch of fwd, paged, split-KV or V3 with random tensors, and how its O and LSE compare with the reference."""
+"""One launch of fwd, paged, split-KV or V3 with random tensors; its O and LSE compared with the reference."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DESCALES = {"q": 0.01, "k": 0.02, "v": 0.05}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A launch, the bits of its outputs, what was compared, and what of that is wrong; nothing after a refusal."""
+    """A finished launch: output bits, comparisons, errors. Empty if the launch was refused."""
 
     launch: Launch
     fault: Fault | None = None
@@ -39,7 +39,7 @@ class Ended:
 
 
 def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
-    """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
+    """Launch the kernels that dispatch chooses, and compare. Raises HipError."""
     p, arch = with_descales(case), device.arch
     bits = tensors(p, arch)
     outcome = run_attention(device, library, p, bits)
@@ -51,8 +51,8 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
         launch=outcome.launch,
         outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
         lines=tuple(map(str, compared)),
-        wrong=(*(str(one) for one in compared if not one.passed), *uneven),
-        tolerance_used=max(one.worst for one in compared),
+        wrong=(*(str(comparison) for comparison in compared if not comparison.passed), *uneven),
+        tolerance_used=max(comparison.worst for comparison in compared),
     )
 
 

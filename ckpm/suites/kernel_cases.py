@@ -46,11 +46,7 @@ class _Record:
 
 
 def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
-    """A case for each kernel whose name, with or without the suite, fits ``glob``.
-
-    Raises:
-        InconclusiveError: none does.
-    """
+    """Return a case for each kernel whose name, with or without the suite, fits ``glob``."""
     glob = glob.removeprefix(f"{FAMILY_SUITE}/")
     fitting = [key for key in keys if fnmatch.fnmatchcase(key.name, glob)]
     if not fitting:
@@ -64,15 +60,15 @@ def _case(key: Key, keys: Sequence[Key]) -> Case:
     Its time limit follows from the number of variants: one for each launch.
     """
     scenarios = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
-    launches = [one for scenario in scenarios for one in (*scenario.candidates, scenario.candidates[0])]
+    launches = [launch for scenario in scenarios for launch in (*scenario.candidates, scenario.candidates[0])]
     unknown = SuiteCase(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
     problem = dataclasses.replace(launches[0] if launches else unknown, name=f"{FAMILY_SUITE}/{key.name}")
     return Case(problem=problem, variants=({},) * max(1, len(launches)))
 
 
 def _scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    made = FAMILIES[key.family].scenarios
-    return () if made is None else made(key, keys)
+    scenarios = FAMILIES[key.family].scenarios
+    return () if scenarios is None else scenarios(key, keys)
 
 
 def variants(device: Device, library: Library) -> tuple[Mapping[str, Any], ...]:
@@ -161,7 +157,7 @@ def _elsewhere(ended: Ended) -> str:
 
 
 def _launch(bench: Bench, candidate: SuiteCase, record: _Record) -> Ended:
-    """Launch what dispatch chooses and compare. If dispatch finds no kernel, the end is returned.
+    """Launch the kernels that dispatch chooses, and compare. A launch without a kernel is returned, too.
 
     Raises EndError: a fault, a call of HIP that failed, or a problem that the library refuses as contradictory.
     """

@@ -1,4 +1,4 @@
-"""The random bytes of CK's dropout, computed here: the generator and where in the score matrix each byte belongs.
+"""The random bytes of CK's dropout: the generator, and the position of each byte in the score matrix.
 
 Philox 4x32 with seven rounds (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011). The key is the
 seed. The upper half of the counter numbers the subsequence: each tile of 32 x 32 scores has its own. The lower half is
@@ -34,17 +34,17 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
 
 
 def random_bytes(problem: SuiteCase, sequence: int, head: int) -> NDArray[np.uint8]:
-    """[query, key]: what a kernel draws for each score of a sequence and head."""
+    """The bytes that a kernel draws for the scores of a sequence and head, [query, key]."""
     rows, columns = problem.seqlens_q[sequence], problem.seqlens_k[sequence]
     down, right = -(-rows // _TILE), -(-columns // _TILE)
-    place = problem.dropout_offset + (sequence * problem.nhead_q + head) * _LANES
-    offsets = (place + np.arange(_LANES, dtype=np.uint64)) & np.uint64(2**64 - 1)
+    offset = problem.dropout_offset + (sequence * problem.nhead_q + head) * _LANES
+    offsets = (offset + np.arange(_LANES, dtype=np.uint64)) & np.uint64(2**64 - 1)
     counter = np.zeros((down, right, _LANES, 4), np.uint64)
     counter[..., 0], counter[..., 1] = offsets & _LOW, offsets >> _HALF
     counter[..., 2] = np.arange(down)[:, None, None]
     counter[..., 3] = np.arange(right)[None, :, None]
-    words = philox(counter, (problem.seed & 0xFFFFFFFF, problem.seed >> 32))
-    drawn = words.astype("<u4").view(np.uint8).reshape(down, right, _LANES, 16)
+    integers = philox(counter, (problem.seed & 0xFFFFFFFF, problem.seed >> 32))
+    drawn = integers.astype("<u4").view(np.uint8).reshape(down, right, _LANES, 16)
     # byte e of lane l is row 16 * (e / 8) + 8 * (l / 32) + e % 8 and column l % 32 of the tile
     tiles = drawn.reshape(down, right, 2, 32, 2, 8).transpose(0, 4, 2, 5, 1, 3)
     return np.ascontiguousarray(tiles.reshape(down * _TILE, right * _TILE)[:rows, :columns])

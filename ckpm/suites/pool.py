@@ -56,7 +56,8 @@ class Worker:
         start_seconds: float,
         begun: Callable[[Worker], None] = lambda worker: None,
     ) -> None:
-        """``begun`` is called right after the start, so that another thread can :meth:`kill` a starting worker.
+        """Start a process. ``begun`` is called right after the start, so that another thread can
+        :meth:`kill` a starting worker.
 
         Raises RefusedError, or DeviceError if the process dies or gives no answer.
         """
@@ -74,11 +75,11 @@ class Worker:
         try:
             reply = self._ready(start_seconds)
         except (TimeoutError, EOFError, ValueError) as error:
-            words = self.last_words()
+            tail = self.error_tail()
             code = self.stop()
             how = "gave no answer in time" if isinstance(error, TimeoutError) else f"ended with {_exit_text(code)}"
             raise DeviceError(
-                f"a worker {how} before its first case. Its last words: {words or 'none'}", kind="worker-start"
+                f"a worker {how} before its first case. Its last words: {tail or 'none'}", kind="worker-start"
             ) from error
         except BaseException:
             self.stop()
@@ -89,7 +90,7 @@ class Worker:
         self.facts: Mapping[str, Any] = reply.get("ready", {})
 
     def _ready(self, seconds: float) -> Any:
-        """The first line. Raises as :meth:`_receive`."""
+        """Return the first reply. Raises as :meth:`_receive`."""
         waited = 0.0
         while True:
             try:
@@ -98,8 +99,8 @@ class Worker:
                 waited += _LOG_SECONDS
                 if waited >= seconds:
                     raise
-            words = self.last_words().splitlines()
-            last = f"; its last words: {words[-1]}" if words else ""
+            lines = self.error_tail().splitlines()
+            last = f"; its last words: {lines[-1]}" if lines else ""
             log.info(
                 f"a worker ({self._process.pid}) has been starting for {waited:.0f} s (limit {seconds:.0f} s){last}"
             )
@@ -108,8 +109,8 @@ class Worker:
         """The reply to a case. The worker may be dead afterwards (see :attr:`alive`)."""
         self._errors.truncate(0)
         self._errors.seek(0)
-        asked = {"case": case.name, "variants": list(case.variants), "signatures": case.signatures}
-        request = json.dumps(asked) + "\n"
+        fields = {"case": case.name, "variants": list(case.variants), "signatures": case.signatures}
+        request = json.dumps(fields) + "\n"
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(request.encode())
@@ -121,12 +122,12 @@ class Worker:
             self.stop()
             return {"outcome": "timeout", "message": f"no result after {case.seconds:.0f} s"}
         except (EOFError, OSError):
-            words = self.last_words()
-            return classify_exit(self.stop(), words)
+            tail = self.error_tail()
+            return classify_exit(self.stop(), tail)
         except ValueError as error:
-            words = self.last_words()
+            tail = self.error_tail()
             self.stop()
-            lines = words.splitlines()
+            lines = tail.splitlines()
             return {
                 "outcome": "infrastructure",
                 "message": f"the worker's answer can't be read: {error}",
@@ -140,7 +141,7 @@ class Worker:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def last_words(self) -> str:
+    def error_tail(self) -> str:
         """The end of standard error since the case began."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0.2)
@@ -157,7 +158,7 @@ class Worker:
             self._process.wait(_GONE_SECONDS)
 
     def stop(self) -> int:
-        """End the process if it hasn't ended; its exit code, negative for a signal."""
+        """End the process if it hasn't ended; return its exit code, negative for a signal."""
         if self._process.poll() is None:
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):
@@ -174,7 +175,7 @@ class Worker:
         return code
 
     def _receive(self, seconds: float) -> Any:
-        """One line of JSON. Raises TimeoutError, EOFError, ValueError."""
+        """Read one line of JSON. Raises TimeoutError, EOFError, ValueError."""
         deadline = time.monotonic() + seconds
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
@@ -190,12 +191,12 @@ class Worker:
         return json.loads(line)
 
 
-def classify_exit(code: int, words: str) -> Reply:
-    """The result of a case whose worker died: by signal, and by its last words."""
-    lines = words.splitlines()
-    if any(word in words for word in _LOST):
+def classify_exit(code: int, tail: str) -> Reply:
+    """The result of a case whose worker died, by its exit code and the ``tail`` of its standard error."""
+    lines = tail.splitlines()
+    if any(word in tail for word in _LOST):
         return {"outcome": "infrastructure", "message": f"the worker ended with {_exit_text(code)}", "lines": lines}
-    if match := _GPU_FAULT.search(words):
+    if match := _GPU_FAULT.search(tail):
         first = match[0].splitlines()[0]
         return {"outcome": "fault", "message": f"{first} (worker ended with {_exit_text(code)})", "lines": lines}
     if code < 0 and -code in _FAULTS:
@@ -225,9 +226,8 @@ class Pool:
     def run(self, cases: Sequence[Case]) -> Iterator[tuple[Case, Reply]]:
         """Yield each case with its reply as it ends; expensive ones are begun first. A reply has ``elapsed`` seconds.
 
-        Raises:
-            RefusedError: the first worker has no device or library.
-            DeviceError: the first worker doesn't start. If a later worker does not start, its case is infrastructure.
+        An error at the start of the first worker ends the run. If a later worker doesn't start, its case is
+        infrastructure.
         """
         todo: queue.SimpleQueue[Case] = queue.SimpleQueue()
         for case in sorted(cases, key=lambda case: -case.seconds):
@@ -272,7 +272,7 @@ class Pool:
         busy: dict[int, Worker],
         number: int,
     ) -> None:
-        """Run cases until there are none left, on a worker at busy[number]. One that dies is replaced."""
+        """Run cases until there are none left, on a worker at busy[number]. A worker that dies is replaced."""
         failures = 0
         try:
             while not halt.is_set() and (case := _next(todo)) is not None:

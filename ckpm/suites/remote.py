@@ -1,8 +1,8 @@
-"""Cases on the workers of a Dask scheduler: what ckpm/suites/pool.py does with processes here, there.
+"""Cases on the workers of a Dask scheduler, as ckpm/suites/pool.py runs them in processes of this machine.
 
-A worker keeps as many warm processes as it has threads, which have loaded the library; each case is a task of its own.
-A case that kills its process ends alone, as on one machine. The cases of a worker that is lost are given to
-others, and one whose workers die again and again is named.
+A worker keeps a warm process, which has loaded the library, for each of its threads. Each case is a task of its own.
+A case that kills its process ends alone, as on one machine. Cases of a lost worker go to others. A case whose workers
+die repeatedly is reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Setup:
 
 @dataclass(frozen=True, kw_only=True)
 class RemotePool:
-    """The pool of a connection; ``setup`` as JSON is what ckpm/suites/worker.py is started with."""
+    """The pool of a connection. ``setup`` is the argument of ckpm/suites/worker.py, as JSON."""
 
     connection: Connection
     setup: Mapping[str, Any]
@@ -46,12 +46,7 @@ class RemotePool:
     library_sha256: str
 
     def run(self, cases: Sequence[Case]) -> Iterator[tuple[Case, Reply]]:
-        """Run cases as :meth:`ckpm.suites.pool.Pool.run` does.
-
-        Raises:
-            RefusedError: a worker has no device or library.
-            DeviceError, and the failures of ckpm/cluster/connection.py.
-        """
+        """Run cases as :meth:`ckpm.suites.pool.Pool.run` does."""
         there = self.connection
         there.demand_same(project(), project)
         needs = {GPU: 1} if self.setup["device"] == "hip" else None
@@ -72,9 +67,9 @@ class RemotePool:
         ordered = sorted(cases, key=lambda case: -case.seconds)
         futures = {
             there.client.submit(
-                run_case, setup, case, key=f"{case.name}-{there.session}", pure=False, resources=needs, priority=-place
+                run_case, setup, case, key=f"{case.name}-{there.session}", pure=False, resources=needs, priority=-index
             ): case
-            for place, case in enumerate(ordered)
+            for index, case in enumerate(ordered)
         }
         started = False
         try:
@@ -88,10 +83,7 @@ class RemotePool:
 
 
 def _reply(reply: Reply, started: bool) -> Reply:
-    """A task's reply. Where no process starts, that is the run's failure at first, and later only the case's.
-
-    Raises RefusedError, DeviceError.
-    """
+    """Return a task's reply. If no process starts, the first task fails the run, a later one only its case."""
     if "not started" not in reply:
         return reply
     message, code = reply["not started"], reply["exit_code"]
@@ -101,12 +93,7 @@ def _reply(reply: Reply, started: bool) -> Reply:
 
 
 def run_case(setup: Setup, case: Case) -> Reply:
-    """Run on a worker: a case's reply, with ``elapsed`` seconds, or why no process started here.
-
-    Raises:
-        SetupError: this worker has another commit, or sees another library.
-        InconclusiveError: the client has gone.
-    """
+    """Run a case on a worker; return its reply with ``elapsed`` seconds, or the reason why no process started."""
     session = session_here(setup.session)
     key, worker = task_here()
     session.once("same", lambda: _demand_same(setup, worker))
@@ -115,7 +102,7 @@ def run_case(setup: Setup, case: Case) -> Reply:
     current: list[Worker] = []
 
     def begun(process: Worker) -> None:
-        """End it with the session, and with its case, which may be over already."""
+        """End the process with the session and with its case, which may be over already."""
         session.at_end(process.kill)
         current.append(process)
         if not session.is_wanted(key):
@@ -143,7 +130,7 @@ def run_case(setup: Setup, case: Case) -> Reply:
 
 
 def _idle(processes: list[Worker]) -> Worker | None:
-    """One that waits for a case and lives: the session ends those that seem to be needed no more."""
+    """Return a living process that waits for a case. The session ends processes that seem no longer needed."""
     while processes:
         if (process := processes.pop()).alive:
             return process
@@ -151,7 +138,7 @@ def _idle(processes: list[Worker]) -> Worker | None:
 
 
 def _demand_same(setup: Setup, worker: str) -> None:
-    """Raises SetupError."""
+    """Refuse a worker that has another commit or sees another library."""
     differences = setup.client.differences(project())
     try:
         digest = sha256_of(Path(setup.library))

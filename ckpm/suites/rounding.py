@@ -37,7 +37,7 @@ def _ranges() -> tuple[_Range, ...]:
 
 
 def check_rounding(reply: Mapping[str, Any], problem: SuiteCase, upstream: str, arch: str) -> Mapping[str, Any]:
-    """Return the reply to a case; one that passed with a mean error out of range is wrong. Raises TableError."""
+    """Return the reply to a case; one that passed with a mean error out of range is wrong."""
     shift = reply.get("mean_shift")
     if shift is None or reply["outcome"] != "passed":
         return reply

@@ -1,7 +1,7 @@
-"""The signatures that entries of matrix/ledger.yaml name: what a case shows whose kernel has that defect and no other.
+"""Signatures of the entries of matrix/ledger.yaml: results of a case whose kernel has this defect and no other.
 
-A signature of a wrong result predicts O, LSE and where they are NaN; the launch must agree in every element. One of a
-fault names the access. The case then runs again without the cause of the fault.
+The signature of a wrong result predicts O, LSE and where they are NaN; the launch must agree in every element. The
+signature of a fault names the access. The case then runs again without the cause of the fault.
 
 A defect of reading K and V is one of :class:`Reading`'s switches. :func:`compute_outputs` reads the problem's buffers
 as such a kernel does, NaN by NaN. It returns O and LSE with the bounds of their rounding, and where they are NaN.
@@ -72,23 +72,23 @@ def compute_outputs(prepared: Prepared, rows: int, hdim: int, reading: Reading) 
     if p.kv_layout != "linear" or p.vlayout != "row" or p.qscale != "no":
         return None
     parts = [
-        (place, _computed_block(prepared, sequence, begin, end, hdim, reading))
-        for sequence, place, begin, end in _blocks(p, rows)
+        (tokens, _computed_block(prepared, sequence, begin, end, hdim, reading))
+        for sequence, tokens, begin, end in _blocks(p, rows)
     ]
     whole = exactly(_reference(prepared.inputs))
     fields = {field.name: getattr(whole.expected, field.name) for field in dataclasses.fields(Expected)}
-    for place, (part, o_nan, lse_nan) in parts:
+    for tokens, (part, o_nan, lse_nan) in parts:
         for name, values in fields.items():
             if values.ndim == 3:
-                values[place] = getattr(part, name)[place]
+                values[tokens] = getattr(part, name)[tokens]
             else:
-                values[:, place] = getattr(part, name)[:, place]
-        whole.o_nan[place], whole.lse_nan[:, place] = o_nan, lse_nan
+                values[:, tokens] = getattr(part, name)[:, tokens]
+        whole.o_nan[tokens], whole.lse_nan[:, tokens] = o_nan, lse_nan
     return whole
 
 
 def _blocks(p: SuiteCase, rows: int) -> Iterator[tuple[int, slice, int, int]]:
-    """(sequence, its tokens among all, first and last query) of each tile of queries."""
+    """Yield (sequence, slice of its tokens, first query, end of queries) of each tile of queries."""
     start = 0
     for sequence, length in enumerate(p.seqlens_q):
         for begin in range(0, length, rows):
@@ -100,7 +100,7 @@ def _blocks(p: SuiteCase, rows: int) -> Iterator[tuple[int, slice, int, int]]:
 def _computed_block(
     prepared: Prepared, sequence: int, begin: int, end: int, hdim: int, reading: Reading
 ) -> tuple[Expected, Flags, Flags]:
-    """Numbers of all tokens, right for those of the block; and the block's own NaN of O and LSE."""
+    """Numbers of all tokens, right only for the block's tokens; and the block's own NaN of O and LSE."""
     p = prepared.problem
     length, group = p.seqlens_k[sequence], p.nhead_q // p.nhead_k
     first, last = _keys_of(p, sequence, begin, end)
@@ -141,23 +141,23 @@ def _keys_of(p: SuiteCase, sequence: int, begin: int, end: int) -> tuple[int, in
 def _rows_read(
     prepared: Prepared, tensor: str, sequence: int, positions: NDArray[np.int64], hdim: int, reading: Reading
 ) -> Floats:
-    """[key, KV head, dim]: what is read of K or V at positions of the table, 0 where the range check stops it."""
+    """Numbers read of K or V at positions of the table, [key, KV head, dim]; 0 where the range check stops a read."""
     p, fields = prepared.problem, prepared.fields
     own = p.hdim_q if tensor == "k" else p.hdim_v
     entries = _entries(prepared, sequence, positions // p.page_size)
     key, head, dim = np.ix_(np.arange(len(positions)), np.arange(p.nhead_k), np.arange(hdim))
     stride = int(fields[f"batch_stride_{tensor}"])
-    place = entries[key] * stride + head * int(fields[f"nhead_stride_{tensor}"]) + dim
+    offset = entries[key] * stride + head * int(fields[f"nhead_stride_{tensor}"]) + dim
     if p.page_size > 1:
-        place = place + positions[key] % p.page_size * int(fields[f"stride_{tensor}"])
-    place, size = place * p.element_bytes, prepared.table.pool_pages * stride * p.element_bytes
+        offset = offset + positions[key] % p.page_size * int(fields[f"stride_{tensor}"])
+    offset, size = offset * p.element_bytes, prepared.table.pool_pages * stride * p.element_bytes
     if reading.offsets_of_32_bits:
-        place, size = place % _LINE, size % _LINE
-    inside = (place >= 0) & (place + p.element_bytes <= size)
+        offset, size = offset % _LINE, size % _LINE
+    inside = (offset >= 0) & (offset + p.element_bytes <= size)
     if not reading.whole_rows:
         inside &= dim < own
     name, base = prepared.pointers[tensor]
-    bits = read(prepared.buffers[name], np.where(inside, base + place, 0), bits_type(p.dtype), unwritten=0)
+    bits = read(prepared.buffers[name], np.where(inside, base + offset, 0), bits_type(p.dtype), unwritten=0)
     return np.where(inside, decode(bits, p.dtype, prepared.arch), 0.0)
 
 
@@ -244,9 +244,9 @@ def why_not_predicted(name: str, outcome: Outcome, key: Key) -> str:
     for word, got, nan, compare, want in compared:
         if other := int((np.isnan(got) != nan).sum()):
             bad.append(f"{other} of {got.size} elements of {word} are NaN and should not be, or the reverse")
-        found = compare(p, np.where(nan, want, got), expected)
-        if not found.passed:
-            bad.append(str(found))
+        comparison = compare(p, np.where(nan, want, got), expected)
+        if not comparison.passed:
+            bad.append(str(comparison))
     return "; ".join(bad)
 
 
@@ -282,7 +282,7 @@ def _pool_end(outcome: Outcome) -> str:
     return f"no range of a buffer resource ends after a pool of {p.name} by a head's offset"
 
 
-# name -> which fault it is, and the problem without what leads to it (None: nothing else can be launched)
+# name -> the check of the fault, and the problem without its cause (None: nothing else can be launched)
 FAULTS: Mapping[str, tuple[Callable[[Outcome], str], Callable[[SuiteCase], SuiteCase | None]]] = {
     "table_is_read_past_its_end": (_table_end, lambda problem: dataclasses.replace(problem, table_end="zeros")),
     "bytes_are_stored_past_lds": (_lds_end, lambda problem: None),

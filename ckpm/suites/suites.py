@@ -49,7 +49,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedLibrary:
-    """A built library and its manifest. ``file_facts`` say what the library's file is (identity_facts)."""
+    """A built library and its manifest. ``file_facts`` describe the library's file (identity_facts)."""
 
     library: Path
     manifest: Manifest
@@ -74,7 +74,7 @@ class Case:
 
     @property
     def seconds(self) -> float:
-        """After which the case counts as hanging."""
+        """The time limit, after which the case counts as hanging."""
         return _SECONDS_AT_LEAST + len(self.variants) * wave_instructions(self.problem) / _SLOWEST
 
 
@@ -92,33 +92,28 @@ class Judged:
 
 
 def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) -> LocatedLibrary:
-    """The library that ``kernels build`` made of an upstream for an arch, alone or among others.
+    """Locate the library that was built of an upstream for an arch, alone or with other archs.
 
     ``library`` is its name in ckpm/kernels/families/libraries.py.
-
-    Raises:
-        LibraryError: there is none.
-        LibraryError: its bytes are not those that its manifest lists.
     """
     name = folder_name(upstream, library)
-    places = [work / "build" / arch / name, *sorted((work / "build").glob(f"*{arch}*/{name}"))]
-    for place in places:
-        if (place / LIBRARY).is_file() and (place / MANIFEST).is_file() and arch in _manifest(place / MANIFEST).archs:
-            return read_library(place / LIBRARY, foreign=False)
+    folders = [work / "build" / arch / name, *sorted((work / "build").glob(f"*{arch}*/{name}"))]
+    for folder in folders:
+        if (
+            (folder / LIBRARY).is_file()
+            and (folder / MANIFEST).is_file()
+            and arch in _manifest(folder / MANIFEST).archs
+        ):
+            return read_library(folder / LIBRARY, foreign=False)
     raise LibraryError(
-        f"{places[0]}: no library of {upstream} for {arch}. Build it first: {build_command([arch], upstream, library)}",
+        f"{folders[0]}: no library of {upstream} for {arch}. "
+        f"Build it first: {build_command([arch], upstream, library)}",
         kind="not-built",
     )
 
 
 def read_library(library: Path, *, foreign: bool) -> LocatedLibrary:
-    """A library with its manifest beside it; the bytes of a ``foreign`` one needn't be those that it lists.
-
-    Raises:
-        LibraryError: one of the two is missing.
-        LibraryError: the manifest isn't one.
-        LibraryError: the bytes are others.
-    """
+    """Read a library's manifest. The manifest of a ``foreign`` library may list another sha256."""
     manifest = library.with_name(MANIFEST)
     for file in (library, manifest):
         if not file.is_file():
@@ -128,7 +123,7 @@ def read_library(library: Path, *, foreign: bool) -> LocatedLibrary:
 
 
 def _manifest(file: Path) -> Manifest:
-    """Raises LibraryError."""
+    """Read the manifest of a built library."""
     try:
         return Manifest.read(file)
     except RecordError as error:
@@ -136,11 +131,7 @@ def _manifest(file: Path) -> Manifest:
 
 
 def manifest_keys(manifest: Path, names: Sequence[str]) -> tuple[Key, ...]:
-    """Keys of a library's kernels, in its own order.
-
-    Raises:
-        LibraryError: the manifest lists other kernels, or a name is none of its dialect's.
-    """
+    """Keys of a library's kernels, in its own order."""
     listed = _manifest(manifest)
     if set(listed.kernels) != set(names):
         raise LibraryError(
@@ -153,12 +144,7 @@ def manifest_keys(manifest: Path, names: Sequence[str]) -> tuple[Key, ...]:
 
 
 def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]:
-    """The cases of a suite and tier on a kind of device, whose name fits ``glob`` (with or without the suite).
-
-    Raises:
-        UnknownWordError, TableError.
-        InconclusiveError: no case has such a name.
-    """
+    """The cases of a suite and tier on a kind of device, whose name fits ``glob`` (with or without the suite)."""
     variants = SANITIZER if suite == "sanitize" and kind == "emulator" else ({},)
     fitting = [
         problem
@@ -173,12 +159,7 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
 
 
 def select_cases(chosen: Sequence[Case], manifest: Manifest, arch: str) -> tuple[tuple[Case, ...], Mapping[str, int]]:
-    """The cases that a library runs, and the number of others, by what the library's dialect lacks for them.
-
-    Raises:
-        UnknownWordError, TableError.
-        InconclusiveError: none is left.
-    """
+    """The cases that a library runs; and the number of the others, by the reason that excludes them."""
     problems = [case.problem for case in chosen]
     reasons = not_asked(dialect(manifest.dialect), arch, manifest.mask_impl, problems)
     left = tuple(case for case in chosen if case.name not in reasons)
@@ -192,19 +173,17 @@ def select_cases(chosen: Sequence[Case], manifest: Manifest, arch: str) -> tuple
 
 
 def with_signatures(chosen: Sequence[Case], ledger: Ledger, upstream: str, arch: str) -> tuple[Case, ...]:
-    """The cases with what the ledger's entries that cover them say of how their defects show."""
+    """Cases with the signatures of their ledger entries."""
     entries = ((case, ledger.find(case.problem, upstream, arch)) for case in chosen)
     return tuple(dataclasses.replace(case, signatures=entry.signatures if entry else ()) for case, entry in entries)
 
 
 def unwaited_loads(library: LocatedLibrary, arch: str) -> frozenset[str]:
-    """The kernels, by name, that use a register before the load into it is waited for (inspection/waits.py).
-
-    Raises:
-        CodeObjectError: the library's code can't be read.
-    """
+    """Names of the kernels that use a register without waiting for the load into it (inspection/waits.py)."""
     code = codeobject.inspect(library.library, arch)
-    symbols = {name: [row.symbol for row in one.resources_on(arch)] for name, one in library.manifest.kernels.items()}
+    symbols = {
+        name: [row.symbol for row in kernel.resources_on(arch)] for name, kernel in library.manifest.kernels.items()
+    }
     late = {symbol for symbol, kernel in code.items() if kernel.hazards}
     return frozenset(name for name, several in symbols.items() if late.intersection(several))
 
@@ -217,7 +196,7 @@ def judge(
     arch: str,
     unwaited: Callable[[], Collection[str]] = tuple,
 ) -> Judged:
-    """The verdict on a reply; ``unwaited`` reads the kernels of unwaited_loads where the verdict depends on them.
+    """The verdict on a reply. ``unwaited`` reads unwaited_loads, if the verdict depends on it.
 
     Loads come late where the device's options allow it. On a GPU this can't be observed. A case that could not run, for
     example because of a damaged code object, has no kernel whose code could be read.
@@ -234,7 +213,7 @@ def judge(
 def reproduce_command(
     suite: str, arch: str, upstream: str, device: str, name: str, library: str = DEFAULT_FAMILY
 ) -> str:
-    """The line that runs one case again, with a trace of a suite's."""
+    """The command line that runs one case again."""
     root = f"CK_ROOT={shlex.quote(os.environ.get('CK_ROOT', ''))} " if upstream == "checkout" else ""
     family = f" --family {','.join(libraries()[library])}" if suite == FAMILY_SUITE else ""
     options = f"--suite {suite} --arch {arch}{family} --upstream {upstream} --device {device}"
@@ -279,30 +258,30 @@ def _ledger_use(verdict: Verdict) -> LedgerUse | None:
 
 
 def message(judged: Judged) -> str:
-    """The reason why a case is not simply in order."""
-    said = str(judged.reply.get("message", ""))
+    """The reason of a verdict, from the ledger or the case's reply."""
+    reply_text = str(judged.reply.get("message", ""))
     if judged.reply.get("signature"):
-        return f"{judged.verdict.text}; {said}"
+        return f"{judged.verdict.text}; {reply_text}"
     if judged.verdict.kind in ("unexpected_pass", "known"):
         return judged.verdict.text
-    return said or judged.verdict.text
+    return reply_text or judged.verdict.text
 
 
 def results(cases: Sequence[Recorded], library: LocatedLibrary, device: str, tier: str, day: datetime.date) -> Results:
-    """The cases with the facts that a report needs: the device, and what the library's file was."""
+    """The cases with the facts that a report needs: the device, and the library's file."""
     facts = {"device": device, "tier": tier, "run on": str(day)}
     return Results(tuple(cases), {**facts, **library.file_facts})
 
 
 def entries_used(judged: Sequence[Judged]) -> Mapping[str, tuple[Entry, int]]:
-    """Ledger entries that speak for a known defect here, and of how many cases."""
+    """Ledger entries of the known defects that were seen, each with its number of cases."""
     used: dict[str, tuple[Entry, int]] = {}
-    for one in judged:
-        if one.verdict.kind == "known" and (entry := one.verdict.entry):
+    for result in judged:
+        if result.verdict.kind == "known" and (entry := result.verdict.entry):
             used[entry.name] = entry, used.get(entry.name, (entry, 0))[1] + 1
     return used
 
 
 def _printable(text: str) -> str:
-    """Without characters that XML can't hold; a dying process may write any."""
+    """Replace characters that XML can't hold; a dying process may write any."""
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)

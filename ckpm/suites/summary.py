@@ -44,7 +44,7 @@ def _count_text(counts: Mapping[str, int]) -> str:
 
 
 def details(judged: Judged) -> None:
-    """Everything that is known of one case."""
+    """Show everything that is known of one case."""
     reply = judged.reply
     show(f"{judged.case.name}: {judged.outcome}\nkernel: {reply.get('kernel') or 'none'}")
     for line in reply.get("lines", ()):
@@ -59,8 +59,8 @@ def details(judged: Judged) -> None:
 
 
 def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], seconds: float) -> None:
-    """Counts by outcome, the ledger's entries that were used, and a command for each failed case."""
-    counts = Counter(one.outcome if one.verdict.kind == "failed" else one.verdict.kind for one in judged)
+    """Show counts by outcome, the ledger's entries that were used, and a command for each failed case."""
+    counts = Counter(result.outcome if result.verdict.kind == "failed" else result.verdict.kind for result in judged)
     columns = ("passed", "known", "unexpected_pass", "wrong", "fault", "timeout", "unsupported", "infrastructure")
     table = make_table((), (column.replace("_", " ") for column in ("cases", *columns, "seconds")), title)
     table.add_row(str(len(judged)), *(str(counts[column]) for column in columns), f"{seconds:.1f}")
@@ -72,11 +72,11 @@ def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], s
             show(
                 f"  {count} cases: {name} ({' or '.join(entry.outcomes)}, until {entry.expires}): {entry.reason}{link}"
             )
-    bad = [one for one in judged if not one.verdict.good]
+    bad = [result for result in judged if not result.verdict.good]
     if bad:
         show("to reproduce:")
-    for one in bad[:_SHOWN]:
-        show(f"  {commands[one.case.name]}  # {_verdict_word(one)}")
+    for result in bad[:_SHOWN]:
+        show(f"  {commands[result.case.name]}  # {_verdict_word(result)}")
     if len(bad) > _SHOWN:
         show(f"  and {len(bad) - _SHOWN} more: in the results file")
 

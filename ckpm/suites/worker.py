@@ -27,7 +27,7 @@ Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Mapping[str, Any], Runner]]) -> int:
-    """Answer requests until there are none, or a reply is ``last``. Every request gets one line, whatever is raised."""
+    """Answer requests until there are none, or a reply is ``last``. Each request gets one line, even after an error."""
 
     def answer(reply: Mapping[str, Any]) -> None:
         answers.write(json.dumps(reply) + "\n")
@@ -52,11 +52,8 @@ def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Ma
 
 
 def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
-    """The device and the library of a setup: device, arch, library, manifest, threads, hazards, family (the
-    library's name).
-
-    Raises:
-        DeviceError, LibraryError: they can't be had.
+    """Load the device and the library of a setup, whose members are device, arch, library, manifest, threads, hazards
+    and family (the library's name).
     """
     # Only here: the tests of serve() do without NumPy and the emulator.
     from ckpm.attention.launch.device import choose

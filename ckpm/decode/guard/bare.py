@@ -31,42 +31,36 @@ _COMMENT = re.compile(r"#\s*guard:(.*)")
 _TYPE = re.compile(r"\*{0,2}[a-z]+[0-9][0-9a-z]*(:\d+)?")
 _BUDGET = ("vgpr", "vgpr_spills", "lds_bytes", "waves")
 
-Said = Mapping[str, str | tuple[Constant]]  # by argument: its type, or a constant in a tuple
+Signature = Mapping[str, str | tuple[Constant]]  # by argument: its type, or a constant in a tuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Kernel:
     name: str
     function: Any
-    said: Said
+    signature: Signature
 
 
 def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget: Budget) -> Table:
-    """Every kernel of the file with one budget.
+    """Make a table of every kernel of the file, all with one budget.
 
     ``signatures``: ``KERNEL: x=*bf16:16, n=i32, BLOCK=64``, each instead of the comment above that kernel.
-
-    Raises:
-        SetupError: Triton is not installed.
-        InputError: the file can't be run, or has no kernel.
-        InputError: types or constants are missing, or name no argument; the message has all of them.
-        UsageError: a signature that can't be read, or of no kernel.
     """
-    options = dict(_option(one) for one in signatures)
-    found = list(_kernels(file, options))
-    if unknown := [name for name in options if name not in {one.name for one in found}]:
-        known = ", ".join(one.name for one in found)
-        raise UsageError(f"--signature {unknown[0]}: no kernel of {file.name}, which has {known}.")
-    if wrong := [line for one in found for line in _complaints(one)]:
+    options = dict(_option(option) for option in signatures)
+    kernels = list(_kernels(file, options))
+    if unknown := [name for name in options if name not in {kernel.name for kernel in kernels}]:
+        names = ", ".join(kernel.name for kernel in kernels)
+        raise UsageError(f"--signature {unknown[0]}: no kernel of {file.name}, which has {names}.")
+    if wrong := [line for kernel in kernels for line in _complaints(kernel)]:
         raise InputError(f"{file}: " + "; ".join(wrong), kind="signature")
-    guarded = tuple(_guard(file, one, tuple(archs), budget) for one in found)
+    guarded = tuple(_guard(file, kernel, tuple(archs), budget) for kernel in kernels)
     return Table(file=file, accepted=file.with_name(file.stem + ACCEPTED_SUFFIX), kernels=guarded)
 
 
-def budget_of(words: str) -> Budget:
-    """``vgpr=128,waves=2`` as a budget. Raises UsageError."""
+def budget_of(text: str) -> Budget:
+    """Parse a budget such as ``vgpr=128,waves=2``."""
     figures: dict[str, int] = {}
-    for word in filter(None, words.split(",")):
+    for word in filter(None, text.split(",")):
         name, _, value = (part.strip() for part in word.partition("="))
         if name not in _BUDGET or not value.isdecimal():
             raise UsageError(f"--budget {word}: must be NAME=COUNT, with {', '.join(_BUDGET)}.")
@@ -74,7 +68,7 @@ def budget_of(words: str) -> Budget:
     return Budget(**figures)
 
 
-def _kernels(file: Path, options: Mapping[str, Said]) -> Iterator[_Found]:
+def _kernels(file: Path, options: Mapping[str, Signature]) -> Iterator[_Kernel]:
     module = module_of(file)
     text = file.read_text()
     here = {name: value for name, value in vars(module).items() if is_kernel(value) and _is_of(value, file)}
@@ -84,8 +78,10 @@ def _kernels(file: Path, options: Mapping[str, Said]) -> Iterator[_Found]:
     if not names:
         raise InputError(f"{file}: no Triton kernel in this file: write @triton.jit above one.", kind="kernel-file")
     for name in names:
-        said = options.get(name)
-        yield _Found(name=name, function=here[name], said=comments.get(name, {}) if said is None else said)
+        signature = options.get(name)
+        yield _Kernel(
+            name=name, function=here[name], signature=comments.get(name, {}) if signature is None else signature
+        )
 
 
 def _is_of(function: Any, file: Path) -> bool:
@@ -98,41 +94,43 @@ def _callees(text: str, kernels: Mapping[str, Any]) -> set[str]:
     called = set()
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef) and function.name in kernels:
-            calls = (one.func for one in ast.walk(function) if isinstance(one, ast.Call))
-            called |= {one.id for one in calls if isinstance(one, ast.Name)} & (kernels.keys() - {function.name})
+            calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+            called |= {callee.id for callee in calls if isinstance(callee, ast.Name)} & (
+                kernels.keys() - {function.name}
+            )
     return called
 
 
-def _comments(text: str) -> dict[str, Said]:
-    """Read the comments directly above a kernel and its decorators. Raises UsageError."""
+def _comments(text: str) -> dict[str, Signature]:
+    """Read the comments directly above a kernel and its decorators."""
     lines = text.splitlines()
-    said: dict[str, Said] = {}
+    signatures: dict[str, Signature] = {}
     for function in ast.parse(text).body:
         if not isinstance(function, ast.FunctionDef):
             continue
-        line = min([function.lineno, *(one.lineno for one in function.decorator_list)]) - 2
+        line = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)]) - 2
         while line >= 0 and lines[line].lstrip().startswith("#"):
             if match := _COMMENT.match(lines[line].strip()):
-                said[function.name] = {**_said(match[1], function.name), **said.get(function.name, {})}
+                signatures[function.name] = {**_signature(match[1], function.name), **signatures.get(function.name, {})}
             line -= 1
-    return said
+    return signatures
 
 
-def _option(words: str) -> tuple[str, Said]:
-    name, colon, rest = words.partition(":")
+def _option(text: str) -> tuple[str, Signature]:
+    name, colon, rest = text.partition(":")
     if not colon or not name.strip().isidentifier():
-        raise UsageError(f"--signature {words}: must be 'KERNEL: x=*bf16:16, n=i32, BLOCK=64'.")
-    return name.strip(), _said(rest, name.strip())
+        raise UsageError(f"--signature {text}: must be 'KERNEL: x=*bf16:16, n=i32, BLOCK=64'.")
+    return name.strip(), _signature(rest, name.strip())
 
 
-def _said(words: str, kernel: str) -> Said:
-    said: dict[str, str | tuple[Constant]] = {}
-    for word in filter(None, (part.strip() for part in words.split(","))):
+def _signature(text: str, kernel: str) -> Signature:
+    signature: dict[str, str | tuple[Constant]] = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
         name, sign, value = (part.strip() for part in word.partition("="))
         if not sign or not name.isidentifier():
             raise UsageError(f"{kernel}: '{word}' in its signature: must be ARGUMENT=TYPE or ARGUMENT=CONSTANT.")
-        said[name] = value if _TYPE.fullmatch(value) else (_constant(value, word, kernel),)
-    return said
+        signature[name] = value if _TYPE.fullmatch(value) else (_constant(value, word, kernel),)
+    return signature
 
 
 def _constant(value: str, word: str, kernel: str) -> Constant:
@@ -147,42 +145,48 @@ def _constant(value: str, word: str, kernel: str) -> Constant:
     )
 
 
-def _complaints(found: _Found) -> list[str]:
+def _complaints(kernel: _Kernel) -> list[str]:
     """List arguments without type or constant, and types or constants without argument."""
-    function = jit_function(found.function)
-    chosen = {name for one in configurations(found.function) for name in one}
+    function = jit_function(kernel.function)
+    chosen = {name for configuration in configurations(kernel.function) for name in configuration}
     missing = [
-        f"{one.name}={'CONSTANT' if one.is_constexpr else 'TYPE'}"
-        for one in function.params
-        if one.name not in found.said and one.name not in chosen and not (one.is_constexpr and one.has_default)
+        f"{parameter.name}={'CONSTANT' if parameter.is_constexpr else 'TYPE'}"
+        for parameter in function.params
+        if parameter.name not in kernel.signature
+        and parameter.name not in chosen
+        and not (parameter.is_constexpr and parameter.has_default)
     ]
     lines = []
     if missing:
         lines.append(
-            f"{found.name}: its arguments have no types. Write above it '# guard: {', '.join(missing)}' "
-            f"with types as *bf16:16 or i32, or give --signature '{found.name}: ...'"
+            f"{kernel.name}: its arguments have no types. Write above it '# guard: {', '.join(missing)}' "
+            f"with types as *bf16:16 or i32, or give --signature '{kernel.name}: ...'"
         )
-    if unknown := [name for name in found.said if name not in function.arg_names]:
-        lines.append(f"{found.name}: it has no argument {', '.join(unknown)}: take them out of its signature")
-    if typed := [one.name for one in function.params if one.is_constexpr and isinstance(found.said.get(one.name), str)]:
-        lines.append(f"{found.name}: {', '.join(typed)} are tl.constexpr: give constants and no types")
+    if unknown := [name for name in kernel.signature if name not in function.arg_names]:
+        lines.append(f"{kernel.name}: it has no argument {', '.join(unknown)}: take them out of its signature")
+    if typed := [
+        parameter.name
+        for parameter in function.params
+        if parameter.is_constexpr and isinstance(kernel.signature.get(parameter.name), str)
+    ]:
+        lines.append(f"{kernel.name}: {', '.join(typed)} are tl.constexpr: give constants and no types")
     return lines
 
 
-def _guard(file: Path, found: _Found, archs: tuple[str, ...], budget: Budget) -> Guarded:
-    own = configurations(found.function)
-    chosen = {name for one in own for name in one}
+def _guard(file: Path, kernel: _Kernel, archs: tuple[str, ...], budget: Budget) -> Guarded:
+    own = configurations(kernel.function)
+    chosen = {name for configuration in own for name in configuration}
     defaults = {
-        one.name: one.default
-        for one in jit_function(found.function).params
-        if one.is_constexpr and one.has_default and one.name not in chosen
+        parameter.name: parameter.default
+        for parameter in jit_function(kernel.function).params
+        if parameter.is_constexpr and parameter.has_default and parameter.name not in chosen
     }
-    constants = {name: value[0] for name, value in found.said.items() if isinstance(value, tuple)}
-    types = {name: value for name, value in found.said.items() if isinstance(value, str)}
+    constants = {name: value[0] for name, value in kernel.signature.items() if isinstance(value, tuple)}
+    types = {name: value for name, value in kernel.signature.items() if isinstance(value, str)}
     return Guarded(
-        name=found.name,
+        name=kernel.name,
         file=file,
-        function=found.name,
+        function=kernel.name,
         archs=archs,
         cases=(CaseRow(signature=types, constexprs={**defaults, **constants}),),
         configurations=own or ({},),

@@ -37,7 +37,7 @@ class Candidate:
         return json.dumps(members, sort_keys=True)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Kernel, arch, types of arguments, constants and options, for people."""
         chosen = {**self.constexprs, **self.options}
         types = ",".join(dict.fromkeys(self.signature.values()))

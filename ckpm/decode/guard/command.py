@@ -54,23 +54,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile, print and judge every configuration.
-
-    Raises:
-        SetupError: Triton is not installed.
-        TableError, InputError, RecordError: a file that is not what it should be.
-        InputError: types of a Python file's kernels are missing.
-        CheckFailedError: no configuration of a kernel fits its budget, or a kernel marked breaks_budget fits.
-        CheckFailedError: figures differ from the accepted ones.
-    """
+    """Compile, print and judge every configuration."""
     if args.accept is not None and (not args.accept.strip() or args.arch):
         raise UsageError("--accept: say why in a few words, and accept all archs at once, without --arch.")
     table = chosen(args)
     demand_triton()
     outcome = [(guarded, judged_kernel(guarded, args.arch)) for guarded in table.kernels]
-    judged = [one for _, cases in outcome for each in cases for one in each]
+    judged = [result for _, cases in outcome for each in cases for result in each]
     _print(judged)
-    for line in (line for one in judged for line in complaints(one)):
+    for line in (line for result in judged for line in complaints(result)):
         show(line)
     if broken := [line for guarded, cases in outcome for line in verdicts(guarded, cases)]:
         raise CheckFailedError("; ".join(broken), kind="over-budget")
@@ -79,10 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen(args: argparse.Namespace) -> Table:
-    """The table of that file, one made of a Python file, or our own with the kernel of that name alone.
-
-    Raises TableError, UsageError; what :func:`table_of` raises.
-    """
+    """The table to check: of a YAML file, made of a Python file, or our own with only the named kernel."""
     what = args.what
     if what.endswith(".py"):
         archs = (check_built_arch(args.arch).name,) if args.arch else ARCHS
@@ -92,17 +81,17 @@ def chosen(args: argparse.Namespace) -> Table:
     if what.endswith((".yaml", ".yml")):
         return read_guard_table(Path(what))
     own = read_guard_table(OWN)
-    kernels = tuple(one for one in own.kernels if one.name == what)
+    kernels = tuple(kernel for kernel in own.kernels if kernel.name == what)
     if not kernels:
-        known = ", ".join(one.name for one in own.kernels)
+        names = ", ".join(kernel.name for kernel in own.kernels)
         raise UsageError(
-            f"'{what}' is neither a Python file nor a table (.yaml) nor a kernel of {OWN.name}, which has {known}."
+            f"'{what}' is neither a Python file nor a table (.yaml) nor a kernel of {OWN.name}, which has {names}."
         )
     return Table(file=own.file, accepted=own.accepted, kernels=kernels)
 
 
 def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
-    """Compile each case's configurations on each arch. Raises InputError."""
+    """Compile each case's configurations on each arch."""
     function = function_of(guarded.file, guarded.function)
     chosen = guarded.configurations or configurations(function)
     if not chosen:
@@ -112,26 +101,30 @@ def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
     arguments = tuple(jit_function(function).arg_names)
 
     def judge_all(case: CaseRow, arch: str) -> list[Judged]:
-        each = [candidate(guarded.name, arch, arguments, case.signature, case.constexprs, one) for one in chosen]
-        return [judge(function, one, guarded.budget) for one in each]
+        variants = [
+            candidate(guarded.name, arch, arguments, case.signature, case.constexprs, configuration)
+            for configuration in chosen
+        ]
+        return [judge(function, variant, guarded.budget) for variant in variants]
 
-    return [judge_all(case, one) for case in guarded.cases for one in guarded.archs if arch in (None, one)]
+    return [judge_all(case, target) for case in guarded.cases for target in guarded.archs if arch in (None, target)]
 
 
 def verdicts(guarded: Guarded, cases: Sequence[Sequence[Judged]]) -> list[str]:
     """List what is wrong with a kernel: a case without a configuration that fits, or a bad example that fits."""
     if guarded.breaks_budget:
         return [
-            f"{one.candidate.words} fits, but the table marks {guarded.name} with breaks_budget: correct the table"
+            f"{result.candidate.description} fits, but the table marks {guarded.name} with breaks_budget: "
+            "correct the table"
             for case in cases
-            for one in case
-            if one.fits
+            for result in case
+            if result.fits
         ]
     return [
         f"no configuration of {guarded.name} fits its budget: "
-        + "; ".join(f"{one.candidate.words}: {', '.join(one.reasons)}" for one in case)
+        + "; ".join(f"{result.candidate.description}: {', '.join(result.reasons)}" for result in case)
         for case in cases
-        if not any(one.fits for one in case)
+        if not any(result.fits for result in case)
     ]
 
 
@@ -143,12 +136,16 @@ def compare(table: Table, judged: Sequence[Judged], names: Sequence[str], arch: 
         raise CheckFailedError(
             f"{table.accepted}: no accepted figures yet. Accept these: --accept REASON.", kind="unaccepted"
         )
-    found = [one for one in changes(Accepted.read(table.accepted), judged, names) if arch in (None, one.candidate.arch)]
-    if found:
-        more = f"\nand {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        lines = "\n".join(str(one) for one in found[:_SHOWN])
+    differences = [
+        difference
+        for difference in changes(Accepted.read(table.accepted), judged, names)
+        if arch in (None, difference.candidate.arch)
+    ]
+    if differences:
+        more = f"\nand {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        lines = "\n".join(str(difference) for difference in differences[:_SHOWN])
         raise CheckFailedError(
-            f"{number(len(found), 'figure')} differ from the accepted ones, for better or worse:\n{lines}{more}\n"
+            f"{number(len(differences), 'figure')} differ from the accepted ones, for better or worse:\n{lines}{more}\n"
             "If that is meant: --accept REASON.",
             kind="unaccepted",
         )
@@ -168,9 +165,11 @@ def _accept(table: Table, judged: Sequence[Judged], names: Sequence[str], reason
 
 def _print(judged: Sequence[Judged]) -> None:
     printed = Printed("configuration", *DIRECTIONS, "verdict")
-    for one in judged:
-        numbers = one.figures.numbers() if one.figures else {}
+    for result in judged:
+        numbers = result.figures.numbers() if result.figures else {}
         printed.add_row(
-            one.candidate.words, *(str(numbers.get(name, "")) for name in DIRECTIONS), "fits" if one.fits else "pruned"
+            result.candidate.description,
+            *(str(numbers.get(name, "")) for name in DIRECTIONS),
+            "fits" if result.fits else "pruned",
         )
     console().print(printed)

@@ -1,4 +1,4 @@
-"""Triton kernels compiled for an arch on a machine without a GPU, and what their code objects say."""
+"""Compile Triton kernels for an arch on a machine without a GPU, and judge their code objects."""
 
 from __future__ import annotations
 
@@ -31,12 +31,7 @@ class Code:
 
 
 def function_of(file: Path, name: str) -> Any:
-    """The kernel of a file: a JITFunction, or an Autotuner over one.
-
-    Raises:
-        SetupError: Triton is not installed.
-        InputError: the file can't be run, or has no Triton kernel of the name.
-    """
+    """The kernel of a file: a JITFunction, or an Autotuner over one."""
     function = getattr(module_of(file), name, None)
     if not is_kernel(function):
         raise InputError(
@@ -46,12 +41,7 @@ def function_of(file: Path, name: str) -> Any:
 
 
 def module_of(file: Path) -> ModuleType:
-    """Run the file as an import would: once, as long as it stays the same.
-
-    Raises:
-        SetupError: Triton is not installed.
-        InputError: it is not a Python file, imports a missing package, raises, or ends the process.
-    """
+    """Run a file as an import does. A file that hasn't changed is not run again."""
     demand_triton()
     if not file.is_file():
         raise InputError(f"{file}: no such file. Name a Python file with Triton kernels.", kind="kernel-file")
@@ -61,7 +51,7 @@ def module_of(file: Path) -> ModuleType:
 
 @cache
 def _run(file: Path, changed: int, size: int) -> ModuleType:
-    """``changed`` and ``size`` are the file's, for the cache."""
+    """Run a file. ``changed`` and ``size`` are its own, as keys of the cache."""
     spec = importlib.util.spec_from_file_location(f"guarded_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise InputError(f"{file}: no Python file. Name a file with Triton kernels.", kind="kernel-file")
@@ -99,7 +89,7 @@ def _run(file: Path, changed: int, size: int) -> ModuleType:
 
 
 def is_kernel(value: Any) -> bool:
-    """A JITFunction, or an autotuner or heuristics over one."""
+    """True for a JITFunction, and for an autotuner or heuristics over one."""
     import triton
 
     return isinstance(jit_function(value), triton.JITFunction)
@@ -114,7 +104,7 @@ def jit_function(function: Any) -> Any:
 
 def configurations(function: Any) -> tuple[Mapping[str, Constant], ...]:
     """The configurations of a kernel's autotuner; empty without one."""
-    return tuple(configuration_of(one) for one in getattr(function, "configs", ()))
+    return tuple(configuration_of(config) for config in getattr(function, "configs", ()))
 
 
 def configuration_of(config: Any) -> Mapping[str, Constant]:
@@ -153,7 +143,7 @@ def compile_candidate(function: Any, candidate: Candidate) -> Code:
     try:
         result = triton.compile(source, target=GPUTarget("hip", candidate.arch, _LANES), options=options)
     except Exception as error:  # of Triton's many kinds, and of the Python that it runs
-        raise InputError(f"{candidate.words}: doesn't compile: {_why(error)}", kind="kernel-file") from error
+        raise InputError(f"{candidate.description}: doesn't compile: {_why(error)}", kind="kernel-file") from error
     return Code(binary=result.asm["hsaco"], symbol=result.metadata.name, lds_bytes=int(result.metadata.shared))
 
 

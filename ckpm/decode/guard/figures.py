@@ -57,8 +57,7 @@ class Budget:
 def figures_of(binary: bytes, *, arch: str, warps: int, lds_bytes: int) -> Figures:
     """The figures of a code object's one kernel, launched with ``warps`` waves and ``lds_bytes`` of LDS.
 
-    Triton's LDS is a launch parameter. It is not in the code object, and counts into the occupancy. Raises
-    CodeObjectError.
+    Triton's LDS is a launch parameter. It is not in the code object, and counts into the occupancy.
     """
     (kernel,) = kernels(binary)
     lds = max(kernel.lds_bytes, lds_bytes)

@@ -23,16 +23,16 @@ _ALIGNED = 16
 def early_config_prune(kernel: Any, budget: Budget, arch: str = "") -> Callable[..., list[Any]]:
     """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and warns of the others.
 
-    ``kernel`` is what ``triton.jit`` gave; without ``arch`` it is that of the GPU that Triton uses.
+    ``kernel`` is the result of ``triton.jit``. The default of ``arch`` is the arch of the GPU that Triton uses.
 
-    The callable raises CheckFailedError if nothing fits: Triton has to be left with one.
+    The callable raises CheckFailedError if nothing fits, because Triton needs at least one configuration.
     """
 
     def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
         values = {**named_args, **kwargs}
         outcome = [_judge(kernel, config, values, budget, arch or _current_arch()) for config in configs]
-        pruned = [line for one in outcome for line in complaints(one)]
-        kept = [config for config, one in zip(configs, outcome, strict=True) if one.fits]
+        pruned = [line for result in outcome for line in complaints(result)]
+        kept = [config for config, result in zip(configs, outcome, strict=True) if result.fits]
         if not kept:
             raise CheckFailedError(
                 "no configuration fits the budget: " + "; ".join(pruned) + ". Add smaller tiles, or raise the budget.",
@@ -46,8 +46,8 @@ def early_config_prune(kernel: Any, budget: Budget, arch: str = "") -> Callable[
 
 
 def complaints(judged: Judged) -> list[str]:
-    """A line for each configuration that doesn't fit."""
-    return [] if judged.fits else [f"pruned: {judged.candidate.words}: {'; '.join(judged.reasons)}"]
+    """The message about a configuration that doesn't fit, in a list; empty if it fits."""
+    return [] if judged.fits else [f"pruned: {judged.candidate.description}: {'; '.join(judged.reasons)}"]
 
 
 def _judge(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget, arch: str) -> Judged:

@@ -1,6 +1,6 @@
 """Accepted figures and the changes since: worse, better, moved, new and gone all have to be accepted.
 
-Kept as one JSON file for a table, one line for each candidate in the order of its identity. So one candidate whose
+Each table has one JSON file, with a line for each candidate in the order of identities. So one candidate whose
 figures change is one changed line.
 """
 
@@ -31,7 +31,7 @@ class _Row(Candidate):
     figures: Figures | None
 
     def candidate(self) -> Candidate:
-        return Candidate(**{one.name: getattr(self, one.name) for one in dataclasses.fields(Candidate)})
+        return Candidate(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Candidate)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +43,21 @@ class Accepted:
     entries: Mapping[str, tuple[Candidate, Figures | None]]
 
     def write(self, file: Path) -> None:
-        """Replace ``file``. Raises DiskFullError, OutputError."""
+        """Replace ``file``."""
         lines = ",\n".join(
-            f"  {json.dumps({**dataclasses.asdict(one), 'figures': figures.numbers() if figures else None})}"
-            for _, (one, figures) in sorted(self.entries.items())
+            f"  {json.dumps({**dataclasses.asdict(candidate), 'figures': figures.numbers() if figures else None})}"
+            for _, (candidate, figures) in sorted(self.entries.items())
         )
         head = json.dumps({"format": _FORMAT, "compiler": self.compiler, "reason": self.reason}, indent=1)
         write_atomically(file, f'{head[:-2]},\n "candidates": [\n{lines}\n ]\n}}\n'.encode())
 
     @classmethod
     def read(cls, file: Path) -> Accepted:
-        """Read a file of accepted figures. Raises RecordError: it can't be read, or a field is wrong."""
+        """Read a file of accepted figures."""
         root = Source(file, "accepted figures", _REMEDY, RecordError).read()
         if (version := root.get("format").whole()) != _FORMAT:
             raise root.fail(f"its format is {version}, and {_FORMAT} is known")
-        rows = [one.record(_Row) for one in root.get("candidates").items()]
+        rows = [row.record(_Row) for row in root.get("candidates").items()]
         return cls(
             compiler=root.get("compiler").text(),
             reason=root.get("reason").text(),
@@ -74,24 +74,24 @@ class Change:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.candidate.words}" + (f": {self.what}" if self.what else "")
+        return f"{self.kind}: {self.candidate.description}" + (f": {self.what}" if self.what else "")
 
 
 def changes(accepted: Accepted, judged: Sequence[Judged], guarded: Sequence[str]) -> list[Change]:
     """Changes, candidate by candidate. Accepted figures of other kernels than ``guarded`` are left alone."""
-    now = {one.candidate.identity: one for one in judged}
-    found: list[Change] = []
-    for identity, one in now.items():
+    now = {result.candidate.identity: result for result in judged}
+    differences: list[Change] = []
+    for identity, result in now.items():
         if identity not in accepted.entries:
-            found.append(Change(kind="new", candidate=one.candidate, what=_describe(one.figures)))
+            differences.append(Change(kind="new", candidate=result.candidate, what=_describe(result.figures)))
         else:
-            found += _compare(one.candidate, accepted.entries[identity][1], one.figures)
-    found += [
-        Change(kind="gone", candidate=one, what=_describe(figures))
-        for identity, (one, figures) in accepted.entries.items()
-        if identity not in now and one.kernel in guarded
+            differences += _compare(result.candidate, accepted.entries[identity][1], result.figures)
+    differences += [
+        Change(kind="gone", candidate=candidate, what=_describe(figures))
+        for identity, (candidate, figures) in accepted.entries.items()
+        if identity not in now and candidate.kernel in guarded
     ]
-    return found
+    return differences
 
 
 def merge(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequence[str], **head: str) -> Accepted:
@@ -102,7 +102,7 @@ def merge(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequence
         if entry[0].kernel not in guarded
     }
     return Accepted(
-        **head, entries={**kept, **{one.candidate.identity: (one.candidate, one.figures) for one in judged}}
+        **head, entries={**kept, **{result.candidate.identity: (result.candidate, result.figures) for result in judged}}
     )
 
 
@@ -112,13 +112,13 @@ def _compare(candidate: Candidate, before: Figures | None, after: Figures | None
             return []
         kind = "better" if before is None else "worse"
         return [Change(kind=kind, candidate=candidate, what=f"{_describe(before)}, now {_describe(after)}")]
-    found = []
+    differences = []
     for name, old in before.numbers().items():
         if (new := after.numbers()[name]) != old:
             sign = DIRECTIONS[name] * (new - old)
             kind = "better" if sign > 0 else "worse" if sign < 0 else "moved"
-            found.append(Change(kind=kind, candidate=candidate, what=f"{name} {old}, now {new}"))
-    return found
+            differences.append(Change(kind=kind, candidate=candidate, what=f"{name} {old}, now {new}"))
+    return differences
 
 
 def _describe(figures: Figures | None) -> str:

@@ -25,7 +25,7 @@ class CaseRow(Record, frozen=True):
 
 
 class KernelRow(CaseRow, frozen=True, kw_only=True):
-    """A kernel of a table. Without ``configurations`` those of its autotuner are meant; without ``cases`` it is one.
+    """A kernel of a table. Its ``configurations`` are those of its autotuner by default. Without ``cases`` it has one.
 
     ``file`` is a path from the table's folder, types are written as Triton does. With ``breaks_budget`` it is a bad
     example: it fails the guard if it fits.
@@ -53,7 +53,7 @@ class GuardTable(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """A kernel of the table. ``configurations`` is empty if those of the kernel's autotuner are meant."""
+    """A kernel of the table. Empty ``configurations`` stand for the configurations of the kernel's autotuner."""
 
     name: str
     file: Path
@@ -67,7 +67,7 @@ class Guarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """``accepted`` need not exist yet."""
+    """A table of kernels. The file ``accepted`` need not exist yet."""
 
     file: Path
     accepted: Path
@@ -75,7 +75,7 @@ class Table:
 
 
 def read_guard_table(file: Path) -> Table:
-    """Read a table. Raises TableError: a mistake in the file; the message names line and field."""
+    """Read a table of guarded kernels."""
     table = read_table(file, GuardTable)
     for name, row in table.record.kernels.items():
         table.demand_known(row.archs, compute_units(), "kernels", name, "archs")
@@ -91,8 +91,8 @@ def _read_kernel(name: str, row: KernelRow, folder: Path) -> Guarded:
         function=row.function,
         archs=row.archs,
         cases=tuple(
-            CaseRow(signature=row.signature | one.signature, constexprs=row.constexprs | one.constexprs)
-            for one in cases
+            CaseRow(signature=row.signature | case.signature, constexprs=row.constexprs | case.constexprs)
+            for case in cases
         ),
         configurations=row.configurations,
         budget=Budget(**row.budget),

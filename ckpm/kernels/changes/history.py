@@ -18,9 +18,6 @@ def changed_paths(root: Path, revision: str) -> tuple[str, ...]:
     Args:
         root: the top folder of the checkout.
         revision: a full commit id, as :func:`commit_of` gives.
-
-    Raises:
-        SetupError: git fails.
     """
     tracked = _git(root, "diff", "--name-only", "--no-renames", "-z", revision, "--")
     new = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
@@ -28,13 +25,7 @@ def changed_paths(root: Path, revision: str) -> tuple[str, ...]:
 
 
 def commit_of(root: Path, revision: str) -> str:
-    """The full id of the commit that ``revision`` names.
-
-    Raises:
-        SetupError: git is missing, or ``root`` is not the top folder of a checkout.
-        SetupError: no such commit, in a clone that lacks history.
-        UsageError: no such commit, or the words could be taken for an option.
-    """
+    """The full id of the commit that ``revision`` names."""
     top = Path(_git(root, "rev-parse", "--show-toplevel").decode().strip())
     if top.resolve() != root.resolve():
         raise SetupError(
@@ -57,21 +48,21 @@ def commit_of(root: Path, revision: str) -> str:
 
 
 def extract(root: Path, commit: str, folder: Path) -> None:
-    """Write the files of a commit into ``folder``. Raises SetupError."""
+    """Write the files of a commit into ``folder``."""
     with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit))) as tar:
         tar.extractall(folder, filter="data")
 
 
-def _git(root: Path, *words: str) -> bytes:
-    answer = _run(root, *words)
+def _git(root: Path, *arguments: str) -> bytes:
+    answer = _run(root, *arguments)
     if answer.returncode != 0:
         reason = answer.stderr.decode(errors="replace").strip()
         raise SetupError(f"{root}: git can't tell what changed: {reason}. Run this in a git clone.", kind="checkout")
     return answer.stdout
 
 
-def _run(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
+        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=False)
     except OSError as error:
         raise SetupError(f"git can't be started: {error.strerror}. Install git.", kind="checkout") from error

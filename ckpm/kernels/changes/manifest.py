@@ -44,7 +44,11 @@ def kernels(wanted: Collection[str] | None) -> dict[str, Any]:
 def _shared_digest(dialect: Any, family: Any) -> str:
     from ckpm.matrix.dialects import archs, receipts, upstreams
 
-    packages = [repr(one).replace(repr(one.summary), "") for one in upstreams().values() if one.dialect == dialect.name]
+    packages = [
+        repr(package).replace(repr(package.summary), "")
+        for package in upstreams().values()
+        if package.dialect == dialect.name
+    ]
     rows = [(name, traits, archs()[name]) for name, traits in family.archs.items()]
     head = [dialect.detection, dialect.known_archs, dialect.enumerators, dialect.targets, dialect.parameters]
     return _digest(repr([packages, rows, list(receipts()), head, dialect.asked_everything]))
@@ -68,12 +72,14 @@ def _lists(name: str, family: Any, subsets: list[tuple[str, Callable[[Any], bool
                 names = enumerate_names(family, arch=arch, receipt=group[0], mask_impl=mask)
                 missing = not texts.keys() >= set(names)
                 keys = enumerate_keys(family, arch=arch, receipt=group[0], mask_impl=mask) if missing else ()
-                for key in (one for one in keys if one.name not in texts):
+                for key in (key for key in keys if key.name not in texts):
                     text = instance_text(key, spelled) if spelled else ""
                     texts[key.name] = f"{key} {[label for label, holds in subsets if holds(key)]} {text}"
-                for one in names:
-                    held[one] = f"{held.get(one, '')} {group}"
-            lists[f"{trait} {mask}"] = {one: _digest(text + held[one]) for one, text in texts.items()}
+                for kernel_name in names:
+                    held[kernel_name] = f"{held.get(kernel_name, '')} {group}"
+            lists[f"{trait} {mask}"] = {
+                kernel_name: _digest(text + held[kernel_name]) for kernel_name, text in texts.items()
+            }
     return lists
 
 
@@ -85,7 +91,9 @@ def _subsets(dialect: str) -> list[tuple[str, Callable[[Any], bool]]]:
 
     subsets = [(f"tier {name}", any_of([compile_where(text) for text in texts])) for name, texts in tiers().items()]
     subsets += [(f"profile {name}", compile_where(text)) for name, text in profiles().items()]
-    return subsets + [(f"defect {one.name}", _defective(one)) for one in defects() if one.dialect == dialect]
+    return subsets + [
+        (f"defect {defect.name}", _defective(defect)) for defect in defects() if defect.dialect == dialect
+    ]
 
 
 def _defective(defect: Any) -> Callable[[Any], bool]:
@@ -108,7 +116,7 @@ def problems() -> dict[str, dict[str, str]]:
     from ckpm.matrix.problems.tables import problems
 
     return {
-        suite: {f"{tier} {one.name}": _digest(repr(one)) for tier in TIERS for one in problems(suite, tier)}
+        suite: {f"{tier} {problem.name}": _digest(repr(problem)) for tier in TIERS for problem in problems(suite, tier)}
         for suite in SUITES
     }
 
@@ -163,7 +171,9 @@ def altered_kernels(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[A
         old, new = before.get(label), now.get(label)
         if old is None or new is None:
             altered.append(Altered(dialect, family, None, "it is gone" if new is None else "it was not there before"))
-        elif old != new or any(list(old["lists"][one]) != list(names) for one, names in new["lists"].items()):
+        elif old != new or any(
+            list(old["lists"][list_name]) != list(names) for list_name, names in new["lists"].items()
+        ):
             altered.append(Altered(dialect, family, *_difference(old, new)))
     return altered
 
@@ -173,13 +183,13 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[frozens
     if old["shared"] != new["shared"] or set(old["lists"]) != set(new["lists"]):
         return None, "its archs, upstreams, receipts or detection"
     added, removed, changed = set[str](), set[str](), set[str]()
-    for one, names in new["lists"].items():
-        theirs = old["lists"][one]
-        if [name for name in names if name in theirs] != [name for name in theirs if name in names]:
+    for list_name, names in new["lists"].items():
+        old_names = old["lists"][list_name]
+        if [name for name in names if name in old_names] != [name for name in old_names if name in names]:
             return None, "the order of dispatch"
-        added |= {*names} - {*theirs}
-        removed |= {*theirs} - {*names}
-        changed |= {name for name in names if name in theirs and names[name] != theirs[name]}
+        added |= {*names} - {*old_names}
+        removed |= {*old_names} - {*names}
+        changed |= {name for name in names if name in old_names and names[name] != old_names[name]}
     counts = {"added": len(added), "removed": len(removed), "with another text or subset": len(changed)}
     return frozenset(added | removed | changed), ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 

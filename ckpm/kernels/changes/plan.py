@@ -59,7 +59,7 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A part of a library that has a touched kernel; ``kernels`` is how many, ``command`` builds it."""
+    """A part of a library with touched kernels. ``kernels`` is their number, ``command`` builds the part."""
 
     arch: str
     upstream: str
@@ -84,7 +84,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``checks`` maps each check of the project to why it runs; ``suites`` each suite. ``commit`` is the REV's.
+    """A plan. ``checks`` and ``suites`` map each check and each suite to its reasons. ``commit`` is the id of REV.
 
     ``commands`` is everything to run, in order, a line of shell each.
     """
@@ -103,17 +103,12 @@ class Plan:
 
     @property
     def archs(self) -> tuple[str, ...]:
-        """The archs that something is built for or run on."""
-        return tuple(dict.fromkeys([*(one.arch for one in self.builds), *(one.arch for one in self.runs)]))
+        """The archs of all builds and runs."""
+        return tuple(dict.fromkeys([*(build.arch for build in self.builds), *(run.arch for run in self.runs)]))
 
 
 def plan_since(root: Path, revision: str) -> Plan:
-    """Plan for the difference between a revision and the working tree below ``root``.
-
-    Raises:
-        SetupError, UsageError: see ckpm.kernels.changes.history.
-        TableError: changes.yaml, or a table that the plan itself needs, can't be read.
-    """
+    """Plan for the difference between a revision and the working tree below ``root``."""
     commit = commit_of(root, revision)
     table = rules()
     changes = {path: table.effect(path) for path in changed_paths(root, commit)}
@@ -174,12 +169,12 @@ def _plan(
         everything=total,
         kernels=kernels,
         suites={suite: tuple(reasons) for suite, reasons in _ran(why_suites, runs).items()},
-        gates=gates or tuple(dict.fromkeys(reason for one in runs if one.gate for reason in one.reasons)),
+        gates=gates or tuple(dict.fromkeys(reason for run in runs if run.gate for reason in run.reasons)),
         checks=checks,
         check_commands=commands,
         builds=builds,
         runs=runs,
-        commands=(*commands.values(), *(one.command for one in builds), *(one.command for one in runs)),
+        commands=(*commands.values(), *(build.command for build in builds), *(run.command for run in runs)),
     )
 
 
@@ -191,29 +186,29 @@ def _touched_kernels(
     reasons: dict[tuple[str, str], list[str]] = {}
     for name in dialect_names():
         for family in dialect(name).all_families():
-            place = name, family.name
-            own = [f"{path}: {one.reason}" for path, one in changes.items() if family.name in one.families]
-            whole[place] = [*total, *own]
-    for one in altered:
-        place = one.dialect, one.family
-        reasons.setdefault(place, []).append(one.reason)
-        if one.names is None:
-            whole.setdefault(place, []).append(one.reason)
+            family_key = name, family.name
+            own = [f"{path}: {effect.reason}" for path, effect in changes.items() if family.name in effect.families]
+            whole[family_key] = [*total, *own]
+    for alteration in altered:
+        family_key = alteration.dialect, alteration.family
+        reasons.setdefault(family_key, []).append(alteration.reason)
+        if alteration.names is None:
+            whole.setdefault(family_key, []).append(alteration.reason)
         else:
-            some.setdefault(place, set()).update(one.names)
+            some.setdefault(family_key, set()).update(alteration.names)
     result = []
-    for place in dict.fromkeys((*whole, *some)):
-        why = dict.fromkeys((*whole.get(place, ()), *reasons.get(place, ())))
+    for family_key in dict.fromkeys((*whole, *some)):
+        why = dict.fromkeys((*whole.get(family_key, ()), *reasons.get(family_key, ())))
         if why:
-            names = None if whole.get(place) else frozenset(some[place])
-            result.append(Touched(*place, _archs_of(*place), names, tuple(why)))
+            names = None if whole.get(family_key) else frozenset(some[family_key])
+            result.append(Touched(*family_key, _archs_of(*family_key), names, tuple(why)))
     return tuple(result)
 
 
 def _archs_of(name: str, family: str) -> tuple[str, ...]:
     """The archs that a family has kernels for; none if it is gone."""
-    known = {one.name: one for one in dialect(name).all_families()} if name in dialect_names() else {}
-    return tuple(known[family].archs) if family in known else ()
+    families = {row.name: row for row in dialect(name).all_families()} if name in dialect_names() else {}
+    return tuple(families[family].archs) if family in families else ()
 
 
 def _checks(changes: Mapping[str, Effect], total: Sequence[str], table: Rules) -> dict[str, tuple[str, ...]]:
@@ -231,15 +226,17 @@ def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
     for library in table.libraries:
         for upstream in library.upstreams:
             name = upstreams()[upstream].dialect
-            touched = {one.family: one for one in kernels if one.dialect == name and one.family in library.families}
+            touched = {
+                group.family: group for group in kernels if group.dialect == name and group.family in library.families
+            }
             for runner in table.runners if touched else ():
                 if runner.emulated and library.tier == SMOKE:
                     continue  # whatever runs there builds the same
                 selection = Selection(archs=(runner.arch,), families=library.families, tier=library.tier)
                 keys = [key for key in select(dialect(name), selection) if defect_of(key, name) is None]
                 for shard, count in _touched_shards(keys, touched, library.families, table.kernels_per_shard):
-                    words = f"{_options(upstream, library.families)} --tier {library.tier}"
-                    command = f"nox -s {runner.build} -- {words}" + ("" if shard == "1/1" else f" --shard {shard}")
+                    options = f"{_options(upstream, library.families)} --tier {library.tier}"
+                    command = f"nox -s {runner.build} -- {options}" + ("" if shard == "1/1" else f" --shard {shard}")
                     builds.append(Build(runner.arch, upstream, library.name, shard, count, command))
     return tuple(builds)
 
@@ -251,9 +248,9 @@ def every_build(table: Rules) -> tuple[str, ...]:
         for name in dialect_names()
         for family in dialect(name).all_families()
     ]
-    shards = [one.command for one in _builds(kernels, table)]
+    shards = [build.command for build in _builds(kernels, table)]
     every = {suite: ["every"] for suite in EVERY_SUITE}
-    libraries = {(one.arch, one.upstream, one.library) for one in _runs(kernels, every, ["every"], table)}
+    libraries = {(run.arch, run.upstream, run.library) for run in _runs(kernels, every, ["every"], table)}
     smoke = [
         _run_command(arch, upstream, library.families, (), False, table)
         for library in table.libraries
@@ -266,15 +263,15 @@ def every_build(table: Rules) -> tuple[str, ...]:
 def _touched_shards(
     keys: Sequence[Key], touched: Mapping[str, Touched], families: Sequence[str], size: int
 ) -> list[tuple[str, int]]:
-    """(shard as I/N, touched kernels in it) of the shards of at most ``size`` kernels that hold one."""
+    """Shards with touched kernels, as (I/N, number of touched kernels). A shard has at most ``size`` kernels."""
     count = -(-len(keys) // size)
     if len(families) > 1:
         count = min(count, 1)  # a shard of one stage alone makes no library
     shards = []
     for index in range(1, count + 1):
         part = take_shard(keys, (index, count))
-        if mine := sum(key.family in touched and touched[key.family].holds(key.name) for key in part):
-            shards.append((f"{index}/{count}", mine))
+        if touched_count := sum(key.family in touched and touched[key.family].holds(key.name) for key in part):
+            shards.append((f"{index}/{count}", touched_count))
     return shards
 
 
@@ -285,16 +282,16 @@ def _options(upstream: str, families: Sequence[str]) -> str:
 def _runs(
     kernels: Sequence[Touched], why_suites: Mapping[str, Sequence[str]], gates: Sequence[str], table: Rules
 ) -> tuple[Run, ...]:
-    """Suites and gates of libraries with a touched kernel, and those that a change asks for whatever was built."""
+    """Suites and gates of libraries with a touched kernel, and suites and gates that a changed file requires."""
     runs = []
     for library in table.libraries:
         for upstream in (*library.upstreams, *library.smoke_upstreams):
             name = upstreams()[upstream].dialect
-            touched = [one for one in kernels if one.dialect == name and one.family in library.families]
-            for runner in (one for one in table.runners if one.emulated):
+            touched = [group for group in kernels if group.dialect == name and group.family in library.families]
+            for runner in (runner for runner in table.runners if runner.emulated):
                 suites = tuple(suite for suite in library.suites if touched or why_suites[suite])
                 gate = library.gates and bool(touched or gates)
-                reasons = [reason for one in touched for reason in one.reasons]
+                reasons = [reason for group in touched for reason in group.reasons]
                 reasons += [reason for suite in suites for reason in why_suites[suite]] + list(gates if gate else ())
                 smoke = Selection(archs=(runner.arch,), families=library.families, tier=SMOKE)
                 if (suites or gate) and select(dialect(name), smoke):
@@ -308,18 +305,18 @@ def _runs(
 def _run_command(
     arch: str, upstream: str, families: Sequence[str], suites: Sequence[str], gate: bool, table: Rules
 ) -> str:
-    """One line a person can type: the build, and what runs on it; nox goes on after a failure."""
-    build = next(one.build for one in table.runners if one.arch == arch)
+    """The command line of a build, its suites and its gates. nox goes on after a failure."""
+    build = next(runner.build for runner in table.runners if runner.arch == arch)
     sessions = [table.suites[suite].format(arch=arch) for suite in suites] + ([table.gate] if gate else [])
     return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families)}"
 
 
 def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> dict[str, list[str]]:
-    """The suites that some run has, each with its reasons."""
+    """The suites of all runs, each with its reasons."""
     by_suite: dict[str, list[str]] = {}
-    for one in runs:
-        for suite in one.suites:
-            by_suite.setdefault(suite, []).extend(why_suites[suite] or one.reasons)
+    for run in runs:
+        for suite in run.suites:
+            by_suite.setdefault(suite, []).extend(why_suites[suite] or run.reasons)
     return {suite: list(dict.fromkeys(reasons)) for suite, reasons in by_suite.items()}
 
 
@@ -334,7 +331,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the plan, and write it to ``--output``. Raises what :func:`plan_since` raises; OutputError."""
+    """Print the plan, and write it to ``--output``."""
     plan = plan_since(PROJECT, args.since)
     if args.output:
         write_atomically(args.output, to_json(plan).encode())
@@ -349,11 +346,11 @@ def to_json(plan: Plan) -> str:
 
 def _text(plan: Plan) -> str:
     lines = [f"{len(plan.changes)} changed files since {plan.commit[:12]}"]
-    lines += [f"  {one.path}: {one.reason}" for one in plan.changes]
+    lines += [f"  {change.path}: {change.reason}" for change in plan.changes]
     if plan.everything:
         lines.append("kernels: all, of every dialect")
     else:
-        lines += ["kernels", *(_kernels(one) for one in plan.kernels)] if plan.kernels else ["kernels: none"]
+        lines += ["kernels", *(_kernels(group) for group in plan.kernels)] if plan.kernels else ["kernels: none"]
     if plan.suites:
         lines += ["suites", *(f"  {suite}: {_some(reasons)}" for suite, reasons in plan.suites.items())]
     else:
@@ -369,6 +366,6 @@ def _kernels(touched: Touched) -> str:
     return f"  {touched.dialect} {touched.family}: {names} ({_some(touched.reasons)})"
 
 
-def _some(words: Sequence[str], separator: str = "; ") -> str:
-    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
-    return separator.join(words[:_SHOWN]) + more
+def _some(texts: Sequence[str], separator: str = "; ") -> str:
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return separator.join(texts[:_SHOWN]) + more

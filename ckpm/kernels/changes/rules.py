@@ -11,17 +11,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, structs
 
-from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 
-ALWAYS = "lint"  # the check that no change goes without
+ALWAYS = "lint"  # the check of every change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The parts that a changed file can touch. ``compare`` names a comparison that decides instead, "" for none."""
+    """The parts that a changed file can touch. ``compare`` names a comparison that decides instead, "" without one."""
 
     reason: str
     compare: str = ""
@@ -32,16 +31,16 @@ class Effect:
     everything: bool = False
 
 
-_Words = tuple[str, ...] | Literal["all"]
+_Names = tuple[str, ...] | Literal["all"]
 
 
 class _RuleRow(Record, frozen=True):
     paths: tuple[str, ...]
     reason: str
-    checks: _Words
+    checks: _Names
     compare: Literal["", "kernels", "suites"] = ""
-    families: _Words = ()
-    suites: _Words = ()
+    families: _Names = ()
+    suites: _Names = ()
     gates: bool = False
 
 
@@ -66,9 +65,9 @@ class _LibraryRow(Record, frozen=True):
 
 
 class LibraryPlan(_LibraryRow, frozen=True, kw_only=True):
-    """The families that make one library, what is built of it and what judges it.
+    """A library: its families, its builds, the suites and gates that judge it.
 
-    Of ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
+    For ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
     """
 
     name: str
@@ -76,7 +75,7 @@ class LibraryPlan(_LibraryRow, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The table; ``effects`` are pairs of path patterns and what a fitting file touches, of which the first counts."""
+    """The table. ``effects`` are pairs of path patterns and an effect; the first pair that fits a file counts."""
 
     effects: tuple[tuple[tuple[str, ...], Effect], ...]
     checks: Mapping[str, tuple[str, ...]]
@@ -108,37 +107,37 @@ class ChangeTable(Record, frozen=True):
 
 @functools.cache
 def rules() -> Rules:
-    """The rules of this checkout. Raises TableError."""
-    return read_rules(data("matrix", "changes.yaml"))
+    """The rules of this checkout."""
+    return read_rules(Path(__file__).with_name("changes.yaml"))
 
 
 def read_rules(file: Path) -> Rules:
-    """Read a table of rules.
-
-    Raises:
-        TableError: the table can't be read, or has an unknown check, family or suite.
-    """
+    """Read a table of rules. Unknown checks, families and suites are refused."""
     table = read_table(file, ChangeTable)
     record = table.record
     if ALWAYS not in record.checks:
         raise table.fail(f"there must be a check named {ALWAYS}", "checks")
-    known = {"families": (*FAMILIES, *HAND_WRITTEN), "suites": (*SUITES, FAMILY_SUITE), "checks": tuple(record.checks)}
+    vocabulary = {
+        "families": (*FAMILIES, *HAND_WRITTEN),
+        "suites": (*SUITES, FAMILY_SUITE),
+        "checks": tuple(record.checks),
+    }
     effects = []
     for index, row in enumerate(record.rules):
         field = table.at("rules", index)
-        words = {name: _known_words(getattr(row, name), field, name, known[name]) for name in known}
+        values = {name: _read_names(getattr(row, name), field, name, vocabulary[name]) for name in vocabulary}
         effect = Effect(
             reason=row.reason,
             compare=row.compare,
-            families=words["families"],
-            suites=words["suites"],
+            families=values["families"],
+            suites=values["suites"],
             gates=row.gates,
-            checks=words["checks"],
+            checks=values["checks"],
         )
         effects.append((row.paths, effect))
     for name, library in record.libraries.items():
         for kind in ("families", "suites"):
-            _known_words(getattr(library, kind), table.at("libraries", name), kind, known[kind])
+            _read_names(getattr(library, kind), table.at("libraries", name), kind, vocabulary[kind])
     return Rules(
         effects=tuple(effects),
         checks=record.checks,
@@ -150,11 +149,11 @@ def read_rules(file: Path) -> Rules:
     )
 
 
-def _known_words(value: _Words, row: Field, name: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a field, all known ones for ``all``. Raises TableError for an unknown one."""
+def _read_names(value: _Names, row: Field, name: str, vocabulary: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of a field; ``all`` stands for the whole vocabulary."""
     if value == "all":
-        return known
+        return vocabulary
     for index, word in enumerate(value):
-        if word not in known:
-            raise row.value[name].value[index].fail(f"unknown; known: {', '.join(known)}, or all")
+        if word not in vocabulary:
+            raise row.value[name].value[index].fail(f"unknown; known: {', '.join(vocabulary)}, or all")
     return tuple(value)

@@ -106,7 +106,7 @@ def kernels(elf_bytes: bytes) -> list[KernelResources]:
 
 
 def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> KernelResources:
-    """Convert a kernel's metadata. Raises CodeObjectError: a field or the kernel's function is missing."""
+    """Convert a kernel's metadata."""
     symbol = str(_field(entry, ".name", "kernel"))
     number = {field: int(_field(entry, name, symbol)) for field, name in _NUMBERS.items()}
     if number["wavefront"] < 1 or number["max_workgroup"] < 1:
@@ -163,7 +163,7 @@ def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
     with _convert_errors():
         kernels_of_file = inspected(path, arch)
     names = [field.name for field in dataclasses.fields(KernelCode)]
-    return {one.symbol: KernelCode(**{name: getattr(one, name) for name in names}) for one in kernels_of_file}
+    return {kernel.symbol: KernelCode(**{name: getattr(kernel, name) for name in names}) for kernel in kernels_of_file}
 
 
 _NUMBERS = {

@@ -25,14 +25,14 @@ Arm = tuple[str, str, str, str]  # alias, kernel's name, trait, conditions
 
 @functools.cache
 def _type_words(dtype: str, pipeline: str, mask_impl: str, mask: str, bias: str, qscale: str) -> Mapping[str, str]:
-    known = spellings()
+    spelling = spellings()
     return {
-        "element": known["dtype"][dtype]["type"],
-        "pipeline": known["pipeline"][pipeline]["type"],
-        "pipeline_enum": known["pipeline"][pipeline]["enum"],
-        "mask": known["mask"][mask_impl][mask]["type"],
-        "bias": known["bias"][bias]["enum"],
-        "qscale": known["qscale"][qscale]["enum"],
+        "element": spelling["dtype"][dtype]["type"],
+        "pipeline": spelling["pipeline"][pipeline]["type"],
+        "pipeline_enum": spelling["pipeline"][pipeline]["enum"],
+        "mask": spelling["mask"][mask_impl][mask]["type"],
+        "bias": spelling["bias"][bias]["enum"],
+        "qscale": spelling["qscale"][qscale]["enum"],
     }
 
 
@@ -46,12 +46,12 @@ def _page_words(
     page_size: int | None, kv_layout: str | None, kv_table: str | None, load: str | None
 ) -> Mapping[str, str]:
     """Substitutions of paged dialects; gload bodies are for gfx94x and gfx950, which have the instruction."""
-    known = spellings()
+    spelling = spellings()
     return {
         "page_size": str(page_size),
-        "kv_layout": known["kv_layout"][kv_layout] if kv_layout else "",
-        "kv_table": known["kv_table"][kv_table] if kv_table else "",
-        "load": known["load"][load] if load else "",
+        "kv_layout": spelling["kv_layout"][kv_layout] if kv_layout else "",
+        "kv_table": spelling["kv_table"][kv_table] if kv_table else "",
+        "load": spelling["load"][load] if load else "",
         "guard": WIDE_GUARD if load == "gload" else "",
     }
 
@@ -81,8 +81,8 @@ def _own_loads(key: Key, cpp: Features) -> tuple[str, ...]:
 
 def choices(key: Key, cpp: Features) -> Mapping[str, object]:
     """The conditions of instance.hip.j2."""
-    known = spellings()["load"]
-    modes = tuple((known[load], load == "gload") for load in _own_loads(key, cpp))
+    enumerators = spellings()["load"]
+    modes = tuple((enumerators[load], load == "gload") for load in _own_loads(key, cpp))
     v3, split = is_v3(key.pipeline), is_split(key.pipeline)
     own_v2 = cpp.own_headers and not (v3 or split)
     kinds = {"v3": v3, "split": split, "own_v2": own_v2, "latent": key.hdim_q == 576}
@@ -163,7 +163,7 @@ def _masks_taken(key: Key) -> tuple[str, str]:
 
 
 def _v3_conditions(dtype: str, mask: str) -> tuple[str, ...]:
-    """Conditions of V3 on what its generic kernel and V2 take at run time: sink logits, bounds beside causal, rows."""
+    """Conditions that leave requests to V3's generic kernel or to V2: sink logits, bounds of windows, few rows."""
     rows = () if dtype == "fp8bf16" else (f"a.max_seqlen_q > {V2_MOST_16BIT_ROWS}",)
     if mask == "generic":
         return rows
@@ -178,8 +178,8 @@ def _layout_conditions(mode: str, vlayout: str) -> tuple[str, ...]:
 
 @functools.cache
 def _type_conditions(mask_impl: str, mask: str, bias: str) -> tuple[str, ...]:
-    known = spellings()
-    return known["mask"][mask_impl][mask]["check"], f"t.bias_type == {known['bias'][bias]['check']}"
+    spelling = spellings()
+    return spelling["mask"][mask_impl][mask]["check"], f"t.bias_type == {spelling['bias'][bias]['check']}"
 
 
 @functools.cache
@@ -223,9 +223,13 @@ def _page_conditions(
 def _selector(arguments: str, bn0: int, element_bytes: str, cpp: Features) -> str:
     """The call of the header's selector with a launch's ``arguments``."""
     names = ("batch_stride_k", "batch_stride_v") if cpp.selector_takes_base else ("batch_stride_k",)
-    words = [f"{arguments}.page_block_size", str(bn0), *(f"{arguments}.{name}" for name in ("num_total_pages", *names))]
+    values = [
+        f"{arguments}.page_block_size",
+        str(bn0),
+        *(f"{arguments}.{name}" for name in ("num_total_pages", *names)),
+    ]
     base = [f"{arguments}.k_ptr", f"{arguments}.v_ptr"] if cpp.selector_takes_base else []
-    return f"fmha_batch_prefill_select_kv_load_mode({', '.join([*words, element_bytes, *base])})"
+    return f"fmha_batch_prefill_select_kv_load_mode({', '.join([*values, element_bytes, *base])})"
 
 
 def dispatch_text(keys: Sequence[Key], cpp: Features) -> str:
@@ -256,9 +260,9 @@ def _by_dtype(arms: Iterable[tuple[Key, Arm]]) -> list[tuple[str, int, list[tupl
     for key, arm in arms:
         tree.setdefault(key.dtype, {}).setdefault(key.hdim_q, []).append(arm)
         hdim_v[key.dtype, key.hdim_q] = key.hdim_v
-    known = spellings()["dtype"]
+    dtypes = spellings()["dtype"]
     return [
-        (dtype, known[dtype]["bytes"], [(hdim, hdim_v[dtype, hdim], group) for hdim, group in hdims.items()])
+        (dtype, dtypes[dtype]["bytes"], [(hdim, hdim_v[dtype, hdim], group) for hdim, group in hdims.items()])
         for dtype, hdims in tree.items()
     ]
 

@@ -20,7 +20,7 @@ from ckpm.matrix.problems.case import SuiteCase
 
 _HEADERS = data("kernels")
 INCLUDE = _HEADERS / "include"
-INCLUDE_FWD = _HEADERS / "include_fwd"  # apart: a change there leaves batch prefill's objects
+INCLUDE_FWD = _HEADERS / "include_fwd"  # a folder of its own: a change there leaves batch prefill's objects
 INCLUDE_BWD = _HEADERS / "include_bwd"
 
 Values = Mapping[str, Any]  # axis -> value, as ckpm.matrix.names.parse reads them from a kernel's name

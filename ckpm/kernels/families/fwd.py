@@ -90,7 +90,7 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Launches with each of the key's masks."""
-    limited = any(one.tile.bm0 > key.tile.bm0 and _tile_choice(one) == _tile_choice(key) for one in keys)
+    limited = any(other.tile.bm0 > key.tile.bm0 and _tile_choice(other) == _tile_choice(key) for other in keys)
     return attention_scenarios(key, lse=key.lse, seqlens_q=queries(key, limited=limited))
 
 

@@ -51,11 +51,7 @@ def conditions(key: Key) -> tuple[str, ...]:
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
-    """The host dispatch over keys of both stages, each in upstream's order of emission for each arch trait.
-
-    Raises:
-        UsageError: a kernel without any combine kernel that serves it.
-    """
+    """The host dispatch over keys of both stages, each in upstream's order of emission for each arch trait."""
     ordered = by_device(keys)
     first = [key for key in ordered if key.family == NAME]
     second = [key for key in ordered if key.family == combine.NAME]
@@ -94,7 +90,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     LSE depends on the combine stage, and there may be only a combine kernel without it.
     """
     chain = combine.chain_key(key)
-    lse = any(one.lse for one in keys if one.family == combine.NAME and combine.chain_key(one) == chain)
+    lse = any(stage.lse for stage in keys if stage.family == combine.NAME and combine.chain_key(stage) == chain)
     listed = list(attention_scenarios(key, lse=lse, splits=_SPLITS))
     changes = {**next(iter(MASKS[key.mask].values())), "lse": lse}
     if key.mode == "batch" and not key.paged_kv:

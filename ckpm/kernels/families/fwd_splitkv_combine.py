@@ -52,9 +52,9 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Launches of a first stage that this kernel serves, with each range of splits."""
-    mains = [one for one in keys if one.family == FIRST_STAGE and chain_key(one) == chain_key(key)]
-    served = [one for one in mains if not not_laid_out(one)]
-    some = [one for one in served if one.mask == "no"][:2] or served[:2]
+    mains = [main for main in keys if main.family == FIRST_STAGE and chain_key(main) == chain_key(key)]
+    served = [main for main in mains if not not_laid_out(main)]
+    some = [main for main in served if main.mask == "no"][:2] or served[:2]
     return tuple(
         Scenario(label=f"{splits} splits", candidates=requests)
         for splits in _SPLITS

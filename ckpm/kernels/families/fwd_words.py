@@ -61,14 +61,14 @@ def common(key: Key, space: str, trait: str) -> dict[str, str]:
 
 def attention(key: Key, space: str, trait: str, pipelines: str) -> dict[str, str]:
     """Substitutions of an attention kernel's instance; ``pipelines`` names the spellings of its family's pipelines."""
-    known = spellings()
+    spelling = spellings()
     return {
         **common(key, space, trait),
         **tile_words(key.tile),
         "pads": pad_words(key.pad)["pads"],
-        "pipeline": known[pipelines][key.pipeline]["type"],
-        "mask": known["mask"][key.mask_impl][key.mask]["type"],
-        "bias": known["bias"][key.bias]["enum"],
+        "pipeline": spelling[pipelines][key.pipeline]["type"],
+        "mask": spelling["mask"][key.mask_impl][key.mask]["type"],
+        "bias": spelling["bias"][key.bias]["enum"],
         "v_rowmajor": flag(key.vlayout == "row"),
         "logits": flag(key.logits),
         "dropout": flag(key.dropout),
@@ -85,11 +85,11 @@ def trait_start(key: Key) -> str:
 
 def attention_start(key: Key, pipelines: str) -> str:
     """The first template arguments of the traits of attention kernels, up to LSE."""
-    known = spellings()
+    spelling = spellings()
     return (
         f"{trait_start(key)}, {tile_words(key.tile)['block']}, {flag(key.vlayout == 'row')}, "
-        f"{known[pipelines][key.pipeline]['enum']}, {flag(key.logits)}, "
-        f"{known['mask'][key.mask_impl][key.mask]['type']}, {known['bias'][key.bias]['enum']}, {flag(key.lse)}"
+        f"{spelling[pipelines][key.pipeline]['enum']}, {flag(key.logits)}, "
+        f"{spelling['mask'][key.mask_impl][key.mask]['type']}, {spelling['bias'][key.bias]['enum']}, {flag(key.lse)}"
     )
 
 
@@ -99,22 +99,22 @@ def attention_conditions(key: Key, own: tuple[str, ...], whole: tuple[str, ...])
     ``own`` are the conditions of the family's features, ``whole`` further ones if K's length isn't padded. Source:
     FmhaFwdApiTrait and FmhaFwdSplitKVApiTrait of fmha_fwd.py, fmha_pagedkv_prefill.py and fmha_fwd_splitkv.py.
     """
-    known = spellings()
+    spelling = spellings()
     conditions = (
         f"t.is_group_mode == {flag(key.mode == 'group')}",
         f"t.is_v_rowmajor == {flag(key.vlayout == 'row')}",
         f"t.has_logits_soft_cap == {flag(key.logits)}",
-        known["mask"][key.mask_impl][key.mask]["check"],
-        f"t.bias_type == {known['bias'][key.bias]['check']}",
+        spelling["mask"][key.mask_impl][key.mask]["check"],
+        f"t.bias_type == {spelling['bias'][key.bias]['check']}",
         f"t.do_fp8_static_quant == {squant(key)}",
         *own,
     )
-    when = known["when"][key.tile.when]
+    when = spelling["when"][key.tile.when]
     return (*conditions, *((when,) if when else ()), *_lengths(key, whole), *_head_dims(key))
 
 
 def _lengths(key: Key, whole: tuple[str, ...]) -> tuple[str, ...]:
-    """Sequence lengths: group mode pads them always; a kernel that pads takes any (qr) or what is left (qr_async)."""
+    """Sequence lengths: group mode pads them always; a kernel that pads takes all (qr) or the rest (qr_async)."""
     if key.mode == "group" or key.pipeline == "qr_async_trload":
         return ()
     spad, skpad, _, _ = pad_flags(key.pad)

@@ -83,16 +83,16 @@ def candidates(
     launches = itertools.product(
         hdims or head_dims(key), seqlens_k or _keys(key, max(rows)), only_seqlens_q or rows, _same_lengths(key)
     )
-    asked = {**changes, "splits": splits, "min_seqlen_q": 1 if key.skip else 0}
-    return first(_problem(key, hdims, seqlen_q, seqlen_k, same, asked) for hdims, seqlen_k, seqlen_q, same in launches)
+    fields = {**changes, "splits": splits, "min_seqlen_q": 1 if key.skip else 0}
+    return first(_problem(key, hdims, seqlen_q, seqlen_k, same, fields) for hdims, seqlen_k, seqlen_q, same in launches)
 
 
 def first(requests: Iterable[SuiteCase]) -> tuple[SuiteCase, ...]:
     """The first few launches that differ."""
     unlike: list[SuiteCase] = []
-    for one in requests:
-        if one not in unlike:
-            unlike.append(one)
+    for request in requests:
+        if request not in unlike:
+            unlike.append(request)
     return tuple(unlike[:MOST])
 
 
@@ -122,17 +122,17 @@ def _problem(
     """A case of two sequences, of two lengths in group mode."""
     group = key.mode == "group"
     shorter = max(seqlen_q // 2, 1) if group else seqlen_q
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "mode": key.mode, "dtype": key.dtype, "hdim_q": hdims[0], "hdim_v": hdims[1], "nhead_q": 2, "nhead_k": 1,
         "seqlens_q": (seqlen_q, shorter), "seqlens_k": (seqlen_k, seqlen_k if same else seqlen_k // 2 + 3),
         "bias": key.bias, "alibi_per_batch": True, "logits_soft_cap": 3.0 if key.logits else 0.0,
         "p_drop": 0.25 if key.dropout else 0.0, "seed": 7, "qscale": key.qscale,
     }  # fmt: skip
     if key.paged_kv:
-        given |= {"page_size": _PAGE, "kv_table": "vllm", "table_end": "minus_one"}
+        fields |= {"page_size": _PAGE, "kv_table": "vllm", "table_end": "minus_one"}
     return SuiteCase(
         name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family, family=key.family,
-        **{**given, **changes},
+        **{**fields, **changes},
     )  # fmt: skip
 
 

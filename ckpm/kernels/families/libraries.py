@@ -58,11 +58,7 @@ def whole(families: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def library_of(families: Collection[str], dialect: str) -> str:
-    """The library that kernels of these families make in a dialect.
-
-    Raises:
-        UsageError: a family has no C++, they belong to two libraries, or a family of a library is missing.
-    """
+    """The library that kernels of these families make in a dialect."""
     library = made_of(families)
     if library is not None and dialect in host(library).dialects():
         return library
@@ -75,11 +71,7 @@ def library_of(families: Collection[str], dialect: str) -> str:
 
 
 def library_of_keys(keys: Sequence[Key], dialect: str) -> str:
-    """The library that selected kernels make.
-
-    Raises:
-        UsageError: as :func:`library_of`; or a family of the library has no kernel among them.
-    """
+    """The library that selected kernels make."""
     families = dict.fromkeys(key.family for key in keys)
     for library, members in libraries().items():
         if set(families) < set(members):

@@ -94,10 +94,6 @@ def render(
 
     Returns:
         the paths by kind: ``units``, ``dispatch``, ``harness``.
-
-    Raises:
-        UsageError: the kernels' families don't make a library. TableError: a value has no C++ word.
-        DiskFullError, OutputError: ``folder`` can't be written.
     """
     library = library_of_keys(keys, dialect)
     make_folder(folder)

@@ -15,8 +15,8 @@ from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv
 from ckpm.kernels.families.family import Family
 
 FAMILIES: dict[str, Family] = {
-    one.name: one
-    for one in (
+    family.name: family
+    for family in (
         batch_prefill.FAMILY,
         fwd.FAMILY,
         fwd_pagedkv.FAMILY,

@@ -75,7 +75,7 @@ class Words(dict[str, Any]):
     """Spellings by name. A missing name raises TableError with its line in the table."""
 
     def __init__(self, field: Field) -> None:
-        super().__init__(field.map(lambda one: Words(one) if isinstance(one.value, dict) else one.value))
+        super().__init__(field.map(lambda member: Words(member) if isinstance(member.value, dict) else member.value))
         self._field = field
 
     def __missing__(self, name: str) -> Any:
@@ -84,7 +84,7 @@ class Words(dict[str, Any]):
 
 @functools.cache
 def spellings(file: Path = SPELLINGS) -> Words:
-    """The spellings of every axis value, with the members of SpellingTable. Raises TableError."""
+    """The spellings of every axis value, with the members of SpellingTable."""
     return Words(read_table(file, SpellingTable).root)
 
 
@@ -107,19 +107,19 @@ def fill(template: str, **context: object) -> str:
 
 
 class _Slot(jinja2.Undefined):
-    """A value that is not known yet: the template contains a slot for it."""
+    """A value that is not known yet: the text has a slot for it."""
 
     def __str__(self) -> str:
         return f"%({self._undefined_name})s"
 
 
 @functools.cache
-def pattern(template: str, **known: object) -> str:
-    """A template with a slot for each value that is not ``known``, to be substituted with ``%``.
+def pattern(template: str, **context: object) -> str:
+    """A template with a slot for each value that ``context`` lacks, to be substituted with ``%``.
 
     So the engine runs once for thousands of kernels. Such a template writes C++'s ``%`` as ``%%``.
     """
-    return environment().overlay(undefined=_Slot).get_template(template).render(**known)
+    return environment().overlay(undefined=_Slot).get_template(template).render(**context)
 
 
 class Features(_Cpp, frozen=True):
@@ -135,14 +135,14 @@ class Features(_Cpp, frozen=True):
 
 
 def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
-    """Return the features of a dialect. Raises UsageError if only the names of its kernels are known."""
-    known = spellings()["dialects"]
-    if dialect not in known:
+    """Return the features of a dialect, which must have C++."""
+    dialects = spellings()["dialects"]
+    if dialect not in dialects:
         raise UsageError(
             f"Dialect {dialect} has no C++ to render: only its kernels' names are known. "
-            f"Dialects with C++: {', '.join(known)}."
+            f"Dialects with C++: {', '.join(dialects)}."
         )
-    return Features(**known[dialect], selector_takes_base=selector_takes_base)
+    return Features(**dialects[dialect], selector_takes_base=selector_takes_base)
 
 
 def flag(value: bool | None) -> str:
@@ -153,7 +153,7 @@ def flag(value: bool | None) -> str:
 def pad_flags(pad: str) -> tuple[bool, bool, bool, bool]:
     """Parse a padding such as ``psskddv``: True for each of seqlen_q, seqlen_k, hdim_q and hdim_v that is padded.
 
-    ``npad`` pads none of them. Raises ValueError for an unknown padding.
+    ``npad`` pads none of them.
     """
     match = re.fullmatch(r"p(s)?(sk)?(d)?(dv)?", "p" if pad == "npad" else pad)
     if match is None:

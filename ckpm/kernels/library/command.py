@@ -54,7 +54,7 @@ _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """Compilers that run on other machines. ``file`` names the machines for SConstruct, ``words`` in messages.
+    """Compilers that run on other machines. ``file`` names them for SConstruct, ``words`` in messages.
 
     ``failure`` makes the error if a remote machine refused steps.
     """
@@ -72,13 +72,6 @@ def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsew
 
     Units are compiled here, ``jobs`` at once, or ``elsewhere``; the library is linked and described here. After a
     signal, SCons and the compilers end before this returns. Main thread only.
-
-    Raises:
-        CompileError: units failed; the message holds every failing kernel and the compiler's words.
-        CompileError: the library could not be linked or described.
-        DiskFullError, OutputError: something could not be written.
-        ProcessLimitError: the system allows fewer processes than a build takes.
-        SystemExit: SIGTERM or SIGHUP came.
     """
     with build_lock(request.work / request.folder / ".lock"), ended_by_signals():
         plan, keys = prepare(request)
@@ -124,9 +117,9 @@ def _warm_up(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -
 
 
 def _clear_temporary(request: Request) -> Path:
-    """Remove what killed processes left: temporary files, half-written objects and drafts; under the folder's lock.
+    """Remove temporary files, half-written objects and drafts of killed processes, under the folder's lock.
 
-    Returns the output folder's empty folder for temporary files. Raises DiskFullError, OutputError.
+    Return the output folder's empty folder for temporary files.
     """
     folder = request.work / request.folder
     temporary = folder / TEMPORARY
@@ -174,12 +167,12 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
     )
     if elsewhere and (refused := [record for record in records if record["refused"]]):
         raise elsewhere.failure(refused)
-    words = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
-    if full := next((text for text in words if "No space left on device" in text), None):
+    messages = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
+    if full := next((text for text in messages if "No space left on device" in text), None):
         raise DiskFullError(
             f"{full.partition(':')[0]}: no space left on the disk. Free some and build again; it goes on from here."
         )
-    if any(sign in text for text in words for sign in _NO_PROCESS):
+    if any(sign in text for text in messages for sign in _NO_PROCESS):
         raise ProcessLimitError("compilers could not be started; what is compiled is kept")
     if reason := _common_reason(records):
         example = next(record for record in records if record["kind"] == "host")
@@ -311,8 +304,7 @@ def build(options: BuildOptions, machines: AbstractContextManager[Elsewhere | No
 def render_sources(dialect: Dialect, selection: Selection, unit_size: int, folder: Path) -> None:
     """Write a selection's sources, for any dialect, without a CK tree or a compiler.
 
-    Sources of an earlier run that the selection lacks are removed, nothing else. Raises UsageError: a source would
-    replace a file that is not ours; and what the calls raise.
+    Sources of an earlier run that the selection lacks are removed, nothing else.
     """
     if unit_size < 1:
         raise UsageError("--unit-size must be at least 1")

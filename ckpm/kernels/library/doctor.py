@@ -95,18 +95,18 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
         tree = checkout(ck_root, cache)
     except CkPrefillError as error:
         return [*packages, Finding("upstream checkout", "broken", str(ck_root), str(error))]
-    state, words = "ok", [tree.words_of_newer()] if tree.newer else []
+    state, remarks = "ok", [tree.words_of_newer()] if tree.newer else []
     try:
         features_for(tree)
     except CkPrefillError as error:
-        state, words = "broken", [str(error), *words]
+        state, remarks = "broken", [str(error), *remarks]
     try:
         difference = difference_from_dialect(tree, ("batch_prefill",), tuple(compute_units()), cache)
-        words += [f"its codegen lists other kernels: {line}" for line in difference.lines()[:1]]
+        remarks += [f"its codegen lists other kernels: {line}" for line in difference.lines()[:1]]
     except CkPrefillError as error:
-        words += [f"its names are not compared: {error}"]
+        remarks += [f"its names are not compared: {error}"]
     detail = f"{tree.root}, dialect {tree.dialect}"
-    return [*packages, Finding("upstream checkout", state, detail, "; ".join(words))]
+    return [*packages, Finding("upstream checkout", state, detail, "; ".join(remarks))]
 
 
 def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:

@@ -45,7 +45,7 @@ def note(folder: Path, step: Step) -> None:
 
 
 def demand_plain(folder: Path) -> None:
-    """Refuse a record that is a link, whose target would be overwritten, or a folder. Raises OutputError."""
+    """Refuse a record that is a link, whose target would be overwritten, or a folder."""
     file = folder / RECORD
     with name_write_errors(file, "delete it: it is made again"):
         if file.is_symlink():
@@ -71,33 +71,33 @@ def entries(folder: Path) -> dict[str, Entry]:
 
 
 def discard_unsound(plan: Plan) -> list[Step]:
-    """Delete and forget the targets that are not what their step made; return the steps with damaged targets.
+    """Delete and forget the targets that differ from their step's record; return the steps with damaged targets.
 
     Objects are hashed only if size or time differ from the record; the library and the manifest always.
-    Runs in the work folder. Raises DiskFullError, OutputError.
+    Runs in the work folder.
     """
     folder = Path(plan.folder)
-    known = entries(folder)
+    recorded = entries(folder)
     damaged, gone = [], set()
     for step in plan.steps:
-        entry, file = known.get(step.target), Path(step.target)
+        entry, file = recorded.get(step.target), Path(step.target)
         if not file.exists():
             continue
-        ours = entry is not None and entry.signature == step.signature
-        if ours and _is_sound(file, known[step.target], trust_time=step.kind in ("unit", "host")):
+        is_current = entry is not None and entry.signature == step.signature
+        if is_current and _is_sound(file, recorded[step.target], trust_time=step.kind in ("unit", "host")):
             continue
         file.unlink()
         gone.add(step.target)
-        if ours:
+        if is_current:
             damaged.append(step)
-    _rewrite(folder, {target: entry for target, entry in known.items() if target not in gone})
+    _rewrite(folder, {target: entry for target, entry in recorded.items() if target not in gone})
     return damaged
 
 
 def discard_damaged(folder: Path, targets: Sequence[str]) -> list[str]:
     """Hash finished targets, delete those that are not as recorded, return their names. Runs in the work folder."""
-    known = entries(folder)
-    bad = [name for name in targets if name in known and not _is_sound(Path(name), known[name], trust_time=False)]
+    recorded = entries(folder)
+    bad = [name for name in targets if name in recorded and not _is_sound(Path(name), recorded[name], trust_time=False)]
     for name in bad:
         Path(name).unlink(missing_ok=True)
     return bad
@@ -110,7 +110,9 @@ def _is_sound(file: Path, entry: Entry, *, trust_time: bool) -> bool:
     return (trust_time and stat.st_mtime_ns == entry.mtime_ns) or sha256_of(file) == entry.sha256
 
 
-def _rewrite(folder: Path, known: Mapping[str, Entry]) -> None:
+def _rewrite(folder: Path, recorded: Mapping[str, Entry]) -> None:
     """Write the record without repetitions, because it would grow with every build."""
-    lines: Iterable[str] = (json.dumps([target, *dataclasses.astuple(entry)]) + "\n" for target, entry in known.items())
+    lines: Iterable[str] = (
+        json.dumps([target, *dataclasses.astuple(entry)]) + "\n" for target, entry in recorded.items()
+    )
     write_atomically(folder / RECORD, "".join(lines).encode())

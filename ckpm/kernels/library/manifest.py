@@ -75,9 +75,9 @@ class Manifest:
     def facts(self) -> dict[str, Any]:
         """Everything but the kernels and the artifacts."""
         scalars = {
-            one.name: getattr(self, one.name)
-            for one in dataclasses.fields(self)
-            if one.name not in ("kernels", "artifacts")
+            member.name: getattr(self, member.name)
+            for member in dataclasses.fields(self)
+            if member.name not in ("kernels", "artifacts")
         }
         return {**scalars, "archs": list(self.archs), "kernel_count": len(self.kernels)}
 
@@ -87,8 +87,8 @@ class Manifest:
         Raises:
             UnknownWordError, NameSyntaxError: a name is not one of the dialect's.
         """
-        known = dialect(self.dialect)
-        return tuple(_key(name, known, self.mask_impl) for name in (self.kernels if names is None else names))
+        own_dialect = dialect(self.dialect)
+        return tuple(_key(name, own_dialect, self.mask_impl) for name in (self.kernels if names is None else names))
 
     @property
     def remedy(self) -> str:
@@ -100,8 +100,8 @@ class Manifest:
         return f"Build it again: {build_command(self.archs, self.upstream, library)}"
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
-        kernels = {name: _row(one) for name, one in self.kernels.items()}
+        """Replace ``file`` in one step."""
+        kernels = {name: _row(kernel) for name, kernel in self.kernels.items()}
         write_atomically(file, as_text({**self.facts(), "kernels": kernels, "artifacts": dict(self.artifacts)}))
 
     @classmethod
@@ -112,8 +112,8 @@ class Manifest:
 
     @classmethod
     def of(cls, document: Value) -> Manifest:
-        """Convert a manifest's JSON. Raises the document's error: a field is missing or of another kind."""
-        archs = tuple(one.one_of(tuple(compute_units())) for one in document.get("archs").items())
+        """Convert a manifest's JSON."""
+        archs = tuple(arch.one_of(tuple(compute_units())) for arch in document.get("archs").items())
         texts = (
             "upstream", "upstream_identity", "dialect", "selection", "toolchain", "identity", "flags",
             "link_flags", "library",
@@ -129,17 +129,17 @@ class Manifest:
         )
 
 
-def family_of(known: Dialect, name: str) -> Family:
+def family_of(dialect: Dialect, name: str) -> Family:
     """Return the family of the dialect whose names begin like this one. Raises NameSyntaxError."""
-    beginnings = {family.grammar.partition("{")[0]: family for family in known.all_families()}
+    beginnings = {family.grammar.partition("{")[0]: family for family in dialect.all_families()}
     fitting = [beginning for beginning in beginnings if name.startswith(beginning)]
     if not fitting:
-        raise NameSyntaxError(f"{name}: no family of {known.name} names kernels so. Build again.")
+        raise NameSyntaxError(f"{name}: no family of {dialect.name} names kernels so. Build again.")
     return beginnings[max(fitting, key=len)]
 
 
 def library_digest(library: Path) -> str:
-    """Return the sha256 of a library's bytes. Raises LibraryError: they are too many for a library."""
+    """Return the sha256 of a library's bytes. A file too large for a library is refused."""
     if (size := library.stat().st_size) > _LARGEST_LIBRARY:
         raise LibraryError(
             f"{library}: its {size:,} bytes can't be a library: every library is below {_LARGEST_LIBRARY >> 30} GiB."
@@ -156,12 +156,7 @@ def remedy_for(library: Path) -> str:
 
 
 def check_library(library: Path, manifest: Manifest) -> str:
-    """Return the sha256 of a library's bytes, which must be the one in its manifest.
-
-    Raises:
-        LibraryError: the sha256 is another.
-        LibraryError: the bytes are too many for a library.
-    """
+    """Return the sha256 of a library's bytes, which must be the one in its manifest."""
     digest = library_digest(library)
     if digest != manifest.library_sha256:
         raise LibraryError(
@@ -173,14 +168,14 @@ def check_library(library: Path, manifest: Manifest) -> str:
     return digest
 
 
-def _key(name: str, known: Dialect, mask_impl: str) -> Key:
-    family = family_of(known, name)
+def _key(name: str, dialect: Dialect, mask_impl: str) -> Key:
+    family = family_of(dialect, name)
     return make_key(family, {"mask_impl": mask_impl, **parse(family, name, mask_impl)}, name)
 
 
 def _row(kernel: BuiltKernel) -> dict[str, Any]:
     archs = {arch: _resource_row(resources) for arch, resources in kernel.archs.items()}
-    others = {arch: [_resource_row(one) for one in several] for arch, several in kernel.others.items()}
+    others = {arch: [_resource_row(resources) for resources in several] for arch, several in kernel.others.items()}
     row = {"unit": kernel.unit, "batch_invariant": kernel.batch_invariant, "archs": archs}
     return {**row, **({"others": others} if others else {})}
 
@@ -199,7 +194,9 @@ def _kernel(row: Value) -> BuiltKernel:
 
 
 def _others(row: Value) -> dict[str, tuple[KernelResources, ...]]:
-    return {arch: tuple(_resources(one, arch) for one in several.items()) for arch, several in row.members().items()}
+    return {
+        arch: tuple(_resources(figures, arch) for figures in several.items()) for arch, several in row.members().items()
+    }
 
 
 def _resources(figures: Value, arch: str) -> KernelResources:

@@ -51,16 +51,16 @@ class Plan:
     facts: Mapping[str, Any]
 
     def text(self) -> str:
-        """The text of its file."""
+        """The text of the plan's file."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     def write(self, file: Path) -> None:
-        """Raises DiskFullError, OutputError."""
+        """Write the plan if it changed."""
         write_if_changed(file, self.text())
 
     @classmethod
     def read(cls, file: Path) -> Plan:
-        """Read a plan. Raises UsageError if the file is missing or not a plan."""
+        """Read a plan."""
         return Source(file, "a plan of a build", _REMEDY, UsageError).read().record(cls)
 
 

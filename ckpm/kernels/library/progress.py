@@ -48,12 +48,12 @@ class Tally:
 
     def summary(self) -> str:
         """A summary of the build in one line."""
-        words = []
+        parts = []
         if self.compiled or self.retrieved:
             kernels = number(self.kernels_compiled, "kernel")
-            words += [f"{self.compiled} compiled ({kernels}), {self.retrieved} from the cache"]
-            words += [f"{self.unchanged} unchanged"] if self.unchanged else []
-        return ", ".join([*words, *self.finishing]) or "nothing to do"
+            parts += [f"{self.compiled} compiled ({kernels}), {self.retrieved} from the cache"]
+            parts += [f"{self.unchanged} unchanged"] if self.unchanged else []
+        return ", ".join([*parts, *self.finishing]) or "nothing to do"
 
 
 _FINISHING = {
@@ -81,10 +81,10 @@ def follow(lines: Iterable[str], steps: Sequence[Step], *, linking: str = "linki
                 if event["kind"] == "library" and event["what"] in compiles:
                     tally.unfit_to_link.append(event["what"])
             elif event["target"] not in compiles:
-                words = _FINISHING.get((event["kind"], event["event"]))
-                tally.finishing += [words] if words else []
+                ending = _FINISHING.get((event["kind"], event["event"]))
+                tally.finishing += [ending] if ending else []
                 if event["kind"] == "library" and event["event"] != "failed":
-                    display.link(linking if event["event"] == "start" else "", f"{words}{_took(event)}")
+                    display.link(linking if event["event"] == "start" else "", f"{ending}{_took(event)}")
             elif event["event"] == "start":
                 display.begin(compiles[event["target"]])
             else:

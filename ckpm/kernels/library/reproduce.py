@@ -87,8 +87,7 @@ def build_again(
 ) -> tuple[int, list[str]]:
     """Build again and compare with the library and manifest of ``built``, an output folder; return as build_twice.
 
-    Objects and sources, which may be deleted, are compared by the manifest's sha256. Raises RecordError: the manifest
-    is missing or damaged; LibraryError: the library is missing.
+    Objects and sources, which may be deleted, are compared by the manifest's sha256.
     """
     manifest = Manifest.read(built / MANIFEST)
     if not (built / LIBRARY).is_file():
@@ -125,7 +124,7 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
 
 
 def run(options: build_command.BuildOptions, built: Path | None) -> None:
-    """Build once and compare with ``built``/build, or build twice. Raises CheckFailedError: builds differ or leak."""
+    """Build once and compare with ``built``/build, or build twice."""
     request, jobs = options.request, job_count(options.jobs)
 
     def toolchain(cache: Path) -> Toolchain:

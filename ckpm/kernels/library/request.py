@@ -51,7 +51,7 @@ class Request:
 
     @property
     def library(self) -> str:
-        """The library that the selected families make. Raises UsageError if they make none."""
+        """The library that the selected families make."""
         return library_of(self.selection.families, self.tree.dialect)
 
     @property
@@ -71,11 +71,7 @@ def folder_name(upstream: str, library: str) -> str:
 
 
 def prepare(request: Request) -> tuple[Plan, list[Key]]:
-    """Select, render and plan without compiling. If the plan changes, the library of the old plan is deleted.
-
-    Raises:
-        UsageError and the other errors of ckpm.matrix.selection; DiskFullError, OutputError.
-    """
+    """Select, render and plan without compiling. If the plan changes, the library of the old plan is deleted."""
     features = features_for(request.tree)
     selected = select_some(dialect(request.tree.dialect), request.selection)
     selected = listed_by_tree(request, selected)
@@ -88,29 +84,27 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
             kind="empty-selection",
         )
     units = plan_units(keys, request.unit_size)
-    place = request.work / request.folder
-    files = render(keys, units, request.tree.dialect, features, place / "src")
+    folder = request.work / request.folder
+    files = render(keys, units, request.tree.dialect, features, folder / "src")
     unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}
     plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]], unbuilt)
-    if not _holds(place / "plan.json", plan.text()):
+    if not _holds(folder / "plan.json", plan.text()):
         # first: an interrupt must not leave the old library beside the new plan
         discard_library(request)
-    headers.write(place, request.tree.headers)
-    plan.write(place / "plan.json")
-    write_if_changed(place / "compile_commands.json", _compile_commands(request, plan))
+    headers.write(folder, request.tree.headers)
+    plan.write(folder / "plan.json")
+    write_if_changed(folder / "compile_commands.json", _compile_commands(request, plan))
     return plan, keys
 
 
 def features_for(tree: Tree) -> Features:
-    """Return what the templates must do for a tree.
-
-    Raises UsageError: no C++ of its dialect is known, or it is for our own headers, which the tree hasn't.
-    """
+    """Return the features that the templates need for a tree."""
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     if features.own_headers and not tree.own:
-        ours = ", ".join(name for name, row in upstreams().items() if row.dialect == tree.dialect)
+        upstream_names = ", ".join(name for name, row in upstreams().items() if row.dialect == tree.dialect)
         raise UsageError(
-            f"{tree.root} is of dialect {tree.dialect}, whose C++ needs our own headers: build --upstream {ours}."
+            f"{tree.root} is of dialect {tree.dialect}, whose C++ needs our own headers: "
+            f"build --upstream {upstream_names}."
         )
     return features
 
@@ -118,7 +112,7 @@ def features_for(tree: Tree) -> Features:
 def listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:
     """Return the kernels that a checkout's own codegen lists, too, and log how its list differs from the dialect's.
 
-    Those of other trees are returned as they are. Raises UsageError: a checkout lists none of them.
+    Kernels of other trees are returned as they are. A checkout must list one of the selected kernels.
     """
     tree, chosen = request.tree, request.selection
     if tree.name != "checkout":
@@ -132,11 +126,11 @@ def listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:
         return selected
     if difference.same:
         return selected
-    words = f"{tree.root} lists other kernels than dialect {tree.dialect}: {difference.lines()[0]}"
-    log.info(f"note: {words}. Missing ones are not built: the dialect's tables lack them. Extra ones are left out.")
+    summary = f"{tree.root} lists other kernels than dialect {tree.dialect}: {difference.lines()[0]}"
+    log.info(f"note: {summary}. Missing ones are not built: the dialect's tables lack them. Extra ones are left out.")
     extra = set(difference.extra)
     if not (left := [key for key in selected if key.name not in extra]):
-        raise UsageError(f"no selected kernel is listed by the tree's codegen. {words}.", kind="empty-selection")
+        raise UsageError(f"no selected kernel is listed by the tree's codegen. {summary}.", kind="empty-selection")
     return left
 
 

@@ -38,17 +38,14 @@ class Signatures:
         self._entries[name] = pickled
 
     def sync(self) -> None:
-        """Write the file. Raises DiskFullError, OutputError."""
+        """Write the file."""
         text = {name: base64.b64encode(pickled).decode() for name, pickled in sorted(self._entries.items())}
         body = json.dumps(text, indent=0).encode()
         write_atomically(self._file, _seal(body, self._key) + b"\n" + body)
 
 
 def discard_foreign(folder: Path, key: bytes) -> bool:
-    """Delete a signature file of an output folder that is not ours, or is damaged; True if there was one.
-
-    Raises OutputError.
-    """
+    """Delete a signature file of an output folder that is not ours, or is damaged; True if there was one."""
     file = folder / NAME
     with name_write_errors(file):
         if not file.exists() or _entries(file, key) is not None:

@@ -24,12 +24,7 @@ from ckpm.matrix.problems.problem import serves_every_batch
 
 
 def write_manifest(plan_file: Path) -> Path:
-    """Read the plan and its objects, write manifest.json beside it, return the manifest's path.
-
-    Raises:
-        UsageError: the file is not a plan. CodeObjectError: an object contains other kernels than planned.
-        DiskFullError.
-    """
+    """Read the plan and its objects, write manifest.json beside it, return the manifest's path."""
     plan = Plan.read(plan_file)
     folder = plan_file.parent
     work_folder = folder
@@ -89,11 +84,7 @@ def _unit_resources(
 def match_symbols(
     keys: Mapping[str, Mapping[str, Any]], symbols: Sequence[str], unit: Path, arch: str, family: str
 ) -> dict[str, list[str]]:
-    """Return kernel name -> symbols of its variants, for kernels of one unit (one family and dtype) on an arch.
-
-    Raises:
-        CodeObjectError: a kernel has too few symbols or too many, or a symbol is left over.
-    """
+    """Return kernel name -> symbols of its variants, for kernels of one unit (one family and dtype) on an arch."""
     by_name: dict[str, list[str]] = {}
     own = FAMILIES[family]
     for name, values in keys.items():

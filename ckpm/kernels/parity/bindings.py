@@ -42,8 +42,6 @@ def bindings(text: str, specialised: str = SPECIALISED) -> list[Binding]:
     """Return a Binding for each ``template <> float fmha_batch_prefill_<TRAIT>(...) {...}``, in the order of the text.
 
     ``specialised`` is the function's name in another family; its argument may contain more than the trait.
-
-    Raises UpstreamError if the text can't be followed or a specialisation launches no kernel.
     """
     program = read(text)
     return [
@@ -53,13 +51,16 @@ def bindings(text: str, specialised: str = SPECIALISED) -> list[Binding]:
     ]
 
 
-def differences(upstream: Binding, ours: Binding) -> list[str]:
+def differences(upstream: Binding, project: Binding) -> list[str]:
     """Return a line for each field that differs, with the first difference. Empty if they are equal."""
     lines = []
     for field in dataclasses.fields(Binding):
-        theirs, mine = getattr(upstream, field.name), getattr(ours, field.name)
-        if theirs != mine:
-            lines.append(f"{field.name}: upstream {_around(theirs, mine)}, ours {_around(mine, theirs)}")
+        upstream_value, project_value = getattr(upstream, field.name), getattr(project, field.name)
+        if upstream_value != project_value:
+            lines.append(
+                f"{field.name}: upstream {_around(upstream_value, project_value)}, "
+                f"ours {_around(project_value, upstream_value)}"
+            )
     return lines
 
 
@@ -118,7 +119,7 @@ def _binding(program: Program, function: Function) -> Binding:
 
 
 def binding(trait: Tokens, launch: Tokens, function: Function, when: str = "") -> Binding:
-    """Return the binding of a canonical expression with ``make_kernel<...>(KERNEL{}, ...)``. Raises UpstreamError."""
+    """Return the binding of a canonical expression with ``make_kernel<...>(KERNEL{}, ...)``."""
     trait, launch = fold_constants(trait), fold_constants(launch)
     start = launch.index(LAUNCHER) + 1
     end = closing_angle(launch, start)

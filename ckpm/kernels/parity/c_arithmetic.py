@@ -45,10 +45,7 @@ def make(value: int, unsigned: bool) -> Number:
 
 
 def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Mapping[str, Formula]) -> Number:
-    """Return the value of an expression. ``values`` contains names as they are written, e.g. ``a.batch``.
-
-    Raises UpstreamError for anything but integer arithmetic, an unknown name, or a division by zero.
-    """
+    """Return the value of an expression. ``values`` has names as they are written, e.g. ``a.batch``."""
     value, at = _Evaluator(tuple(tokens), values, functions).level(0, 0)
     if at != len(tokens):
         raise text_error(f"'{spell(tokens)}': unexpected '{tokens[at]}'")
@@ -58,19 +55,19 @@ def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Map
 def call(
     formula: Formula, arguments: Sequence[Number], values: Mapping[str, Number], functions: Mapping[str, Formula]
 ) -> Number:
-    """Return the formula's value for ``arguments``. Raises UpstreamError."""
+    """Return the formula's value for ``arguments``."""
     if len(arguments) != len(formula.parameters):
         raise text_error(f"a function of {len(formula.parameters)} parameters is given {len(arguments)}")
-    known = dict(values)
+    numbers = dict(values)
     for (name, kind), number in zip(formula.parameters, arguments, strict=True):
-        known[name] = convert(number, kind)
+        numbers[name] = convert(number, kind)
     for name, kind, expression in formula.constants:
-        known[name] = convert(evaluate(expression, known, functions), kind)
-    return convert(evaluate(formula.returned, known, functions), formula.result)
+        numbers[name] = convert(evaluate(expression, numbers, functions), kind)
+    return convert(evaluate(formula.returned, numbers, functions), formula.result)
 
 
 def convert(number: Number, kind: Tokens) -> Number:
-    """Convert to the type that ``kind`` names; () converts nothing. Raises UpstreamError for any other type."""
+    """Convert to the type that ``kind`` names; () converts nothing."""
     if kind == ():
         return number
     if kind not in _UNSIGNED | _SIGNED:

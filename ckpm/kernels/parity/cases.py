@@ -75,11 +75,7 @@ class Request:
 
 
 def compare_upstreams(request: Request) -> Results:
-    """Return all cases of a request; a case that can't be checked has the outcome ``error``, and the others go on.
-
-    Raises:
-        the errors of :func:`ckpm.kernels.upstream.trees.locate`: then there is nothing to compare with.
-    """
+    """Return all cases of a request. A case that can't be checked has the outcome ``error``; the others go on."""
     cases: list[Case] = []
 
     def take(new: Generator[Case], every: int = 1) -> None:
@@ -153,16 +149,16 @@ def _live_case(
     started = time.monotonic()
     title = Title(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
     try:
-        theirs = live.names(arch, receipt, mask).result()
+        upstream_names = live.names(arch, receipt, mask).result()
         keys = enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
         if arch not in family.archs:
             reference = live.names(next(iter(family.archs)), receipt, mask).result()
-            findings = [absent_arch(family, arch, theirs, reference)]
+            findings = [absent_arch(family, arch, upstream_names, reference)]
         else:
-            slot = (receipt, mask, tuple(theirs))
+            slot = (receipt, mask, tuple(upstream_names))
             if slot not in texts:
-                texts[slot] = compare_texts(live.tree, keys, theirs, live.render(arch, receipt, mask).result())
-            findings = [compare_lists(keys, theirs), *texts[slot]]
+                texts[slot] = compare_texts(live.tree, keys, upstream_names, live.render(arch, receipt, mask).result())
+            findings = [compare_lists(keys, upstream_names), *texts[slot]]
     except UpstreamError as error:
         return error_case(title, error, started)
     return judge(title, findings, started)
@@ -192,12 +188,12 @@ def text_cases(
                 continue
             keys = [key for group in groups for key in group]
             names = tuple(key.name for key in keys)
-            place = traits[arch], mask, names
+            slot = traits[arch], mask, names
             try:
-                if place not in done:
+                if slot not in done:
                     rendered = live.render(arch, receipt, mask).result()
-                    done[place] = compare_texts(tree, keys, names, rendered, library)
-                yield judge(title, done[place], started)
+                    done[slot] = compare_texts(tree, keys, names, rendered, library)
+                yield judge(title, done[slot], started)
             except UpstreamError as error:
                 yield error_case(title, error, started)
 
@@ -220,8 +216,8 @@ def compare_texts(
     Raises UpstreamError if a text can't be followed.
     """
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
-    theirs = {name: _bindings(text, family) for name, text in rendered.instances.items()}
-    ours: dict[str, tuple[Binding, ...]] = {}
+    upstream_bindings = {name: _bindings(text, family) for name, text in rendered.instances.items()}
+    project_bindings: dict[str, tuple[Binding, ...]] = {}
     # one by one where receipts share most of many kernels: the bindings of a unit of one are cached
     for unit in plan_units(keys, DEFAULT_SIZE if host(family).whole_units else 1):
         specialisations = _bindings(unit_text(unit, features), family)
@@ -229,47 +225,48 @@ def compare_texts(
             raise text_error(
                 f"our unit {unit.name} has {len(specialisations)} specialisations for {len(unit.keys)} kernels"
             )
-        ours |= {key.name: launched for key, launched in zip(unit.keys, specialisations, strict=True)}
-    lines = [f"{name}: listed but not rendered" for name in listed if name not in theirs]
-    lines += [f"{name}: rendered but not listed" for name in theirs.keys() - set(listed)]
-    for name, specialisations in theirs.items():
+        project_bindings |= {key.name: launched for key, launched in zip(unit.keys, specialisations, strict=True)}
+    lines = [f"{name}: listed but not rendered" for name in listed if name not in upstream_bindings]
+    lines += [f"{name}: rendered but not listed" for name in upstream_bindings.keys() - set(listed)]
+    for name, specialisations in upstream_bindings.items():
         if len(specialisations) != 1:
             lines.append(f"{name}: upstream's text has {len(specialisations)} specialisations, expected 1")
-        elif name in ours:
-            lines += [f"{name}: {line}" for line in _launch_differences(specialisations[0], ours[name])]
+        elif name in project_bindings:
+            lines += [f"{name}: {line}" for line in _launch_differences(specialisations[0], project_bindings[name])]
     names = {
         binding.dispatch_trait: name
-        for name, specialisations in theirs.items()
+        for name, specialisations in upstream_bindings.items()
         for launched in specialisations
         for binding in launched
     }
-    names |= {binding.dispatch_trait: name for name, launched in ours.items() for binding in launched}
+    names |= {binding.dispatch_trait: name for name, launched in project_bindings.items() for binding in launched}
     return [
-        Finding("bindings", tuple(lines), f"the same: bindings of {len(theirs)} instances"),
+        Finding("bindings", tuple(lines), f"the same: bindings of {len(upstream_bindings)} instances"),
         compare_dispatch(tree, keys, rendered, family, names),
     ]
 
 
-def _launch_differences(upstream: Sequence[Binding], ours: Sequence[Binding]) -> list[str]:
-    if len(upstream) != len(ours):
-        return [f"upstream launches {len(upstream)} kernels, ours {len(ours)}"]
-    turns = [f"launch {turn} of {len(ours)}: " if len(ours) > 1 else "" for turn in range(1, len(ours) + 1)]
-    rows = zip(turns, upstream, ours, strict=True)
-    return [f"{turn}{line}" for turn, theirs, mine in rows for line in differences(theirs, mine)]
+def _launch_differences(upstream: Sequence[Binding], project: Sequence[Binding]) -> list[str]:
+    if len(upstream) != len(project):
+        return [f"upstream launches {len(upstream)} kernels, ours {len(project)}"]
+    turns = [f"launch {turn} of {len(project)}: " if len(project) > 1 else "" for turn in range(1, len(project) + 1)]
+    rows = zip(turns, upstream, project, strict=True)
+    return [
+        f"{turn}{line}"
+        for turn, upstream_binding, project_binding in rows
+        for line in differences(upstream_binding, project_binding)
+    ]
 
 
 def compare_dispatch(
     tree: Tree, keys: Sequence[Key], rendered: Rendered, family: str, names: Mapping[str, str]
 ) -> Finding:
-    """Compare order and conditions of our dispatch over ``keys`` with upstream's; ``names`` of kernels by their traits.
-
-    Raises UpstreamError if a text can't be followed.
-    """
+    """Compare order and conditions of our dispatch over ``keys`` with upstream's. ``names`` are by trait."""
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     dispatch = _dispatch(rendered.dispatch, family)
     branches = sum(1 for _ in dispatch.kernels())
-    ours = host(library_with(family)).dispatch(keys, features)  # of no keys, too: a receipt may keep none
-    order = dispatch_text.compare(dispatch, _dispatch(ours, family), names)
+    project_text = host(library_with(family)).dispatch(keys, features)  # of no keys, too: a receipt may keep none
+    order = dispatch_text.compare(dispatch, _dispatch(project_text, family), names)
     return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 
@@ -318,8 +315,8 @@ def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
     if tree.dialect not in library.dialects():
         return []
     traits = dialect(tree.dialect).family(APIS[api][0]).archs
-    known = archs_table()
-    sampled = [arch for arch in archs if arch in traits and known[arch].generation == "gfx9"]
+    table = archs_table()
+    sampled = [arch for arch in archs if arch in traits and table[arch].generation == "gfx9"]
     return sampled if library.whole_units else list({traits[arch]: arch for arch in sampled}.values())
 
 
@@ -346,7 +343,9 @@ def machine_code_case(
     chosen = [
         key
         for keys in families
-        for key in machine_code.choose([one for one in keys if one.hdim_q in dims or not dims], tree.dialect, arch)
+        for key in machine_code.choose(
+            [candidate for candidate in keys if candidate.hdim_q in dims or not dims], tree.dialect, arch
+        )
     ]
     try:
         texts = {mask: render.result().instances for mask, render in renders.items()}
@@ -388,8 +387,10 @@ def _judge_code(
     note = f"the same: machine code of {sampled}:"
     findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
     if changed := [f"  {label}: {row.beside}" for label, row in zip(labels, compared, strict=True) if row.beside]:
-        words = f"{len(changed)} of them are the same alone, and not in one unit with the others, as builds make them:"
-        findings.append(Finding("machine code", (), "\n".join([words, *changed])))
+        heading = (
+            f"{len(changed)} of them are the same alone, and not in one unit with the others, as builds make them:"
+        )
+        findings.append(Finding("machine code", (), "\n".join([heading, *changed])))
     if bodiless:
         left_out = (
             f"{bodiless} kernels of 64-bit loads were left out: upstream's text guards their device code from this arch"

@@ -49,19 +49,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def request_from(args: argparse.Namespace) -> Request:
-    """Return the request of the options. Raises UsageError and the like."""
+    """Return the request of the options."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     cache = settings.cache_folder()
     comparable = tuple(name for name, package in upstreams().items() if package.has_codegen)
-    asked = split_words("--upstream", args.upstream, comparable)
-    if own := [name for name in asked if name in upstreams() and name not in comparable]:
+    upstream_names = split_words("--upstream", args.upstream, comparable)
+    if own := [name for name in upstream_names if name in upstreams() and name not in comparable]:
         raise UsageError(f"--upstream {', '.join(own)}: has no codegen to compare with. Known: {', '.join(comparable)}")
-    ck_root = settings.ck_root(args.ck_root, asked if args.upstream else ())
+    ck_root = settings.ck_root(args.ck_root, upstream_names if args.upstream else ())
     # A checkout takes part as soon as it is named.
     checkout = ("checkout",) if ck_root and not args.upstream else ()
     return Request(
-        upstreams=(*asked, *checkout),
+        upstreams=(*upstream_names, *checkout),
         families=tuple(check_family(name) for name in split_words("--family", args.family, _FAMILIES)),
         archs=tuple(check_arch(name).name for name in split_words("--arch", args.arch, tuple(archs()))),
         receipts=tuple(
@@ -77,11 +77,7 @@ def request_from(args: argparse.Namespace) -> Request:
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Run the command; return 0 if everything agrees. The results are written before a difference is raised.
-
-    Raises CheckFailedError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and
-    :func:`ckpm.kernels.parity.cases.compare_upstreams` raise.
-    """
+    """Run the command; return 0 if everything agrees. The results are written before a difference is raised."""
     started = time.monotonic()
     if args.output is not None:
         junit.clear(args.output)

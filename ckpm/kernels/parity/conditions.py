@@ -58,7 +58,7 @@ def conjuncts(condition: Condition) -> frozenset[Condition]:
 
 
 def parse_condition(tokens: Sequence[str]) -> Condition:
-    """Parse the tokens of a condition. Raises UpstreamError if brackets don't match or an operand is missing."""
+    """Parse the tokens of a condition."""
     condition, at = _alternatives(tokens, 0)
     if at != len(tokens):
         raise text_error(f"'{' '.join(tokens)}': unexpected '{tokens[at]}'")
@@ -110,9 +110,9 @@ def condition_text(condition: Condition) -> str:
     """Return the canonical text of a condition, '' if it always holds."""
     if condition.kind == "leaf":
         return spell(condition.leaf)
-    words = sorted(condition_text(part) for part in condition.parts)
+    texts = sorted(condition_text(part) for part in condition.parts)
     if condition.kind == "not":
-        return f"!({words[0]})"
+        return f"!({texts[0]})"
     if condition.kind == "and":
-        return " && ".join(f"({word})" for word in words)
-    return " || ".join(words) if words else "false"
+        return " && ".join(f"({text})" for text in texts)
+    return " || ".join(texts) if texts else "false"

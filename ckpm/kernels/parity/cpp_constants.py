@@ -82,14 +82,14 @@ def _equal(left: Tokens, right: Tokens) -> bool | None:
     """Compare two constants; None if it is not known whether they are equal."""
     both = {left, right}
     numbers = all(len(side) == 1 and side[0].isdecimal() and str(int(side[0])) == side[0] for side in both)
-    return left == right if numbers or any(both <= words for words in _apart()) else None
+    return left == right if numbers or any(both <= group for group in _apart()) else None
 
 
 @functools.cache
 def _apart() -> tuple[frozenset[Tokens], ...]:
     """Sets of spellings of which no two mean the same."""
-    words = spellings()
-    masks = {row["type"] for masks in words["mask"].values() for row in masks.values()}
-    types = {row["type"] for row in words["dtype"].values()}
-    enums = ({row["enum"] for row in words[axis].values()} for axis in ("bias", "qscale"))
+    spelling = spellings()
+    masks = {row["type"] for masks in spelling["mask"].values() for row in masks.values()}
+    types = {row["type"] for row in spelling["dtype"].values()}
+    enums = ({row["enum"] for row in spelling[axis].values()} for axis in ("bias", "qscale"))
     return tuple(frozenset(map(tokenize, group)) for group in ({"true", "false"}, masks, types, *enums))

@@ -207,12 +207,12 @@ class Program:
         return None, 0
 
     def declare(self, name: Scope, meaning: Tokens) -> None:
-        """Declare a name. Raises UpstreamError if it already means something else."""
+        """Declare a name, which must not have another meaning."""
         if self.names.setdefault(name, meaning) != meaning:
             raise text_error(f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'")
 
     def declare_template(self, name: str, template: Template) -> None:
-        """Declare a template. Raises UpstreamError if the name exists: overloads are not followed."""
+        """Declare a template. Overloads are refused."""
         meaning = tuple(piece for part in (*template.scope, name) for piece in (part, "::"))[:-1]
         if meaning in self.templates:
             raise text_error(f"there are two templates '{spell(meaning)}'")
@@ -241,10 +241,7 @@ def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
 
 
 def read(text: str) -> Program:
-    """Return the declarations of a file at namespace scope, with templates, explicit specialisations and functions.
-
-    Raises UpstreamError if the text can't be followed.
-    """
+    """Return the declarations of a file at namespace scope, with templates, explicit specialisations and functions."""
     return _Reader(tokenize(text)).program()
 
 

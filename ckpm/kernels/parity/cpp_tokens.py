@@ -34,15 +34,12 @@ _SPACED = {"=", "==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "?", ":"
 
 
 def text_error(reason: str) -> UpstreamError:
-    """The error of a text that can't be followed."""
+    """Return the error of a text that can't be followed."""
     return UpstreamError(reason, kind="cpp-text")
 
 
 def tokenize(text: str) -> Tokens:
-    """Return the tokens of C++ text without comments; ``>>`` is two tokens, a preprocessor line (``#...``) is one.
-
-    Raises UpstreamError naming the line of a character that starts no token, such as a quote that is never closed.
-    """
+    """Return the tokens of C++ text without comments; ``>>`` is two tokens, a preprocessor line (``#...``) is one."""
     tokens = [piece for piece in _TOKEN.findall(text) if piece]
     for odd in {piece for piece in set(tokens) if len(piece) == 1 and not piece.isalnum()} - _OPERATORS - {"_", "#"}:
         line = text.count("\n", 0, text.index(odd)) + 1
@@ -80,7 +77,7 @@ def has_operator(tokens: Sequence[str], operators: Collection[str] = BINARY) -> 
 
 
 def closing_bracket(tokens: Sequence[str], at: int) -> int:
-    """Return the index of the bracket that closes the ``( [ {`` at ``at``. Raises UpstreamError if it is missing."""
+    """Return the index of the bracket that closes the ``( [ {`` at ``at``."""
     pending: list[str] = []
     for index in range(at, len(tokens)):
         piece = tokens[index]
@@ -94,7 +91,7 @@ def closing_bracket(tokens: Sequence[str], at: int) -> int:
 
 
 def closing_angle(tokens: Sequence[str], at: int) -> int:
-    """Return the index of the ``>`` that closes the template argument list opened at ``at``. Raises UpstreamError."""
+    """Return the index of the ``>`` that closes the template argument list opened at ``at``."""
     depth, index = 0, at
     while index < len(tokens):
         piece = tokens[index]

@@ -85,10 +85,7 @@ class Dispatch:
 
 
 def parse(text: str, name: str = FUNCTION) -> Dispatch:
-    """Read the dispatch function ``name``, which is one of _LEVELS.
-
-    Raises UpstreamError if the function is missing or can't be followed.
-    """
+    """Read the dispatch function ``name``, which is one of _LEVELS."""
     program = read(text)
     named = [f for f in program.functions if f.name == name and f.argument in (None, _VERSION)]
     if len(named) != 1:
@@ -195,26 +192,28 @@ def _type(tokens: Sequence[str]) -> Tokens:
     return tuple(token for token in tokens if token not in ("const", "constexpr", "auto", "static", "inline"))
 
 
-def compare(upstream: Dispatch, ours: Dispatch, names: Mapping[str, str]) -> list[str]:
+def compare(upstream: Dispatch, project: Dispatch, names: Mapping[str, str]) -> list[str]:
     """Return a line for each difference; empty if both dispatch alike.
 
     ``names`` gives the kernel's name for a dispatch trait, for messages.
     """
     lines = []
-    if upstream.utilisation != ours.utilisation:
+    if upstream.utilisation != project.utilisation:
         lines.append(
-            f"{_UTILISATION}: upstream {upstream.utilisation or 'absent'}, ours {ours.utilisation or 'absent'}"
+            f"{_UTILISATION}: upstream {upstream.utilisation or 'absent'}, ours {project.utilisation or 'absent'}"
         )
-    if upstream.early != ours.early:
-        lines.append(f"early returns: upstream has {upstream.early}, ours {ours.early}")
+    if upstream.early != project.early:
+        lines.append(f"early returns: upstream has {upstream.early}, ours {project.early}")
     return (
-        lines + _compare_blocks(upstream, ours) + _compare_level(upstream.nodes, ours.nodes, names, (), upstream.levels)
+        lines
+        + _compare_blocks(upstream, project)
+        + _compare_level(upstream.nodes, project.nodes, names, (), upstream.levels)
     )
 
 
 def _compare_level(
     upstream: Sequence[Node],
-    ours: Sequence[Node],
+    project: Sequence[Node],
     names: Mapping[str, str],
     path: tuple[str, ...],
     levels: tuple[str, ...],
@@ -226,19 +225,24 @@ def _compare_level(
         return names.get(node.takes, node.takes) if node.takes else f"'{node}'"
 
     # The label of a kernel is its trait, of a level its condition; repeated labels are numbered.
-    theirs, mine = _by_label(upstream, label), _by_label(ours, label)
+    upstream_nodes, project_nodes = _by_label(upstream, label), _by_label(project, label)
     lines = []
-    if missing := [key for key in theirs if key not in mine]:
+    if missing := [key for key in upstream_nodes if key not in project_nodes]:
         lines.append(f"{level}: {len(missing)} branches of upstream are missing{where}: {_some(missing)}")
-    if extra := [key for key in mine if key not in theirs]:
+    if extra := [key for key in project_nodes if key not in upstream_nodes]:
         lines.append(f"{level}: {len(extra)} branches are not upstream's{where}: {_some(extra)}")
-    left, right = [key for key in theirs if key in mine], [key for key in mine if key in theirs]
+    left, right = (
+        [key for key in upstream_nodes if key in project_nodes],
+        [key for key in project_nodes if key in upstream_nodes],
+    )
     if left != right:
-        at, one, other = next((at, a, b) for at, (a, b) in enumerate(zip(left, right, strict=True)) if a != b)
-        lines.append(f"{level}: another order{where}: branch {at} is upstream's {one}, ours {other}")
+        at, upstream_key, project_key = next(
+            (at, a, b) for at, (a, b) in enumerate(zip(left, right, strict=True)) if a != b
+        )
+        lines.append(f"{level}: another order{where}: branch {at} is upstream's {upstream_key}, ours {project_key}")
     changed = []
     for key in left:
-        a, b = theirs[key], mine[key]
+        a, b = upstream_nodes[key], project_nodes[key]
         if difference := _compare_node(a, b):
             changed.append(f"{level} {key}{where}: {difference}")
         if a.nodes or b.nodes:
@@ -249,19 +253,19 @@ def _compare_level(
     return lines
 
 
-def _compare_node(upstream: Node, ours: Node) -> str:
+def _compare_node(upstream: Node, project: Node) -> str:
     differences = []
-    if only := upstream.requires - ours.requires:
+    if only := upstream.requires - project.requires:
         differences.append(f"only upstream requires {' && '.join(sorted(only))}")
-    if only := ours.requires - upstream.requires:
+    if only := project.requires - upstream.requires:
         differences.append(f"only ours requires {' && '.join(sorted(only))}")
-    if upstream.takes != ours.takes or upstream.arguments != ours.arguments:
+    if upstream.takes != project.takes or upstream.arguments != project.arguments:
         differences.append(
-            f"upstream calls <{upstream.takes}>{upstream.arguments}, ours <{ours.takes}>{ours.arguments}"
+            f"upstream calls <{upstream.takes}>{upstream.arguments}, ours <{project.takes}>{project.arguments}"
         )
-    if not upstream.takes and upstream.chained != ours.chained:
+    if not upstream.takes and upstream.chained != project.chained:
         differences.append(
-            f"upstream {'else if' if upstream.chained else 'if'}, ours {'else if' if ours.chained else 'if'}"
+            f"upstream {'else if' if upstream.chained else 'if'}, ours {'else if' if project.chained else 'if'}"
         )
     return "; ".join(differences)
 
@@ -278,23 +282,26 @@ def _by_label(nodes: Sequence[Node], label: object) -> dict[str, Node]:
     return by_label
 
 
-def _some(words: Sequence[str]) -> str:
-    more = f", and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
-    return ", ".join(words[:_SHOWN]) + more
+def _some(labels: Sequence[str]) -> str:
+    more = f", and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
+    return ", ".join(labels[:_SHOWN]) + more
 
 
-def _compare_blocks(upstream: Dispatch, ours: Dispatch) -> list[str]:
-    if upstream.blocks is None or ours.blocks is None:
-        if (upstream.blocks is None) == (ours.blocks is None):
+def _compare_blocks(upstream: Dispatch, project: Dispatch) -> list[str]:
+    if upstream.blocks is None or project.blocks is None:
+        if (upstream.blocks is None) == (project.blocks is None):
             return []
         return [f"{_BLOCKS}: only {'ours' if upstream.blocks is None else 'upstream'} has it"]
     for sample in itertools.product(*_SAMPLES.values()):
         values = {name: make(value, False) for name, value in zip(_SAMPLES, sample, strict=True)}
         rows = values.pop("kM0")
-        theirs, mine = _blocks(upstream, rows, values), _blocks(ours, rows, values)
-        if theirs != mine:
-            words = ", ".join(f"{name} {value}" for name, value in zip(_SAMPLES, sample, strict=True))
-            return [f"{_BLOCKS}: for {words} upstream gives {_number_text(theirs)}, ours {_number_text(mine)}"]
+        upstream_count, project_count = _blocks(upstream, rows, values), _blocks(project, rows, values)
+        if upstream_count != project_count:
+            sample_text = ", ".join(f"{name} {value}" for name, value in zip(_SAMPLES, sample, strict=True))
+            return [
+                f"{_BLOCKS}: for {sample_text} upstream gives {_number_text(upstream_count)}, "
+                f"ours {_number_text(project_count)}"
+            ]
     return []
 
 

@@ -31,10 +31,7 @@ _Launch = tuple[Condition, Tokens]  # its condition and the whole expression
 
 
 def launches(text: str, specialised: Sequence[str]) -> list[tuple[Binding, ...]]:
-    """Return the launches of each specialisation of one of these functions, in the order of the text.
-
-    Raises UpstreamError if the text can't be followed or a specialisation launches no kernel.
-    """
+    """Return the launches of each specialisation of one of these functions, in the order of the text."""
     program = read(text)
     names = {name[-1] for name in program.templates}
     if apart := [
@@ -51,8 +48,8 @@ def launches(text: str, specialised: Sequence[str]) -> list[tuple[Binding, ...]]
 def _launches(program: Program, function: Function) -> tuple[Binding, ...]:
     assert function.argument is not None
     trait = program.resolve(function.argument, function.scope, {})
-    given = tuple((f"argument{at}",) for at in range(len(function.parameters)))
-    local = _parameters(function, given)
+    arguments = tuple((f"argument{at}",) for at in range(len(function.parameters)))
+    local = _parameters(function, arguments)
     walk = _Walk(program, function.guard)
     bindings = tuple(
         binding(trait, launch, function, condition_text(when))
@@ -63,10 +60,10 @@ def _launches(program: Program, function: Function) -> tuple[Binding, ...]:
     return bindings
 
 
-def _parameters(function: Function, given: Sequence[Tokens]) -> dict[str, Tokens]:
-    if len(given) != len(function.parameters) or any("=" in parameter for parameter in function.parameters):
-        raise text_error(f"{function.name} of {len(function.parameters)} parameters is given {len(given)}")
-    return {parameter[-1]: value for parameter, value in zip(function.parameters, given, strict=True)}
+def _parameters(function: Function, arguments: Sequence[Tokens]) -> dict[str, Tokens]:
+    if len(arguments) != len(function.parameters) or any("=" in parameter for parameter in function.parameters):
+        raise text_error(f"{function.name} of {len(function.parameters)} parameters is given {len(arguments)}")
+    return {parameter[-1]: value for parameter, value in zip(function.parameters, arguments, strict=True)}
 
 
 class _Walk:
@@ -166,7 +163,7 @@ class _Walk:
 
 
 def _plain(tokens: Tokens) -> Tokens:
-    """Return a value that can replace a name as it stands. Raises UpstreamError for others."""
+    """Return a value that can replace a name as it stands. Other values are refused."""
     if not all(piece == "::" or piece.isalnum() or piece.isidentifier() for piece in tokens):
         raise text_error(f"'{spell(tokens)[:80]}' is given for a parameter: only names and numbers are followed")
     return tokens

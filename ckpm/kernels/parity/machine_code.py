@@ -115,7 +115,7 @@ def compare(
         It raises CodeObjectError, DiskFullError.
     """
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
-    known = {key: defect_of(key, tree.dialect) for key, _ in pairs}
+    known_defects = {key: defect_of(key, tree.dialect) for key, _ in pairs}
 
     def attempt(text: str) -> Code | CompileError:
         try:
@@ -126,21 +126,21 @@ def compare(
     def unit(*keys: Key) -> str:
         return unit_text(Unit("sample", keys), features)
 
-    merging = [key for key, _ in pairs if known[key] is None and host(library_with(key.family)).whole_units]
+    merging = [key for key, _ in pairs if known_defects[key] is None and host(library_with(key.family)).whole_units]
     merged = pool.submit(attempt, unit(*merging)) if merging else None  # first, for it takes longest
-    alone = {key: pool.submit(attempt, unit(key)) for key in known if key not in merging}
-    theirs = [pool.submit(attempt, text) for _, text in pairs]
+    alone = {key: pool.submit(attempt, unit(key)) for key in known_defects if key not in merging}
+    upstream_codes = [pool.submit(attempt, text) for _, text in pairs]
 
     def finish() -> list[Comparison]:
         rows = []
-        for (key, _), other in zip(pairs, theirs, strict=True):
-            defect = known[key]
+        for (key, _), other in zip(pairs, upstream_codes, strict=True):
+            defect = known_defects[key]
             if defect is not None:
                 rows.append(_compare_failures(key.name, defect, other.result(), alone[key].result()))
             else:
-                ours = merged if key in merging else alone[key]
-                assert ours is not None
-                row = _compare(key.name, other.result(), ours.result())
+                project_code = merged if key in merging else alone[key]
+                assert project_code is not None
+                row = _compare(key.name, other.result(), project_code.result())
                 if row.difference and len(merging) > 1 and key in merging:
                     single = _compare(key.name, other.result(), attempt(unit(key)))
                     row = single if single.difference or single.error else replace(single, beside=row.difference)
@@ -150,37 +150,41 @@ def compare(
     return finish
 
 
-def _compare_failures(name: str, defect: Defect, theirs: Code | CompileError, ours: Code | CompileError) -> Comparison:
-    if isinstance(theirs, CompileError) and isinstance(ours, CompileError):
-        words = [{line.partition("error: ")[2] for line in str(error).splitlines()} for error in (theirs, ours)]
-        if words[0] == words[1]:
+def _compare_failures(
+    name: str, defect: Defect, upstream: Code | CompileError, project: Code | CompileError
+) -> Comparison:
+    if isinstance(upstream, CompileError) and isinstance(project, CompileError):
+        messages = [{line.partition("error: ")[2] for line in str(error).splitlines()} for error in (upstream, project)]
+        if messages[0] == messages[1]:
             return Comparison(name, 0, "", defect=defect.name)
-        return Comparison(name, 0, f"upstream's text fails otherwise than ours: {theirs}\nours: {ours}")
-    whose = "ours" if isinstance(theirs, CompileError) else "upstream's text"
+        return Comparison(name, 0, f"upstream's text fails otherwise than ours: {upstream}\nours: {project}")
+    whose = "ours" if isinstance(upstream, CompileError) else "upstream's text"
     gone = f"{whose} compiles, but the known defect '{defect.name}' expects a failure: fix matrix/defects.yaml"
     return Comparison(name, 0, gone)
 
 
-def _compare(name: str, theirs: Code | CompileError, ours: Code | CompileError) -> Comparison:
-    """Compare: all functions of upstream's object must be in our unit's, with the same bytes."""
-    if isinstance(theirs, CompileError):
-        return Comparison(name, 0, "", f"upstream's text does not compile: {theirs}")
-    if isinstance(ours, CompileError):
-        return Comparison(name, 0, "", f"our text does not compile: {ours}")
-    if not theirs:
+def _compare(name: str, upstream: Code | CompileError, project: Code | CompileError) -> Comparison:
+    """Compare machine code: all functions of upstream's object must be in our object, with the same bytes."""
+    if isinstance(upstream, CompileError):
+        return Comparison(name, 0, "", f"upstream's text does not compile: {upstream}")
+    if isinstance(project, CompileError):
+        return Comparison(name, 0, "", f"our text does not compile: {project}")
+    if not upstream:
         return Comparison(name, 0, "", "upstream's text has no machine code on this arch")
-    total = sum(map(len, theirs.values()))
-    for function, code in theirs.items():
-        if function not in ours:
+    total = sum(map(len, upstream.values()))
+    for function, code in upstream.items():
+        if function not in project:
             return Comparison(name, total, f"upstream's text makes a function that ours doesn't: {function}")
-        if ours[function] != code:
-            return Comparison(name, total, _first_difference(code, ours[function]))
+        if project[function] != code:
+            return Comparison(name, total, _first_difference(code, project[function]))
     return Comparison(name, total, "")
 
 
-def _first_difference(theirs: bytes, ours: bytes) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), min(len(theirs), len(ours)))
-    return f"upstream's code has {len(theirs)} bytes, ours {len(ours)}; they differ from byte {at:#x} on"
+def _first_difference(upstream: bytes, project: bytes) -> str:
+    at = next(
+        (i for i, (a, b) in enumerate(zip(upstream, project, strict=False)) if a != b), min(len(upstream), len(project))
+    )
+    return f"upstream's code has {len(upstream)} bytes, ours {len(project)}; they differ from byte {at:#x} on"
 
 
 def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path, pool: Pool) -> Code:

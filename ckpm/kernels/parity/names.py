@@ -63,16 +63,18 @@ def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     absent = all(arch not in family.archs for family in families)
     try:
-        theirs = listed.result()
+        upstream_names = listed.result()
     except UpstreamError as error:
         return refused_arch(title, families[0], arch, error, started) if absent else error_case(title, error, started)
     if absent:
         arch_with_kernels = next(iter(families[0].archs))
         return judge(
-            title, [absent_arch(families[0], arch, theirs, _names(families, arch_with_kernels, receipt, mask))], started
+            title,
+            [absent_arch(families[0], arch, upstream_names, _names(families, arch_with_kernels, receipt, mask))],
+            started,
         )
     keys = [key for family in families for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)]
-    return judge(title, [compare_lists(keys, [own_name(families, name) for name in theirs])], started)
+    return judge(title, [compare_lists(keys, [own_name(families, name) for name in upstream_names])], started)
 
 
 def _names(families: Sequence[Family], arch: str, receipt: int, mask: str) -> list[str]:
@@ -84,17 +86,17 @@ def refused_arch(title: Title, family: Family, arch: str, error: UpstreamError, 
 
     codegen-refuses-arch: generate.py ends with "Unsupported device target ARCH". Any other failure is an error.
     """
-    said = f"Unsupported device target {arch}"
-    if said not in str(error):
+    refusal = f"Unsupported device target {arch}"
+    if refusal not in str(error):
         return error_case(title, error, started)
     note = (
-        f"documented difference '{ARCH_REFUSED}': upstream's codegen ends with '{said}'; the matrix has no kernel: "
+        f"documented difference '{ARCH_REFUSED}': upstream's codegen ends with '{refusal}'; the matrix has no kernel: "
         f"{family.absent}"
     )
     return judge(title, [Finding("names", (), note)], started)
 
 
-def absent_arch(family: Family, arch: str, theirs: Sequence[str], reference: Sequence[str]) -> Finding:
+def absent_arch(family: Family, arch: str, upstream_names: Sequence[str], reference: Sequence[str]) -> Finding:
     """Accept an arch without kernels: ours is empty, and upstream's must be, with one documented difference.
 
     codegen-ignores-arch: codegens of 2025 list (and would render) the gfx9 kernels whatever the target is, or take no
@@ -102,38 +104,35 @@ def absent_arch(family: Family, arch: str, theirs: Sequence[str], reference: Seq
     upstream's list for the arch is exactly its gfx9 list (``reference``); later codegens return nothing for such an
     arch.
     """
-    if not theirs:
+    if not upstream_names:
         return Finding("names", (), f"the same: no kernel on either side: {family.absent}")
-    if list(theirs) == list(reference):
+    if list(upstream_names) == list(reference):
         note = (
             f"documented difference '{ARCH_IGNORED}': upstream's codegen pays no heed to the arch and lists its "
-            f"{len(theirs)} gfx9 kernels for {arch}; the matrix has none: {family.absent}"
+            f"{len(upstream_names)} gfx9 kernels for {arch}; the matrix has none: {family.absent}"
         )
         return Finding("names", (), note)
-    return Finding("names", compare_names([], theirs).lines(), f"{arch} should have no kernel")
+    return Finding("names", compare_names([], upstream_names).lines(), f"{arch} should have no kernel")
 
 
-def compare_lists(keys: Sequence[Key], theirs: Sequence[str]) -> Finding:
+def compare_lists(keys: Sequence[Key], upstream_names: Sequence[str]) -> Finding:
     """Compare names and their order."""
-    lines = compare_names([key.name for key in keys], theirs).lines()
-    return Finding("names", lines, f"the same: {len(theirs)} names in upstream's order")
+    lines = compare_names([key.name for key in keys], upstream_names).lines()
+    return Finding("names", lines, f"the same: {len(upstream_names)} names in upstream's order")
 
 
 def stored_case(entry: StoredList) -> Case:
-    """Compare a stored list of upstream's names with ours: as a set, and in order if the hash of the order is known.
-
-    Raises TableError: the stored file is damaged.
-    """
+    """Compare a stored list of upstream's names with ours: as a set, and in order if the hash of the order is known."""
     started = time.monotonic()
     title = Title(
         f"{entry.dialect} (stored list)", entry.arch, entry.api, f"receipt {entry.receipt}, {entry.mask_impl} masks"
     )
     families = [dialect(entry.dialect).family(name) for name in entry.families]
-    ours = _names(families, entry.arch, entry.receipt, entry.mask_impl)
-    difference = compare_names(sorted(ours), entry.names())
+    matrix_names = _names(families, entry.arch, entry.receipt, entry.mask_impl)
+    difference = compare_names(sorted(matrix_names), entry.names())
     lines = list(difference.lines())
     ordered = entry.sha256_emission_order is not None
-    if difference.same and ordered and emission_sha256(ours) != entry.sha256_emission_order:
+    if difference.same and ordered and emission_sha256(matrix_names) != entry.sha256_emission_order:
         lines.append("the names are the same, their order is not upstream's order of emission")
     note = f"the same: {entry.count} names" + (" in upstream's order" if ordered else " (stored without an order)")
     return judge(title, [Finding("names", tuple(lines), note)], started)

@@ -143,7 +143,9 @@ def _requirements(required: Conjunction, before: Sequence[Conjunction]) -> Conju
 
 def _contradicts(part: str, required: Conjunction) -> bool:
     left, operator, _ = part.partition(" == ")
-    another_value = bool(operator) and any(one.startswith(f"{left} == ") and one != part for one in required)
+    another_value = bool(operator) and any(
+        requirement.startswith(f"{left} == ") and requirement != part for requirement in required
+    )
     return _opposite(part) in required or another_value
 
 
@@ -166,13 +168,17 @@ def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> Finding:
     lines = []
     for key in keys:
         if key.name in files:
-            theirs, ours = _bound(files[key.name], key.name), _bare(spell(tokenize(trait(key))))
-            lines += [f"{key.name}: upstream binds {theirs}, ours {ours}"] if theirs != ours else []
+            upstream_trait, project_trait = _bound(files[key.name], key.name), _bare(spell(tokenize(trait(key))))
+            lines += (
+                [f"{key.name}: upstream binds {upstream_trait}, ours {project_trait}"]
+                if upstream_trait != project_trait
+                else []
+            )
     return Finding("bindings", tuple(lines), f"the same: traits of {len(files)} instances")
 
 
 def _bound(text: str, name: str) -> str:
-    """Return the type that an instance file names kernel_traits. Raises UpstreamError."""
+    """Return the type that an instance file names kernel_traits."""
     tokens = tokenize(text)
     start = ("using", "kernel_traits", "=")
     for at in range(len(tokens)):
@@ -182,17 +188,18 @@ def _bound(text: str, name: str) -> str:
 
 
 def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> Finding:
-    theirs = [str(branch) for branch in dispatch_branches(text)]
-    ours = [
+    upstream_branches = [str(branch) for branch in dispatch_branches(text)]
+    project_branches = [
         str(Branch(branch.takes, frozenset(part for part in branch.requires if not part.startswith(_OWN))))
         for branch in dispatch_branches(fwd_v3.dispatch_text(keys, features(dialect_name)))
     ]
-    lines = [f"upstream's is missing: {branch}" for branch in theirs if branch not in ours]
-    lines += [f"not upstream's: {branch}" for branch in ours if branch not in theirs]
-    if not lines and theirs != ours:
+    lines = [f"upstream's is missing: {branch}" for branch in upstream_branches if branch not in project_branches]
+    lines += [f"not upstream's: {branch}" for branch in project_branches if branch not in upstream_branches]
+    if not lines and upstream_branches != project_branches:
         lines.append("the branches are the same, in another order")
     note = (
-        f"the same: order and conditions of {len(theirs)} dispatch branches (ours also asks for device and head dims)"
+        f"the same: order and conditions of {len(upstream_branches)} dispatch branches "
+        "(ours also asks for device and head dims)"
     )
     return Finding("dispatch", tuple(lines), note)
 

@@ -102,8 +102,8 @@ class Live:
     def _list(self, arch: str, receipt: int, mask: str) -> list[str]:
         if self.cache is None:
             return list_names(self.tree, arch, self.api, receipt, mask, self.pool)
-        words = (codegen_digest(self.tree.fmha), sys.version, arch if self.takes_arch else "", self.api, receipt, mask)
-        lists, key = Store(self.cache / "parity"), hashlib.sha256(repr(words).encode()).hexdigest()
+        inputs = (codegen_digest(self.tree.fmha), sys.version, arch if self.takes_arch else "", self.api, receipt, mask)
+        lists, key = Store(self.cache / "parity"), hashlib.sha256(repr(inputs).encode()).hexdigest()
         if (names := lists.get(key)) is None:
             names = "\n".join(list_names(self.tree, arch, self.api, receipt, mask, self.pool)).encode()
             lists.put(key, names)
@@ -119,13 +119,13 @@ class Live:
 def difference_from_dialect(
     tree: Tree, families: Sequence[str], archs: Sequence[str], cache: Path, receipt: int = 0, mask: str = "simplified"
 ) -> NameDifference:
-    """Compare the names that a tree's codegen lists with those of its dialect: "missing" are names of the tree alone.
+    """Compare the names that a tree's codegen lists with its dialect's names: "missing" are names of the tree alone.
 
     All families of an API are compared. Lists are kept in ``cache`` by the content of the codegen.
 
     Raises UpstreamError: the codegen fails.
     """
-    ours, theirs = dict[str, None](), dict[str, None]()
+    matrix_names, upstream_names = dict[str, None](), dict[str, None]()
     with Pool(jobs.processors()) as pool:
         listed = []
         for api in (api for api, of_api in APIS.items() if set(of_api) & set(families)):
@@ -133,11 +133,11 @@ def difference_from_dialect(
             its_families = [dialect(tree.dialect).family(name) for name in APIS[api]]
             for family in its_families:
                 for arch in (arch for arch in archs if arch in family.archs):
-                    ours |= dict.fromkeys(enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask))
+                    matrix_names |= dict.fromkeys(enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask))
                     listed.append((its_families, live.names(arch, receipt, mask)))
         for its_families, names in listed:
-            theirs |= dict.fromkeys(own_name(its_families, name) for name in names.result())
-    return compare_names(sorted(ours), sorted(theirs))
+            upstream_names |= dict.fromkeys(own_name(its_families, name) for name in names.result())
+    return compare_names(sorted(matrix_names), sorted(upstream_names))
 
 
 def codegen_digest(fmha: Path) -> str:
@@ -177,17 +177,17 @@ def _generate(
 ) -> None:
     """Run generate.py in ``folder``, which the command doesn't name, so that it can be run elsewhere."""
     script = tree.fmha.absolute() / "generate.py"
-    words = [str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
+    arguments = [str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
     if knows_targets(tree):
-        words += ["--targets", arch]
+        arguments += ["--targets", arch]
     # The script finds its modules beside itself; this process's search path must not shadow them.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
     # -B replaces the folder of bytecode: by hand, too, nothing is written into the tree
-    by_hand = f"To see it again, run in an empty folder: {shlex.join([sys.executable, '-B', *words])}"
+    by_hand = f"To see it again, run in an empty folder: {shlex.join([sys.executable, '-B', *arguments])}"
     try:
         run = (pool or Pool(1)).run(
-            [sys.executable, *words], cwd=folder, environment=environment, timeout=TIMEOUT_SECONDS
+            [sys.executable, *arguments], cwd=folder, environment=environment, timeout=TIMEOUT_SECONDS
         )
     except subprocess.TimeoutExpired as error:
         raise UpstreamError(f"{script} is not done after {TIMEOUT_SECONDS} s. {by_hand}", kind="codegen") from error

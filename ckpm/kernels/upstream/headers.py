@@ -35,7 +35,7 @@ def states(files: Iterable[Path]) -> tuple[State, ...]:
 
 
 def write(folder: Path, headers: Iterable[State]) -> None:
-    """Record the states of the headers of a build in ``folder``. Raises DiskFullError, OutputError."""
+    """Record the states of the headers of a build in ``folder``."""
     write_if_changed(folder / RECORD, json.dumps(list(headers)))
 
 

@@ -35,10 +35,10 @@ def pip_settings() -> Mapping[str, str]:
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, errors="replace", check=False
     )
     if result.returncode != 0:
-        said = (result.stderr.strip() or result.stdout.strip()).splitlines()
+        lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
         raise ServiceError(
             f"pip's configuration can't be read: '{sys.executable} -m pip config list' ended with {result.returncode}"
-            f"{': ' + ' '.join(said[-3:]) if said else ''}. Fix pip's files or the PIP_... variables.",
+            f"{': ' + ' '.join(lines[-3:]) if lines else ''}. Fix pip's files or the PIP_... variables.",
             kind="download",
         )
     settings: dict[str, str] = {}
@@ -50,17 +50,11 @@ def pip_settings() -> Mapping[str, str]:
     return settings
 
 
-def download(package: str, version: str, file: str, place: Path) -> None:
-    """Fetch the file named ``file`` of ``package==version`` to ``place``.
-
-    Raises:
-        ServiceError: a setting of pip or of the environment is unusable, no index answers, or none has the file; the
-            message names the setting.
-        DiskFullError, OutputError: ``place`` can't be written.
-    """
+def download(package: str, version: str, file: str, destination: Path) -> None:
+    """Fetch the file named ``file`` of ``package==version`` to ``destination``."""
     settings = pip_settings()
     with _client(settings) as client:
-        _download(client, _finder(client, settings), package, version, file, place)
+        _download(client, _finder(client, settings), package, version, file, destination)
 
 
 def _client(settings: Mapping[str, str]) -> PyPIClient:
@@ -108,9 +102,9 @@ def _finder(client: PyPIClient, settings: Mapping[str, str]) -> PackageFinder:
         for url in settings.get(name, "").split():
             if not (Path(url).exists() or _is_url(url)):
                 raise _unusable(name, url, "not a URL; write https://HOST/simple/ or file:///FOLDER")
-    for place in settings.get("find-links", "").split():
-        if not (Path(place).exists() or _is_url(place)):
-            raise _unusable("find-links", place, "it is neither an existing path nor a URL")
+    for location in settings.get("find-links", "").split():
+        if not (Path(location).exists() or _is_url(location)):
+            raise _unusable("find-links", location, "it is neither an existing path nor a URL")
     if settings.get("no-index", "") in ("1", "true", "yes", "on"):
         nowhere = Path(__file__).with_name("no-index").as_uri()
         finder = PackageFinder(session=client, find_links=[nowhere], ignore_compatibility=True)
@@ -119,8 +113,8 @@ def _finder(client: PyPIClient, settings: Mapping[str, str]) -> PackageFinder:
         finder = PackageFinder(session=client, index_urls=index, ignore_compatibility=True)
         for url in settings.get("extra-index-url", "").split():
             finder.add_index_url(url)
-    for place in settings.get("find-links", "").split():
-        finder.add_find_links(place)
+    for location in settings.get("find-links", "").split():
+        finder.add_find_links(location)
     return finder
 
 
@@ -144,7 +138,9 @@ def _without_password(text: str) -> str:
     return re.sub(r"//[^/@]*@", "//***@", text)
 
 
-def _download(client: PyPIClient, finder: PackageFinder, package: str, version: str, file: str, place: Path) -> None:
+def _download(
+    client: PyPIClient, finder: PackageFinder, package: str, version: str, file: str, destination: Path
+) -> None:
     try:
         matches = finder.find_matches(f"{package}=={version}", allow_prereleases=True)
     except (httpx2.HTTPError, httpx2.InvalidURL, UnpackError, OSError, ValueError) as error:
@@ -156,7 +152,7 @@ def _download(client: PyPIClient, finder: PackageFinder, package: str, version: 
     try:
         with client.stream("GET", exact[0].normalized, follow_redirects=True) as response:
             response.raise_for_status()
-            with name_write_errors(place, "set CKPM_CACHE to another folder"), place.open("wb") as stream:
+            with name_write_errors(destination, "set CKPM_CACHE to another folder"), destination.open("wb") as stream:
                 for chunk in response.iter_bytes(1 << 20):
                     stream.write(chunk)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:

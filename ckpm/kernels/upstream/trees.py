@@ -56,10 +56,6 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path
     """Return the tree of an upstream: ``aiter``, ``flash-attn``, or ``checkout`` (needs ``ck_root``).
 
     ``headers`` is an edited copy that replaces our own headers, for an upstream that has some.
-
-    Raises:
-        UsageError: the upstream has none, or the folder contains no header.
-        UnknownWordError, SetupError, TrustError, ServiceError, DiskFullError, OutputError.
     """
     if headers is not None:
         _check_headers(name, headers)
@@ -86,11 +82,11 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path
 def _check_headers(name: str, folder: Path) -> None:
     """Raise UsageError or UnknownWordError: the upstream has no headers of ours, or the folder contains none."""
     if name == "checkout" or not check_upstream(name).headers:
-        ours = ", ".join(each for each, package in upstreams().items() if package.headers)
-        raise UsageError(f"--headers: upstream {name} has no headers of ours. Those that have: {ours}.")
+        names = ", ".join(each for each, package in upstreams().items() if package.headers)
+        raise UsageError(f"--headers: upstream {name} has no headers of ours. Those that have: {names}.")
     if not (folder / "fmha_fwd.hpp").is_file():
-        place = _KERNELS / check_upstream(name).headers
-        raise UsageError(f"--headers: {folder} holds no fmha_fwd.hpp. Give a copy of {place}.")
+        original = _KERNELS / check_upstream(name).headers
+        raise UsageError(f"--headers: {folder} holds no fmha_fwd.hpp. Give a copy of {original}.")
 
 
 def _with_own_headers(tree: Tree, folder: Path) -> Tree:
@@ -110,10 +106,6 @@ def checkout(ck_root: Path, cache: Path | None = None) -> Tree:
 
     Words of the codegen give its dialect. With a ``cache`` the names that the codegen lists are compared, too, and kept
     there. Another dialect is taken if fewer names differ from its own, or if the words fit none.
-
-    Raises:
-        SetupError: neither layout is found at or below ``ck_root``, or a file can't be read.
-        SetupError: words and names of the codegen fit no dialect, or its words fit more than one.
     """
     try:
         return _checkout(ck_root, cache)
@@ -150,31 +142,32 @@ def _checkout(ck_root: Path, cache: Path | None) -> Tree:
         selector_takes_base=_selector_takes_base(closure),
         headers=headers,
     )
-    known = dialect(
+    own_dialect = dialect(
         _dialect_by_names(tree, fitting, ages, cache) if cache else tree.dialect or _refuse(tree, fitting, ages)
     )
-    codegen = root / FMHA / known.detection.file if known.detection else None
+    codegen = root / FMHA / own_dialect.detection.file if own_dialect.detection else None
     return replace(
         tree,
-        dialect=known.name,
-        newer=(*_newer_words(known, closure, root), *(_newer_targets(known, codegen, root) if codegen else ())),
+        dialect=own_dialect.name,
+        newer=(
+            *_newer_words(own_dialect, closure, root),
+            *(_newer_targets(own_dialect, codegen, root) if codegen else ()),
+        ),
     )
 
 
 def _dialect_by_names(tree: Tree, fitting: Sequence[str], candidates: Sequence[str], cache: Path) -> str:
-    """Return the candidate whose names differ least from those that a tree's codegen lists; the tree's own of equals.
+    """Return the candidate whose names differ least from the list of a tree's codegen. Of equals the tree's own wins.
 
     A candidate that has none of the names is no better than the tree's own, however few names it has.
-
-    Raises SetupError: the tree has no dialect of its own, and no candidate has one of its names.
     """
     own, archs = tree.dialect, tuple(compute_units())
     best, least = own, None
     try:
         for name in dict.fromkeys([own, *candidates] if own else candidates):
-            found = difference_from_dialect(replace(tree, dialect=name), ("batch_prefill",), archs, cache)
-            if name == own or (found.common and (least is None or found.count < least.count)):
-                best, least = name, found
+            difference = difference_from_dialect(replace(tree, dialect=name), ("batch_prefill",), archs, cache)
+            if name == own or (difference.common and (least is None or difference.count < least.count)):
+                best, least = name, difference
             if least and least.same:
                 break
     except UpstreamError as error:
@@ -293,7 +286,7 @@ def _demand_whole(package: PackagedUpstream, cache: Path) -> None:
 
 
 def _unpack(package: PackagedUpstream, cache: Path) -> tuple[Path, tuple[State, ...]]:
-    """Return the root of a whole unpacked tree and the states of its files. Raises as :func:`locate`."""
+    """Return the root of a whole unpacked tree and the states of its files."""
     folder = package_folder(package, cache)
     demand_private(cache)
     if not is_unpacked(package, cache):
@@ -326,7 +319,7 @@ def _fetch(package: PackagedUpstream, folder: Path) -> None:
 
 
 def fetch_archive(package: PackagedUpstream, archive: Path) -> None:
-    """Download a package's file to ``archive``. Raises TrustError (it is removed), ServiceError, OutputError."""
+    """Download a package's file to ``archive``. A file with another sha256 is removed."""
     from ckpm.kernels.upstream.package_index import (
         download,  # imported here: its HTTP client is a quarter of a command's start
     )
@@ -357,12 +350,7 @@ def _extract(archive: Path, tree: Path, prefix: str) -> None:
 
 
 def _newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[str, ...]:
-    """Return a line for each enumerator and template parameter in C++ ``files`` that the dialect doesn't have.
-
-    Raises:
-        SetupError: a parameter stands at the position of another one in our text, or no file defines the template.
-        OSError.
-    """
+    """Return a line for each enumerator and template parameter in C++ ``files`` that the dialect doesn't have."""
     wanted = (*dialect.enumerators, *dialect.parameters)
     if not wanted:
         return ()
@@ -373,9 +361,9 @@ def _newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[s
         if any(name in text for name in wanted):
             # as many empty lines in its place, so that line numbers stay the same
             code = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
-            place = str(file.relative_to(root))
+            path = str(file.relative_to(root))
             undefined -= {name for name in undefined if re.search(rf"struct\s+{name}(?!\w)", code)}
-            lines += [*_enumerators(dialect, code, place), *_parameters(dialect, code, place)]
+            lines += [*_enumerators(dialect, code, path), *_parameters(dialect, code, path)]
     if undefined:
         raise SetupError(
             f"{root}: the codegen is of dialect {dialect.name}, but no header that its kernels include defines "
@@ -387,40 +375,42 @@ def _newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[s
 
 
 def _newer_targets(dialect: Dialect, codegen: Path, root: Path) -> tuple[str, ...]:
-    """Return a line for each arch that batch prefill's codegen names and the dialect lacks. Raises OSError."""
+    """Return a line for each arch that batch prefill's codegen names and the dialect lacks."""
     if not dialect.targets:
         return ()
     text = content(codegen).decode(errors="replace")
-    places = {found[1]: found.start() for found in reversed([*_TARGET.finditer(text)])}
+    positions = {match[1]: match.start() for match in reversed([*_TARGET.finditer(text)])}
     return tuple(
         f"{name} ({_at(str(codegen.relative_to(root)), text, start)})"
-        for name, start in sorted(places.items())
+        for name, start in sorted(positions.items())
         if not name.startswith(dialect.targets)
     )
 
 
-def _enumerators(dialect: Dialect, code: str, place: str) -> Iterator[str]:
+def _enumerators(dialect: Dialect, code: str, path: str) -> Iterator[str]:
     for enumeration in _ENUMERATION.finditer(code):
-        known = dialect.enumerators.get(enumeration[1])
+        known_members = dialect.enumerators.get(enumeration[1])
         members = [member for part in enumeration[2].split(",") if (member := part.partition("=")[0].strip())]
-        at = _at(place, code, enumeration.start())
-        yield from (f"{enumeration[1]}::{one} ({at})" for one in members if known and one not in known)
+        at = _at(path, code, enumeration.start())
+        yield from (
+            f"{enumeration[1]}::{member} ({at})" for member in members if known_members and member not in known_members
+        )
 
 
-def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
-    """Return parameters after the known ones with a default, which our text leaves out. Raises SetupError."""
-    for name, known in dialect.parameters.items():
+def _parameters(dialect: Dialect, code: str, path: str) -> Iterator[str]:
+    """Yield each further template parameter that has a default. Our text leaves it out."""
+    for name, parameters in dialect.parameters.items():
         template = re.search(rf"template\s*<([^;{{}}]*)>\s*struct\s+{name}(?!\w)", code)
         there = (
-            [found for part in template[1].split(",") if (found := _PARAMETER.search(part.strip()))] if template else []
+            [match for part in template[1].split(",") if (match := _PARAMETER.search(part.strip()))] if template else []
         )
-        if not template or len(there) <= len(known):  # the same under other names
+        if not template or len(there) <= len(parameters):  # the same under other names
             continue
-        at = _at(place, code, template.end())
+        at = _at(path, code, template.end())
         for index, parameter in enumerate(there):
-            if parameter[1] in known:
+            if parameter[1] in parameters:
                 continue
-            if index < len(known) or not parameter[2]:
+            if index < len(parameters) or not parameter[2]:
                 raise SetupError(
                     f"{at}: {name} has a parameter {parameter[1]} that dialect {dialect.name} doesn't know, and that "
                     "can't be left out: no kernel of batch prefill would compile. A new version of CK needs a file "
@@ -430,5 +420,5 @@ def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
             yield f"another {parameter[1]} of {name} than its default ({at})"
 
 
-def _at(place: str, text: str, start: int) -> str:
-    return f"{place}:{text.count(chr(10), 0, start) + 1}"
+def _at(path: str, text: str, start: int) -> str:
+    return f"{path}:{text.count(chr(10), 0, start) + 1}"

@@ -19,8 +19,7 @@ CHOICES = ("auto", "embedded", "rocm")
 def detect(choice: str = "auto", *, cache: Path) -> Toolchain:
     """Return the toolchain named ``choice``; ``auto`` takes ROCm's if it is installed, else the embedded one.
 
-    ``cache`` is the folder of a toolchain's own cache. Raises UsageError for an unknown choice, SetupError
-    if the chosen toolchain is not installed or does not start.
+    ``cache`` is the folder of a toolchain's own cache.
     """
     match choice:
         case "embedded":

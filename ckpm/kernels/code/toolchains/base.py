@@ -47,7 +47,7 @@ class Toolchain:
 def version_output(
     command: Sequence[str], environment: Mapping[str, str], repair: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a compiler that prints its version. Raises SetupError, with the advice ``repair``, if it can't be started."""
+    """Run a compiler that prints its version. ``repair`` is the advice of the error if it can't be started."""
     merged = {**os.environ, **environment}
     try:
         return subprocess.run(command, env=merged, capture_output=True, text=True, errors="replace", timeout=60)

@@ -72,11 +72,7 @@ _BUNDLER_TEXT = '#!/bin/sh\nexec {python} -I -S {bundler} "$@"\n'
 
 
 def find(*, cache: Path) -> Toolchain:
-    """Return the embedded toolchain; its launchers, and later zig's libc++, are below ``cache``.
-
-    Raises SetupError if the ziglang package is missing or broken, DiskFullError or OutputError if the cache
-    can't be written, TrustError if others can.
-    """
+    """Return the embedded toolchain; its launchers, and later zig's libc++, are below ``cache``."""
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
         raise SetupError("the Python package 'ziglang' is not installed: pip install ziglang==0.17.0", kind="toolchain")
@@ -135,7 +131,7 @@ def _package_version(package: Path) -> str:
 
 
 def _clang_version(zig: str, environment: Mapping[str, str]) -> str:
-    """The version of the wheel's clang, such as ``22.1.8``."""
+    """Return the version of the wheel's clang, such as ``22.1.8``."""
     run = version_output([zig, "clang", "--version"], environment, "reinstall the package 'ziglang'")
     first, _, _ = run.stdout.partition("\n")
     if run.returncode != 0 or "clang version " not in first:
@@ -157,7 +153,7 @@ def _own_text_hash() -> str:
 
 
 def _is_whole(launcher: Path, text: str, cache: Path) -> bool:
-    """True if a launcher is as we write it. Raises TrustError: other users could have changed it."""
+    """True if a launcher has our text. A launcher that other users could have changed is refused."""
     if not launcher.is_file():
         return False
     demand_trusted(launcher, cache)

@@ -51,10 +51,7 @@ def _compiler() -> tuple[str | None, tuple[str, ...]]:
 
 
 def find() -> Toolchain:
-    """Return the ROCm toolchain.
-
-    Raises SetupError if no compiler is found, or if it does not print its version.
-    """
+    """Return the ROCm toolchain."""
     compiler, search = _compiler()
     if compiler is None:
         raise SetupError(
@@ -82,15 +79,15 @@ def _versions(compiler: str) -> str:
     run = version_output([compiler, "--version"], _ENVIRONMENT, "repair the ROCm installation")
     clang = re.search(r"clang version (\S+)", run.stdout)
     if run.returncode != 0 or clang is None:
-        said = (run.stderr or run.stdout).strip()
+        output = (run.stderr or run.stdout).strip()
         raise SetupError(
-            f"'{compiler} --version' ended with {run.returncode} and said '{said}': "
+            f"'{compiler} --version' ended with {run.returncode} and said '{output}': "
             "repair the ROCm installation, or choose the toolchain 'embedded'",
             kind="toolchain",
         )
     hip = re.search(r"HIP version: (\S+)", run.stdout)
     release = re.search(r"\broc-[\w.]+", run.stdout)
-    words = [f"HIP {hip[1]}"] if hip else []
-    words.append(f"clang {clang[1]}")
-    words += [release[0]] if release else []
-    return " ".join(words)
+    versions = [f"HIP {hip[1]}"] if hip else []
+    versions.append(f"clang {clang[1]}")
+    versions += [release[0]] if release else []
+    return " ".join(versions)

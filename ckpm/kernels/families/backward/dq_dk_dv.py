@@ -29,7 +29,7 @@ Chain = tuple[str, str, str]  # the traits of the three stages; the last is void
 
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
-    known, tile = spellings(), key.tile
+    spelling, tile = spellings(), key.tile
     lengths = (tile.bm0, tile.bn0, tile.bk0, tile.bk1, tile.bk2, tile.bk3, tile.bk4, tile.bhdq, tile.bhdv)
     return {
         **shared.common(key, space, trait(key)),
@@ -43,10 +43,10 @@ def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
         "max_seq_q": str(tile.max_seq_q),
         "dpad": str(key.dpad),
         "dvpad": str(key.dvpad),
-        "bias": known["bias"][key.bias]["enum"],
+        "bias": spelling["bias"][key.bias]["enum"],
         "dbias": flag(key.dbias),
-        "mask": known["mask"][key.mask_impl][key.mask]["type"],
-        "dropout": known["dropout_impl"][key.dropout_impl]["type"],
+        "mask": spelling["mask"][key.mask_impl][key.mask]["type"],
+        "dropout": spelling["dropout_impl"][key.dropout_impl]["type"],
         "deterministic": flag(key.deterministic),
         "trload": flag(key.trload),
     }
@@ -54,42 +54,39 @@ def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
 
 def trait(key: Key) -> str:
     """The C++ type that connects dispatch and instance, besides the arch tag."""
-    known = spellings()
+    spelling = spellings()
     return (
-        f"fmha_bwd_dq_dk_dv_traits_<{shared.trait_start(key)}, {known['mask'][key.mask_impl][key.mask]['type']}, "
-        f"{known['dropout_impl'][key.dropout_impl]['type']}, {known['bias'][key.bias]['enum']}, {flag(key.dbias)}, "
-        f"{key.dpad}, {key.dvpad}, {flag(key.deterministic)}, {flag(key.trload)}, {key.tile.max_seq_q}, {key.tile.bn0}>"
+        f"fmha_bwd_dq_dk_dv_traits_<{shared.trait_start(key)}, {spelling['mask'][key.mask_impl][key.mask]['type']}, "
+        f"{spelling['dropout_impl'][key.dropout_impl]['type']}, {spelling['bias'][key.bias]['enum']}, "
+        f"{flag(key.dbias)}, {key.dpad}, {key.dvpad}, {flag(key.deterministic)}, {flag(key.trload)}, "
+        f"{key.tile.max_seq_q}, {key.tile.bn0}>"
     )
 
 
 def conditions(key: Key, spad: bool) -> tuple[str, ...]:
     """The conditions of a request for a kernel besides device, dtype and head dims.
 
-    With ``spad`` the stages beside it pad rows of Q; without it they take only whole blocks. Source: scheck, dcheck,
-    dvcheck, max_seq_q_cond and extra_cond of FmhaBwdApiTrait in codegen/ops/fmha_bwd.py.
+    With ``spad`` the launch's other stages pad rows of Q; without it they take only whole blocks. Source: scheck,
+    dcheck, dvcheck, max_seq_q_cond and extra_cond of FmhaBwdApiTrait in codegen/ops/fmha_bwd.py.
     """
-    known = spellings()
+    spelling = spellings()
     own = (
         f"t.is_group_mode == {flag(key.mode == 'group')}",
-        known["mask"][key.mask_impl][key.mask]["check"],
-        f"t.bias_type == {known['bias'][key.bias]['check']}",
+        spelling["mask"][key.mask_impl][key.mask]["check"],
+        f"t.bias_type == {spelling['bias'][key.bias]['check']}",
         f"t.has_dbias == {flag(key.dbias)}",
-        known["dropout_impl"][key.dropout_impl]["check"],
+        spelling["dropout_impl"][key.dropout_impl]["check"],
         *(() if spad else (f"a.seqlen_q % {shared.ROWS} == 0",)),
         f"a.hdim_q % {key.dpad or key.tile.bhdq} == 0",
         f"a.hdim_v % {key.dvpad or key.tile.bhdv} == 0",
         f"t.is_deterministic == {flag(key.deterministic)}",
     )
-    when = known["bwd_when"][key.tile.when] % {"max_seq_q": key.tile.max_seq_q}
+    when = spelling["bwd_when"][key.tile.when] % {"max_seq_q": key.tile.max_seq_q}
     return (*own, when) if when else own
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
-    """The host dispatch over keys of the three stages, each in upstream's order of emission for each arch trait.
-
-    Raises:
-        UsageError: a kernel has no stages that serve it.
-    """
+    """The host dispatch over keys of the three stages, each in upstream's order of emission for each arch trait."""
     ordered = by_device(keys)
     arms = []
     chains = _Chains(ordered)
@@ -101,7 +98,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
 
 
 class _Chains:
-    """The stages beside each kernel. Raises UsageError if a kernel has none."""
+    """The stages of each kernel's launch. A kernel without any is refused."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self.first = {dot_do_o.chain_key(key): key for key in keys if key.family == dot_do_o.NAME}

@@ -66,7 +66,7 @@ def chain_key(key: Key) -> tuple[object, ...]:
 
 
 def spads(key: Key) -> tuple[bool, ...]:
-    """The possible row paddings of the stages beside a kernel of dq_dk_dv, in the order of dispatch.
+    """The possible row paddings of the other stages of a kernel of dq_dk_dv, in the order of dispatch.
 
     Stages for whole blocks come first. They are left out where no launch has whole blocks.
     """
@@ -93,11 +93,11 @@ def gradient_scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
 def through(serves: Callable[[Key, Key], bool], key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Scenarios of the first kernels of dq_dk_dv that the kernel of ``key`` serves."""
     spad, *_ = pad_flags(key.pad)
-    served = (one for one in keys if one.family == DQ_DK_DV and serves(key, one))
-    runnable = [one for one in served if spad in spads(one) and not not_laid_out(one)]
-    some = [one for one in runnable if one.mask == "no"] or runnable
+    served = (main for main in keys if main.family == DQ_DK_DV and serves(key, main))
+    runnable = [main for main in served if spad in spads(main) and not not_laid_out(main)]
+    some = [main for main in runnable if main.mask == "no"] or runnable
     requests = itertools.chain.from_iterable(
-        itertools.islice(_candidates(one, next(iter(MASKS[one.mask].values())), (spad,)), 2) for one in some
+        itertools.islice(_candidates(main, next(iter(MASKS[main.mask].values())), (spad,)), 2) for main in some
     )
     candidates = tuple(itertools.islice(requests, MOST))
     return (Scenario(label="in a chain", candidates=candidates),) if candidates else ()
@@ -134,7 +134,7 @@ def _smaller(hdim: int, pad: int | None) -> int:
 def _problem(key: Key, hdims: tuple[int, int], seqlen_q: int, seqlen_k: int, mask: Mapping[str, Any]) -> SuiteCase:
     """Two sequences, of two lengths in group mode."""
     group = key.mode == "group"
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "mode": key.mode, "dtype": key.dtype, "hdim_q": hdims[0], "hdim_v": hdims[1], "nhead_q": 2, "nhead_k": 1,
         "seqlens_q": (seqlen_q, seqlen_q // 2 if group else seqlen_q),
         "seqlens_k": (seqlen_k, seqlen_k // 2 + 3 if group else seqlen_k),
@@ -144,5 +144,5 @@ def _problem(key: Key, hdims: tuple[int, int], seqlen_q: int, seqlen_k: int, mas
     }  # fmt: skip
     return SuiteCase(
         name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family, family=key.family,
-        **{**given, **mask},
+        **{**fields, **mask},
     )  # fmt: skip

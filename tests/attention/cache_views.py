@@ -32,8 +32,8 @@ class View:
     def on_device(self, address: int) -> OnDevice:
         """The view of a copy of the cache, of 16 bits an element, that lies at ``address``."""
         strides = tuple(step // self.array.itemsize for step in self.array.strides)
-        place = address + 2 * self.offset
-        return OnDevice(address=place, shape=self.array.shape, dtype="bf16", strides=strides)
+        start = address + 2 * self.offset
+        return OnDevice(address=start, shape=self.array.shape, dtype="bf16", strides=strides)
 
 
 def view_latent(cache: NDArray[Any], pool: int, page: int, hdim_v: int) -> tuple[View, View]:
@@ -56,8 +56,8 @@ def view_cache(cache: NDArray[Any], layout: str, pool: int, page: int, heads: in
         shapes = [(heads, hdim // 8, page, 8), (heads, page // 8, hdim, 8)]
     views = []
     for at, shape in enumerate(shapes):
-        mine = halves[:, at] if interleaved else halves[at]
-        array = mine.reshape(pool, *shape)
-        offset = at * (mine.shape[1] if interleaved else mine.size)
+        half = halves[:, at] if interleaved else halves[at]
+        array = half.reshape(pool, *shape)
+        offset = at * (half.shape[1] if interleaved else half.size)
         views.append(View(array.swapaxes(1, 2) if layout.startswith("heads_first") else array, offset))
     return views[0], views[1]

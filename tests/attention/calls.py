@@ -43,9 +43,9 @@ class Call:
     v: list[Floats]
     more: dict[str, Any] = field(default_factory=dict)
 
-    def check(self, over: Dispatcher, **options: Any) -> Attention:
+    def check(self, dispatcher: Dispatcher, **options: Any) -> Attention:
         """Launch and compare. Raises AssertionError with both verdicts; errors of the dispatcher are the caller's."""
-        done = fmha(*self.arrays, dispatcher=over, dtype="bf16", **{**self.options, **options})
+        done = fmha(*self.arrays, dispatcher=dispatcher, dtype="bf16", **{**self.options, **options})
         o, lse = reference.attention(done.problem, self.q, self.k, self.v, **self.more)
         got = done.o
         if done.problem.mode == "batch":
@@ -53,8 +53,10 @@ class Call:
         verdict = reference.agreement(got, o, "bf16")
         assert verdict.passed, f"O of {done.ran.kernels}: {verdict}\n{done.problem}"
         if done.lse is not None:
-            mine = done.lse if done.problem.mode == "group" else np.concatenate(list(done.lse), axis=1)
-            assert (said := reference.agreement(mine, lse, "lse")).passed, f"LSE of {done.ran.kernels}: {said}"
+            got_lse = done.lse if done.problem.mode == "group" else np.concatenate(list(done.lse), axis=1)
+            assert (lse_verdict := reference.agreement(got_lse, lse, "lse")).passed, (
+                f"LSE of {done.ran.kernels}: {lse_verdict}"
+            )
         return done
 
 
@@ -72,7 +74,9 @@ def contiguous(
     k = [numbers(random, sk, heads[1], hdims[0]) for _, sk in lengths]
     v = [numbers(random, sk, heads[1], hdims[1]) for _, sk in lengths]
     if layout:
-        q_, k_, v_ = (np.stack(one) if layout == "BSHD" else np.stack(one).swapaxes(1, 2) for one in (q, k, v))
+        q_, k_, v_ = (
+            np.stack(sequences) if layout == "BSHD" else np.stack(sequences).swapaxes(1, 2) for sequences in (q, k, v)
+        )
         return Call(arrays=(q_, k_, v_), options={"layout": layout, **options}, q=q, k=k, v=v)
     sums = [np.cumsum([0, *(pair[at] for pair in lengths)]).astype(np.int32) for at in (0, 1)]
     arrays = np.concatenate(q), np.concatenate(k), np.concatenate(v)
@@ -98,14 +102,14 @@ def paged_call(
     pages = np.split(order[: sum(counts)], np.cumsum(counts)[:-1])
     caches = [np.full((pool, page, heads[1], hdim), np.nan) for _ in "kv"]
     for cache, tokens in zip(caches, (plain.k, plain.v), strict=True):
-        for numbers_, mine in zip(pages, tokens, strict=True):
+        for numbers_, sequence in zip(pages, tokens, strict=True):
             whole = cache[numbers_].reshape(-1, heads[1], hdim)
-            whole[: len(mine)] = mine
+            whole[: len(sequence)] = sequence
             cache[numbers_] = whole.reshape(-1, page, heads[1], hdim)
         cache[order[-5:]] = 0.0  # what a list that ends may lead to: page 0 of some table's end
     if table == "sglang":
         last = np.array([(sk - 1) % page + 1 for _, sk in lengths], np.int32)
-        given = Pages(
+        page_table = Pages(
             indices=np.concatenate(pages), indptr=np.cumsum([0, *counts]).astype(np.int32),
             last_page_lens=last if page > 1 else None, kv_layout=layout,
         )  # fmt: skip
@@ -113,11 +117,11 @@ def paged_call(
         rows = np.zeros((len(lengths), max(counts)), np.int32)
         for row, entries in zip(rows, pages, strict=True):
             row[: len(entries)] = entries
-        given = Pages(indices=rows, seqlens_k=np.array([sk for _, sk in lengths], np.int32), kv_layout=layout)
+        page_table = Pages(indices=rows, seqlens_k=np.array([sk for _, sk in lengths], np.int32), kv_layout=layout)
     k, v = caches if layout == "linear" else _vectorize(*caches)
     sums = plain.options["cu_seqlens_q"]
     return Call(
-        arrays=(plain.arrays[0], k, v), options={"cu_seqlens_q": sums, "pages": given, **options},
+        arrays=(plain.arrays[0], k, v), options={"cu_seqlens_q": sums, "pages": page_table, **options},
         q=plain.q, k=plain.k, v=plain.v,
     )  # fmt: skip
 

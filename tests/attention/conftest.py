@@ -65,5 +65,5 @@ def registry(built: tuple[Path, ...]) -> Registry:
 
 
 @pytest.fixture(scope="session")
-def over(registry: Registry, device: Device) -> Dispatcher:
+def dispatcher(registry: Registry, device: Device) -> Dispatcher:
     return Dispatcher(registry, device)

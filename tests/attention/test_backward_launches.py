@@ -35,7 +35,7 @@ def join(call: Call, parts: list[Floats]) -> Floats:
     return np.stack(parts) if call.options["layout"] == "BSHD" else np.stack(parts).swapaxes(1, 2)
 
 
-def check(call: Call, over: Dispatcher, problem: Problem, **options: Any) -> Backward:
+def check(call: Call, dispatcher: Dispatcher, problem: Problem, **options: Any) -> Backward:
     """O and LSE of the forward reference to the kernels, whose gradients must agree. ``problem`` for the reference.
 
     Random bytes of dropout are those of CK's generator, by the seed (ckpm/suites/philox.py).
@@ -49,9 +49,9 @@ def check(call: Call, over: Dispatcher, problem: Problem, **options: Any) -> Bac
     starts = np.cumsum([0, *(sq for sq, _ in lengths)])
     rows = [slice(*pair) for pair in itertools.pairwise(starts)]
     group = "cu_seqlens_q" in call.options
-    given = lse if group else np.stack([lse[:, one] for one in rows])
-    arrays = join(call, do), *call.arrays, join(call, [o[one] for one in rows]), given.astype(np.float32)
-    done = fmha_backward(*arrays, dispatcher=over, dtype="bf16", **{**call.options, **options})
+    lse_argument = lse if group else np.stack([lse[:, row] for row in rows])
+    arrays = join(call, do), *call.arrays, join(call, [o[row] for row in rows]), lse_argument.astype(np.float32)
+    done = fmha_backward(*arrays, dispatcher=dispatcher, dtype="bf16", **{**call.options, **options})
     want = gradients(problem, do, call.q, call.k, call.v, **more)
     for name in ("dq", "dk", "dv"):
         got = getattr(done, name)
@@ -60,8 +60,8 @@ def check(call: Call, over: Dispatcher, problem: Problem, **options: Any) -> Bac
         verdict = reference.agreement(got, getattr(want, name), "bf16 gradient")
         assert verdict.passed, f"{name} of {done.ran.kernels}: {verdict}\n{done.problem}"
     if done.dbias is not None:
-        for one, at, (_, keys) in zip(want.dbias, rows, lengths, strict=True):
-            verdict = reference.agreement(done.dbias[:, at, :keys], one, "bf16 gradient")
+        for dbias, at, (_, keys) in zip(want.dbias, rows, lengths, strict=True):
+            verdict = reference.agreement(done.dbias[:, at, :keys], dbias, "bf16 gradient")
             assert verdict.passed, f"dbias: {verdict}"
     if problem.store_randval:
         assert done.random_values is not None
@@ -92,18 +92,18 @@ def problem_of(call: Call, **changes: Any) -> Problem:
 
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("layout", ["BSHD", "BHSD"])
-def test_gradients_agree_with_reference(deterministic: bool, layout: str, over: Dispatcher) -> None:
+def test_gradients_agree_with_reference(deterministic: bool, layout: str, dispatcher: Dispatcher) -> None:
     call = contiguous(1, ((75, 171),) * 2, (4, 2), (56, 48), layout, **CAUSAL)
-    done = check(call, over, problem_of(call), deterministic=deterministic)
+    done = check(call, dispatcher, problem_of(call), deterministic=deterministic)
     word = "_deterministic_" if deterministic else "_ndeterministic_"
     assert [word in name for name in done.ran.kernels] == [False, True, True]
 
 
-def test_timed_pass_and_orders_give_same_bits(registry: Registry, device: Device, over: Dispatcher) -> None:
+def test_timed_pass_and_orders_give_same_bits(registry: Registry, device: Device, dispatcher: Dispatcher) -> None:
     call = contiguous(2, ((70, 140),), (2, 1), DIMS, **CAUSAL)
     problem = problem_of(call)
-    once = check(call, over, problem, deterministic=True)
-    timed = check(call, over, problem, deterministic=True, timing=Timing(warmups=1, repeats=2))
+    once = check(call, dispatcher, problem, deterministic=True)
+    timed = check(call, dispatcher, problem, deterministic=True, timing=Timing(warmups=1, repeats=2))
     first = check(call, Dispatcher(registry, device, order="first-fit"), problem, deterministic=True)
     assert len(timed.ran.milliseconds) == 1
     for other in (timed, first):
@@ -111,7 +111,7 @@ def test_timed_pass_and_orders_give_same_bits(registry: Registry, device: Device
             assert (getattr(other, name) == getattr(once, name)).all()
 
 
-def test_group_mode_with_bias_its_gradient_and_dropout(over: Dispatcher) -> None:
+def test_group_mode_with_bias_its_gradient_and_dropout(dispatcher: Dispatcher) -> None:
     random = np.random.default_rng(3)
     bias = numbers(random, 4, 75, 171)
     plain = contiguous(3, ((45, 171), (30, 25)), (4, 2), DIMS, layout="")
@@ -119,12 +119,12 @@ def test_group_mode_with_bias_its_gradient_and_dropout(over: Dispatcher) -> None
     problem = problem_of(
         call, mode="group", total_q=75, total_k=196, bias="bias", p_drop=0.25, dropout_seed=7, store_randval=True
     )
-    done = check(call, over, problem, bias=bias, dbias=True, dropout=0.25, seed=7, random_values=True)
+    done = check(call, dispatcher, problem, bias=bias, dbias=True, dropout=0.25, seed=7, random_values=True)
     assert done.dbias is not None
     assert (done.dbias[:, 45:, 25:] == 0).all()
 
 
-def test_random_backward_problems_agree_or_nothing_serves_them(over: Dispatcher) -> None:
+def test_random_backward_problems_agree_or_nothing_serves_them(dispatcher: Dispatcher) -> None:
     """A refusal by a library, a fault or other numbers are failures: only selection may say no."""
     random, ran = Random("backward 1"), 0
     for _ in range(100):
@@ -135,6 +135,6 @@ def test_random_backward_problems_agree_or_nothing_serves_them(over: Dispatcher)
         call = contiguous(random.randrange(1000), (length,) * random.randint(1, 2), heads, dims, layout, mask=mask)
         group = {"mode": "group", "total_q": sum(map(len, call.q)), "total_k": sum(map(len, call.k))}
         with contextlib.suppress(NoKernelError):
-            check(call, over, problem_of(call, **({} if layout else group)), deterministic=random.random() < 0.5)
+            check(call, dispatcher, problem_of(call, **({} if layout else group)), deterministic=random.random() < 0.5)
             ran += 1
     assert ran >= 20, f"{ran} of 100 ran: too few to say anything"

@@ -32,28 +32,33 @@ def mask_chunks(call: Call, chunk: int = CHUNK) -> Floats:
 
 
 @pytest.mark.parametrize(("size", "layout"), [(1, "linear"), (16, "vectorized")])
-def test_pages_in_chunks_agree_with_chunked_mask(size: int, layout: str, over: Dispatcher) -> None:
+def test_pages_in_chunks_agree_with_chunked_mask(size: int, layout: str, dispatcher: Dispatcher) -> None:
     call = paged_call(21, LENGTHS, size, layout=layout)
     sums, pages = chunk_pages(call.options["cu_seqlens_q"], call.options["pages"], size, CHUNK)
-    done = fmha(*call.arrays, dispatcher=over, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums, pages=pages)
-    assert (said := reference.agreement(done.o, mask_chunks(call), "bf16")).passed, said
+    done = fmha(*call.arrays, dispatcher=dispatcher, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums, pages=pages)
+    assert (verdict := reference.agreement(done.o, mask_chunks(call), "bf16")).passed, verdict
 
 
 def test_chunks_of_many_queries_take_v3(built: tuple[Path, ...], device: Device) -> None:
     registry = Registry()
-    registry.add_library(next(one for one in built if one.parent.name.startswith("ckpm-extended")))
-    over = Dispatcher(registry, device)  # with aiter's library there, its kernel comes first
+    registry.add_library(next(library for library in built if library.parent.name.startswith("ckpm-extended")))
+    dispatcher = Dispatcher(registry, device)  # with aiter's library there, its kernel comes first
     call, chunk = paged_call(23, ((300, 500), (2, 400), (64, 64))), 192
     sums, pages = chunk_pages(call.options["cu_seqlens_q"], call.options["pages"], 1, chunk)
-    done = fmha(*call.arrays, dispatcher=over, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums, pages=pages)
+    done = fmha(*call.arrays, dispatcher=dispatcher, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums, pages=pages)
     assert all("_v3_" in name for name in done.ran.kernels), done.ran.kernels
-    assert (said := reference.agreement(done.o, mask_chunks(call, chunk), "bf16")).passed, said
+    assert (verdict := reference.agreement(done.o, mask_chunks(call, chunk), "bf16")).passed, verdict
 
 
-def test_contiguous_keys_in_chunks_agree_with_chunked_mask(over: Dispatcher) -> None:
+def test_contiguous_keys_in_chunks_agree_with_chunked_mask(dispatcher: Dispatcher) -> None:
     call = contiguous(22, LENGTHS, layout="")
     sums = chunk_lengths(call.options["cu_seqlens_q"], call.options["cu_seqlens_k"], CHUNK)
     done = fmha(
-        *call.arrays, dispatcher=over, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums[0], cu_seqlens_k=sums[1]
+        *call.arrays,
+        dispatcher=dispatcher,
+        dtype="bf16",
+        mask="bottom_right",
+        cu_seqlens_q=sums[0],
+        cu_seqlens_k=sums[1],
     )
-    assert (said := reference.agreement(done.o, mask_chunks(call), "bf16")).passed, said
+    assert (verdict := reference.agreement(done.o, mask_chunks(call), "bf16")).passed, verdict

@@ -45,8 +45,8 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_call_agrees_with_reference(name: str, over: Dispatcher) -> None:
-    done = CALLS[name].check(over)
+def test_call_agrees_with_reference(name: str, dispatcher: Dispatcher) -> None:
+    done = CALLS[name].check(dispatcher)
     assert len(done.ran.kernels) == (2 if "split" in name else 1)
 
 
@@ -59,33 +59,33 @@ def test_bits_follow_batch_unless_call_is_batch_invariant(registry: Registry, de
         """Launch the sequence, and others without queries and keys after it."""
         sums = np.array([0, *[128] * sequences], np.int32)
         more = replace(pages, indptr=np.array([0, *[1000] * sequences], np.int32))
-        return call.check(over, **{"cu_seqlens_q": sums, "pages": more, **options})
+        return call.check(dispatcher, **{"cu_seqlens_q": sums, "pages": more, **options})
 
-    ours = Registry(one for one in registry.instances() if one.upstream == "aiter")
-    over = Dispatcher(ours, device)
+    aiter_registry = Registry(instance for instance in registry.instances() if instance.upstream == "aiter")
+    dispatcher = Dispatcher(aiter_registry, device)
     alone, beside = run(1), run(104)
-    assert [one.ran.kernels[0].split("_b")[-1][:3] for one in (alone, beside)] == ["64x", "128"]
+    assert [result.ran.kernels[0].split("_b")[-1][:3] for result in (alone, beside)] == ["64x", "128"]
     assert not np.array_equal(alone.o, beside.o)
     fixed = [run(sequences, batch_invariant=True) for sequences in (1, 104)]
     assert fixed[0].ran.kernels == fixed[1].ran.kernels
     assert np.array_equal(fixed[0].o, fixed[1].o)
 
 
-def test_few_queries_of_long_keys_are_split(over: Dispatcher) -> None:
+def test_few_queries_of_long_keys_are_split(dispatcher: Dispatcher) -> None:
     """Bits repeat, and where a call names its split they don't depend on the other sequence."""
     lengths = ((4, 3000), (1, 700))
     call = paged_call(11, lengths, heads=(8, 2), lse=True, **CAUSAL)
-    first, second = call.check(over), call.check(over)
+    first, second = call.check(dispatcher), call.check(dispatcher)
     assert "_qr_async_split_" in first.ran.kernels[0]
     assert np.array_equal(first.o, second.o)
     assert np.array_equal(first.lse, second.lse)
     fixed: dict[str, Any] = {"batch_invariant": True, "split_keys": 512}
-    both = call.check(over, **fixed)
+    both = call.check(dispatcher, **fixed)
     q, k, v = call.arrays
     pages = replace(call.options["pages"], indptr=np.array([0, 3000], np.int32))
     alone = fmha(
-        q[:4], k, v, dtype="bf16", dispatcher=over, pages=pages, cu_seqlens_q=np.array([0, 4], np.int32), lse=True,
-        **CAUSAL, **fixed,
+        q[:4], k, v, dtype="bf16", dispatcher=dispatcher, pages=pages, cu_seqlens_q=np.array([0, 4], np.int32),
+        lse=True, **CAUSAL, **fixed,
     )  # fmt: skip
     assert np.array_equal(alone.o, both.o[:4])
     assert np.array_equal(alone.lse, both.lse[:, :4])
@@ -106,29 +106,29 @@ def test_every_order_gives_numbers_that_agree(registry: Registry, device: Device
     assert done.ran.kernels == (fast,)
 
 
-def test_bias_alibi_and_dropout(over: Dispatcher) -> None:
+def test_bias_alibi_and_dropout(dispatcher: Dispatcher) -> None:
     random = np.random.default_rng(3)
     bias = numbers(random, 2, 60, 70)
     per_sequence = [bias[:, :40, :70], bias[:, 40:, :25]]
     plain = paged_call(11, LENGTHS, lse=True, **CAUSAL)
-    Call(**{**vars(plain), "more": {"bias": per_sequence}}).check(over, bias=bias)
+    Call(**{**vars(plain), "more": {"bias": per_sequence}}).check(dispatcher, bias=bias)
     slopes = np.array([0.25, 0.5], np.float32)
     with_slopes = Call(**{**vars(plain), "more": {"slopes": np.stack([slopes, slopes]).astype(np.float64)}})
-    with_slopes.check(over, alibi_slopes=slopes)
+    with_slopes.check(dispatcher, alibi_slopes=slopes)
     with pytest.raises(NoKernelError):
-        plain.check(over, bias=bias, soft_cap=0.0, lse=False)  # the smoke tier has a bias with LSE only
+        plain.check(dispatcher, bias=bias, soft_cap=0.0, lse=False)  # the smoke tier has a bias with LSE only
 
 
-def test_timing_repeats_launch(over: Dispatcher) -> None:
-    done = CALLS["batch prefill"].check(over, timing=Timing(warmups=1, repeats=2, cold_bytes=1 << 16))
+def test_timing_repeats_launch(dispatcher: Dispatcher) -> None:
+    done = CALLS["batch prefill"].check(dispatcher, timing=Timing(warmups=1, repeats=2, cold_bytes=1 << 16))
     assert len(done.ran.milliseconds) == 2
     assert min(done.ran.milliseconds) > 0
 
 
-def test_device_arrays_with_strides_give_same_bits(over: Dispatcher, device: Device) -> None:
+def test_device_arrays_with_strides_give_same_bits(dispatcher: Dispatcher, device: Device) -> None:
     call = CALLS["batch prefill, causal, capped, LSE"]
-    host = call.check(over)
-    q, k, v = (copy_to_device(device, encode(one, "bf16", ARCH), "bf16") for one in call.arrays)
+    host = call.check(dispatcher)
+    q, k, v = (copy_to_device(device, encode(array, "bf16", ARCH), "bf16") for array in call.arrays)
     both = encode(np.stack((call.arrays[1], call.arrays[2]), axis=1), "bf16", ARCH)  # one pool, page by page
     pool = copy_to_device(device, both, "bf16")
     half = both[0, 0].size
@@ -137,17 +137,17 @@ def test_device_arrays_with_strides_give_same_bits(over: Dispatcher, device: Dev
         OnDevice(address=pool.address + 2 * at * half, shape=call.arrays[1].shape, dtype="bf16", strides=strides)
         for at in (0, 1)
     ]
-    given = call.options["pages"]
+    host_pages = call.options["pages"]
     pages = Pages(
-        indices=copy_to_device(device, np.pad(given.indices, (0, 256)), "int32"),
-        indptr=copy_to_device(device, given.indptr, "int32"), longest=70,
+        indices=copy_to_device(device, np.pad(host_pages.indices, (0, 256)), "int32"),
+        indptr=copy_to_device(device, host_pages.indptr, "int32"), longest=70,
     )  # fmt: skip
     sums = copy_to_device(device, call.options["cu_seqlens_q"], "int32")
     for keys, values in ((k, v), interleaved):
         o, lse = device.hip.malloc(60 * 2 * 128 * 2), device.hip.malloc(60 * 2 * 4)
         options = {**call.options, "cu_seqlens_q": sums, "max_seqlen_q": 40, "pages": pages}
         fmha(
-            q, keys, values, dispatcher=over, **options,
+            q, keys, values, dispatcher=dispatcher, **options,
             out=OnDevice(address=o.address, shape=(60, 2, 128), dtype="bf16"),
             lse_out=OnDevice(address=lse.address, shape=(2, 60), dtype="fp32"),
         )  # fmt: skip
@@ -156,35 +156,37 @@ def test_device_arrays_with_strides_give_same_bits(over: Dispatcher, device: Dev
         assert (device.hip.read(lse, np.float32, (2, 60)) == host.lse).all()
 
 
-def test_fault_is_one_error_and_next_call_works(over: Dispatcher, device: Device) -> None:
+def test_fault_is_one_error_and_next_call_works(dispatcher: Dispatcher, device: Device) -> None:
     """An output that is smaller than declared is only noticed when the kernel writes past its end."""
     call = CALLS["batch prefill"]
-    q, k, v = (copy_to_device(device, encode(one, "bf16", ARCH), "bf16") for one in call.arrays)
-    given = call.options["pages"]
-    indptr = copy_to_device(device, given.indptr, "int32")
-    pages = Pages(indices=copy_to_device(device, np.pad(given.indices, (0, 256)), "int32"), indptr=indptr, longest=70)
+    q, k, v = (copy_to_device(device, encode(array, "bf16", ARCH), "bf16") for array in call.arrays)
+    host_pages = call.options["pages"]
+    indptr = copy_to_device(device, host_pages.indptr, "int32")
+    pages = Pages(
+        indices=copy_to_device(device, np.pad(host_pages.indices, (0, 256)), "int32"), indptr=indptr, longest=70
+    )
     out = OnDevice(address=device.hip.malloc(16).address, shape=(60, 2, 128), dtype="bf16")
     sums = copy_to_device(device, call.options["cu_seqlens_q"], "int32")
     with pytest.raises(LaunchError, match="touches an unmapped page"):
-        fmha(q, k, v, dispatcher=over, cu_seqlens_q=sums, max_seqlen_q=40, pages=pages, out=out)
-    call.check(over)
+        fmha(q, k, v, dispatcher=dispatcher, cu_seqlens_q=sums, max_seqlen_q=40, pages=pages, out=out)
+    call.check(dispatcher)
 
 
-def test_aiter_s_and_flashinfer_s_calls_give_same_numbers(over: Dispatcher) -> None:
+def test_aiter_s_and_flashinfer_s_calls_give_same_numbers(dispatcher: Dispatcher) -> None:
     call = CALLS["batch prefill, causal, capped, LSE"]
-    host = call.check(over)
-    given, (q, k, v) = call.options["pages"], call.arrays
+    host = call.check(dispatcher)
+    pages, (q, k, v) = call.options["pages"], call.arrays
     o, lse = mha_batch_prefill_func(
-        q, k[:, 0], v[:, 0], call.options["cu_seqlens_q"], given.indptr, given.indices, 40, 70, causal=True,
-        logits_soft_cap=5.0, return_lse=True, dispatcher=over, dtype="bf16",
+        q, k[:, 0], v[:, 0], call.options["cu_seqlens_q"], pages.indptr, pages.indices, 40, 70, causal=True,
+        logits_soft_cap=5.0, return_lse=True, dispatcher=dispatcher, dtype="bf16",
     )  # fmt: skip
     assert (o == host.o).all()
     assert (lse == host.lse).all()
     for layout in ("NHD", "HND"):
-        wrapper = BatchPrefillWithPagedKVCacheWrapper(None, layout, dispatcher=over)
+        wrapper = BatchPrefillWithPagedKVCacheWrapper(None, layout, dispatcher=dispatcher)
         last = np.ones(2, np.int32)
         wrapper.plan(
-            call.options["cu_seqlens_q"], given.indptr, given.indices, last, 2, 1, 128, 1, causal=True,
+            call.options["cu_seqlens_q"], pages.indptr, pages.indices, last, 2, 1, 128, 1, causal=True,
             logits_soft_cap=5.0, q_data_type="bfloat16",
         )  # fmt: skip
         cache = np.stack((k, v), axis=1)
@@ -194,22 +196,22 @@ def test_aiter_s_and_flashinfer_s_calls_give_same_numbers(over: Dispatcher) -> N
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_flashinfer_s_custom_mask_agrees_with_float64(packed: bool, over: Dispatcher) -> None:
+def test_flashinfer_s_custom_mask_agrees_with_float64(packed: bool, dispatcher: Dispatcher) -> None:
     call = paged_call(11, LENGTHS)
     random = np.random.default_rng(11)
     masks = [random.random(lengths) < 0.5 for lengths in LENGTHS]
     masks[0][3, :64] = False  # the row sees nothing in the first tile of keys
     masks[0][4] = False  # nor at all
     bits = [np.packbits(mask.reshape(-1), bitorder="little") if packed else mask.reshape(-1) for mask in masks]
-    given: dict[str, Any] = {"packed_custom_mask" if packed else "custom_mask": np.concatenate(bits)}
+    mask_argument: dict[str, Any] = {"packed_custom_mask" if packed else "custom_mask": np.concatenate(bits)}
     pages, (q, k, v) = call.options["pages"], call.arrays
-    wrapper = BatchPrefillWithPagedKVCacheWrapper(dispatcher=over)
+    wrapper = BatchPrefillWithPagedKVCacheWrapper(dispatcher=dispatcher)
     tables = (call.options["cu_seqlens_q"], pages.indptr, pages.indices, np.ones(2, np.int32))
-    wrapper.plan(*tables, 2, 1, 128, 1, causal=True, q_data_type="bfloat16", **given)
+    wrapper.plan(*tables, 2, 1, 128, 1, causal=True, q_data_type="bfloat16", **mask_argument)
     o, lse = wrapper.run(q, np.stack((k, v), axis=1), return_lse=True)
     sequences = zip(call.q, call.k, call.v, masks, strict=True)
     want = [softmax_over_seen(one_q, one_k, one_v, mask, 128**-0.5) for one_q, one_k, one_v, mask in sequences]
-    exact_o, exact_lse = (np.concatenate(one) for one in zip(*want, strict=True))
+    exact_o, exact_lse = (np.concatenate(parts) for parts in zip(*want, strict=True))
     assert (o[4] == 0).all()
     assert (lse[4] == -np.inf).all()
     assert (verdict := reference.agreement(o, exact_o, "bf16")).passed, str(verdict)
@@ -228,12 +230,12 @@ def softmax_over_seen(
     return weights @ v[:, 0] / np.where(whole == 0, 1, whole)[..., None], lse
 
 
-@pytest.mark.parametrize("given", [{}, {"rope": "inter"}, {"rope": "half", "page_size": 128}])
-def test_append_writes_new_rows_and_no_others(given: dict[str, Any], over: Dispatcher) -> None:
-    a = make_append(append_case(seqlens_q=(5, 5), seqlens_k=(30, 17), seqlen_knew=40, **given))
+@pytest.mark.parametrize("fields", [{}, {"rope": "inter"}, {"rope": "half", "page_size": 128}])
+def test_append_writes_new_rows_and_no_others(fields: dict[str, Any], dispatcher: Dispatcher) -> None:
+    a = make_append(append_case(seqlens_q=(5, 5), seqlens_k=(30, 17), seqlen_knew=40, **fields))
     done = append(
-        a.q, a.knew, a.vnew, a.k, a.v, a.seqlens_k, dispatcher=over, dtype="bf16", rope=a.rope, cos=a.cos, sin=a.sin,
-        causal=a.causal, block_table=a.block_table, cache_batch_idx=a.cache_batch_idx,
+        a.q, a.knew, a.vnew, a.k, a.v, a.seqlens_k, dispatcher=dispatcher, dtype="bf16", rope=a.rope, cos=a.cos,
+        sin=a.sin, causal=a.causal, block_table=a.block_table, cache_batch_idx=a.cache_batch_idx,
     )  # fmt: skip
     assert differences(a, done.q, done.k, done.v, ARCH) == []
 
@@ -260,12 +262,12 @@ def drawn(random: Random, family: str) -> Call:
 
 
 @pytest.mark.parametrize("family", ["fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill", "vectorized"])
-def test_random_calls_agree_with_reference_or_are_refused(family: str, over: Dispatcher) -> None:
+def test_random_calls_agree_with_reference_or_are_refused(family: str, dispatcher: Dispatcher) -> None:
     """500 in all. A refusal by a library, a fault or other numbers are failures: only selection may say no."""
     random, ran = Random(f"{family} 1"), 0
     for _ in range(100):
         call = drawn(random, family)
         with contextlib.suppress(NoKernelError):
-            call.check(over)
+            call.check(dispatcher)
             ran += 1
     assert ran >= 20, f"{ran} of 100 calls ran: too few to say anything"

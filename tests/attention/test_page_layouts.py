@@ -24,10 +24,10 @@ VECTORS = [(256, "vllm"), (48, "sglang"), (112, "sglang"), (528, "sglang")]
 
 @pytest.mark.parametrize(
     ("size", "table", "layout"),
-    [*LINEAR, *((*one, f"vectors{end}") for one in VECTORS for end in ("", "_interleaved"))],
+    [*LINEAR, *((*size_and_table, f"vectors{end}") for size_and_table in VECTORS for end in ("", "_interleaved"))],
 )
 def test_view_of_cache_gives_bits_of_contiguous_pages(
-    size: int, table: str, layout: str, over: Dispatcher, device: Device, monkeypatch: pytest.MonkeyPatch
+    size: int, table: str, layout: str, dispatcher: Dispatcher, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kv_layout = "vectorized" if "vectors" in layout else "linear"
     call = paged_call(3, LENGTHS, size, table, kv_layout, heads=(4, 2), mask="bottom_right")
@@ -36,43 +36,45 @@ def test_view_of_cache_gives_bits_of_contiguous_pages(
     views = view_cache(cache, layout, k.shape[0], size, 2, 128)
     for view, array in zip(views, (k, v), strict=True):
         view.array[...] = array
-    compare_with_host(call, cache, views, over, device, monkeypatch)
+    compare_with_host(call, cache, views, dispatcher, device, monkeypatch)
 
 
 def test_v_within_latent_k_gives_bits_of_two_pools(
-    over: Dispatcher, device: Device, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Absorbed latent attention: one KV head, whose V is the first 512 columns of K."""
-    given = paged_call(3, LENGTHS, heads=(4, 1), hdim=576, mask="bottom_right", lse=True)
-    q, k, _ = given.arrays
-    call = replace(given, arrays=(q, k, np.ascontiguousarray(k[..., :512])), v=[one[..., :512] for one in given.k])
-    compare_with_host(call, k, view_latent(k, k.shape[0], 1, 512), over, device, monkeypatch)
+    paged = paged_call(3, LENGTHS, heads=(4, 1), hdim=576, mask="bottom_right", lse=True)
+    q, k, _ = paged.arrays
+    call = replace(paged, arrays=(q, k, np.ascontiguousarray(k[..., :512])), v=[keys[..., :512] for keys in paged.k])
+    compare_with_host(call, k, view_latent(k, k.shape[0], 1, 512), dispatcher, device, monkeypatch)
 
 
 def compare_with_host(
     call: Call,
     cache: np.ndarray[Any, Any],
     views: tuple[View, View],
-    over: Dispatcher,
+    dispatcher: Dispatcher,
     device: Device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Launch with views of the cache on the device, and again with arrays of the host: both have the same bits."""
-    host = call.check(over)
-    q, given = call.arrays[0], call.options["pages"]
+    host = call.check(dispatcher)
+    q, host_pages = call.arrays[0], call.options["pages"]
     pool = copy_to_device(device, encode(cache, "bf16", ARCH), "bf16")
-    indices = given.indices if given.indptr is None else np.pad(given.indices, (0, 256))
-    rest = {"seqlens_k": given.seqlens_k, "indptr": given.indptr, "last_page_lens": given.last_page_lens}
-    tables = {name: copy_to_device(device, one, "int32") for name, one in rest.items() if one is not None}
-    pages = Pages(indices=copy_to_device(device, indices, "int32"), longest=600, kv_layout=given.kv_layout, **tables)
+    indices = host_pages.indices if host_pages.indptr is None else np.pad(host_pages.indices, (0, 256))
+    rest = {"seqlens_k": host_pages.seqlens_k, "indptr": host_pages.indptr, "last_page_lens": host_pages.last_page_lens}
+    tables = {name: copy_to_device(device, array, "int32") for name, array in rest.items() if array is not None}
+    pages = Pages(
+        indices=copy_to_device(device, indices, "int32"), longest=600, kv_layout=host_pages.kv_layout, **tables
+    )
     sums = copy_to_device(device, call.options["cu_seqlens_q"], "int32")
     queries, o = copy_to_device(device, encode(q, "bf16", ARCH), "bf16"), device.hip.malloc(host.o.size * 2)
     lse = device.hip.malloc(q.shape[0] * q.shape[1] * 4)
     monkeypatch.setattr(device.hip, "malloc", pytest.fail)  # nothing is copied
     lse_out = None if host.lse is None else OnDevice(address=lse.address, shape=host.lse.shape, dtype="fp32")
     done = fmha(
-        queries, *(view.on_device(pool.address) for view in views), dispatcher=over, cu_seqlens_q=sums, max_seqlen_q=40,
-        pages=pages, mask="bottom_right", lse=host.lse is not None, lse_out=lse_out,
+        queries, *(view.on_device(pool.address) for view in views), dispatcher=dispatcher, cu_seqlens_q=sums,
+        max_seqlen_q=40, pages=pages, mask="bottom_right", lse=host.lse is not None, lse_out=lse_out,
         out=OnDevice(address=o.address, shape=host.o.shape, dtype="bf16"),
     )  # fmt: skip
     device.hip.synchronize()

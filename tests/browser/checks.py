@@ -81,9 +81,9 @@ def verdict_comes_first(page: Page) -> None:
     assert seen["above"] == 0
     assert seen["top"] >= 0
     assert seen["bottom"] <= seen["height"]
-    words = re.findall(r"passed|failed|inconclusive|not run", seen["text"])
-    assert words
-    assert seen["title"].startswith(words[0])
+    verdicts = re.findall(r"passed|failed|inconclusive|not run", seen["text"])
+    assert verdicts
+    assert seen["title"].startswith(verdicts[0])
 
 
 def tables_sort(page: Page) -> None:
@@ -105,8 +105,8 @@ def in_order(cells: Sequence[str], direction: str, *, numeric: bool) -> list[str
     naturally."""
     down = direction == "descending"
     if numeric:
-        known = sorted((cell for cell in cells if cell), key=lambda cell: float(cell.replace(",", "")), reverse=down)
-        return known + [""] * (len(cells) - len(known))
+        filled = sorted((cell for cell in cells if cell), key=lambda cell: float(cell.replace(",", "")), reverse=down)
+        return filled + [""] * (len(cells) - len(filled))
     if set(cells) <= set(_STATES):
         return sorted(cells, key=_STATES.index, reverse=down)
     return sorted(cells, key=_natural, reverse=down)
@@ -130,7 +130,7 @@ def keyboard_reaches_everything(page: Page, *, backwards: bool = False) -> None:
     stops = page.evaluate("() => stops.map((one) => one.textContent.slice(0, 30) || one.tagName)")
     for at, name in reversed([*enumerate(stops)]) if backwards else enumerate(stops):
         page.keyboard.press("Shift+Tab" if backwards else "Tab")
-        found = page.evaluate("""() => {
+        focus = page.evaluate("""() => {
           const one = document.activeElement, box = one.getClientRects()[0], style = getComputedStyle(one);
           const x = Math.max(box.x + Math.min(box.width, 20) / 2, 0);
           const y = box.height < innerHeight / 2 ? box.y + box.height / 2 : innerHeight / 2;
@@ -138,12 +138,12 @@ def keyboard_reaches_everything(page: Page, *, backwards: bool = False) -> None:
             outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
             uncovered: one.contains(document.elementFromPoint(x, y)) };
         }""")
-        output = f"stop {at}, {name}: {found}"
-        assert found["at"] == at, output
-        assert found["outline"] >= 2, output
-        assert found["uncovered"], output
-        assert found["top"] < found["height"], output
-        assert found["bottom"] > 0, output
+        output = f"stop {at}, {name}: {focus}"
+        assert focus["at"] == at, output
+        assert focus["outline"] >= 2, output
+        assert focus["uncovered"], output
+        assert focus["top"] < focus["height"], output
+        assert focus["bottom"] > 0, output
 
 
 def keyboard_goes_back(page: Page) -> None:
@@ -237,13 +237,13 @@ def background(page: Page) -> float:
 
 def nothing_overflows(page: Page) -> None:
     """The page never scrolls sideways; what is wider scrolls in a box of its own."""
-    found = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
-    assert found[0] <= found[1], f"{found[0]} px in a window of {found[1]}"
+    widths = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
+    assert widths[0] <= widths[1], f"{widths[0]} px in a window of {widths[1]}"
 
 
 def plots_are_readable(page: Page) -> None:
     """No label of a plot lies over another or leaves the picture."""
-    found = page.evaluate("""() => {
+    result = page.evaluate("""() => {
       const bad = [], plots = [...document.querySelectorAll("svg")];
       for (const plot of plots) {
         const frame = plot.getBoundingClientRect();
@@ -260,13 +260,13 @@ def plots_are_readable(page: Page) -> None:
       }
       return { bad, plots: plots.length };
     }""")
-    assert found["bad"] == []
-    assert found["plots"] > 0
+    assert result["bad"] == []
+    assert result["plots"] > 0
 
 
 def prints(page: Page) -> None:
     """Check the page with the medium print: no controls, dark on light, nothing cut off or scrolled."""
-    found = page.evaluate("""() => ({
+    printed = page.evaluate("""() => ({
       controls: [...document.querySelectorAll("nav, input, select, .tools button, td button")]
         .filter((one) => one.getClientRects().length).length,
       cut: [...document.querySelectorAll(".wide")].filter((one) => one.scrollWidth > one.clientWidth + 1)
@@ -274,7 +274,7 @@ def prints(page: Page) -> None:
       scrolled: [...document.querySelectorAll(".wide")].filter((one) => one.scrollHeight > one.clientHeight + 1).length,
       told: document.querySelector("[data-table=cases] [role=status]").getClientRects().length,
     })""")
-    assert found == {"controls": 0, "cut": [], "scrolled": 0, "told": 1}
+    assert printed == {"controls": 0, "cut": [], "scrolled": 0, "told": 1}
     assert background(page) > 200
     nothing_overflows(page)
 

@@ -43,8 +43,8 @@ def browser() -> Iterator[Browser]:
     command = next((path for name in NAMES if (path := shutil.which(name))), None)
     if command is None:
         pytest.exit(MISSING, returncode=pytest.ExitCode.USAGE_ERROR)
-    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=command) as found:
-        yield found
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=command) as chromium:
+        yield chromium
 
 
 @pytest.fixture(scope="session")

@@ -49,49 +49,50 @@ def cases(count: int = 130, kernel_count: int = 60) -> list[Case]:
     """Cases of real problems with every outcome; every tenth is a known defect that ended in a fault."""
     names = [name for name in known_problems() if name.startswith(("batch-prefill/", "page-fault/"))]
     used = kernels(kernel_count)
-    found = []
+    all_cases = []
     for n in range(count):
         name = names[n * 7 % len(names)] if n < len(names) else f"batch-prefill/more.q{n}"
         outcome = {3: "failed", 17: "error"}.get(n % 40, "skipped" if n % 9 == 5 else "passed")
-        known = outcome == "passed" and n % 10 == 0
-        compared = outcome in ("passed", "failed") and not known
+        known_defect = outcome == "passed" and n % 10 == 0
+        compared = outcome in ("passed", "failed") and not known_defect
         suite = name.partition("/")[0]
-        found.append(
+        all_cases.append(
             Case(
                 suite=suite, arch="gfx950", upstream="aiter", classname=suite, name=name, outcome=outcome,
                 message=_MESSAGES[outcome], text=AGREES if compared else "", seconds=n % 31 / 8,
                 kernel="" if outcome == "skipped" else used[n % kernel_count].name,
-                ledger=_LEDGER if known else None, fault=dataclasses.replace(FAULT, pc=1000 + n) if known else None,
+                ledger=_LEDGER if known_defect else None,
+                fault=dataclasses.replace(FAULT, pc=1000 + n) if known_defect else None,
                 tolerance_used=n % 23 / 10 if compared else None,
             )
         )  # fmt: skip
-    return found
+    return all_cases
 
 
 def status(case: Case) -> str:
     return "known defect" if case.fault else case.outcome
 
 
-def words_of(case: Case) -> str:
+def row_text(case: Case) -> str:
     """All text of a case's row, in small letters."""
-    said = [status(case), case.name, case.message, case.classname, "gfx950/aiter", case.kernel]
-    return " ".join([*said, "table-read-past-end" if status(case) == "known defect" else ""]).lower()
+    cells = [status(case), case.name, case.message, case.classname, "gfx950/aiter", case.kernel]
+    return " ".join([*cells, "table-read-past-end" if status(case) == "known defect" else ""]).lower()
 
 
 def write(folder: Path, kernel_count: int = 60, case_count: int = 130) -> Path:
     """The report of such a folder, in it."""
-    place = folder / "gfx950" / "aiter"
+    library_folder = folder / "gfx950" / "aiter"
     facts = {**manifest(), "kernel_count": kernel_count}
     facts["kernels"] = {
-        one.name: {"unit": "u", "archs": {"gfx950": {**FIGURES, "vgpr": one.vgpr, "vgpr_spills": one.spills}}}
-        for one in kernels(kernel_count)
+        kernel.name: {"unit": "u", "archs": {"gfx950": {**FIGURES, "vgpr": kernel.vgpr, "vgpr_spills": kernel.spills}}}
+        for kernel in kernels(kernel_count)
     }
-    write_library(place, facts)
-    found = cases(case_count, kernel_count)
-    for suite in {case.classname for case in found}:
-        Results(tuple(case for case in found if case.classname == suite)).write(place / f"{suite}.json")
-    Gate.of(_rows(kernel_count), {"arch": "gfx950", "upstream": "aiter"}).write(place / "gate.json")
-    _write_counters(place / "counters.json", {name: str(facts[name]) for name in LIBRARY_FACTS})
+    write_library(library_folder, facts)
+    all_cases = cases(case_count, kernel_count)
+    for suite in {case.classname for case in all_cases}:
+        Results(tuple(case for case in all_cases if case.classname == suite)).write(library_folder / f"{suite}.json")
+    Gate.of(_rows(kernel_count), {"arch": "gfx950", "upstream": "aiter"}).write(library_folder / "gate.json")
+    _write_counters(library_folder / "counters.json", {name: str(facts[name]) for name in LIBRARY_FACTS})
     parity = [
         Case(
             suite="parity",
@@ -128,16 +129,16 @@ def write(folder: Path, kernel_count: int = 60, case_count: int = 130) -> Path:
 
 def _rows(kernel_count: int) -> list[Row]:
     """Rows of every verdict: budgets exceeded with and without an excuse, times of a GPU that grew and shrank."""
-    names = [one.name for one in kernels(kernel_count)]
+    names = [kernel.name for kernel in kernels(kernel_count)]
     problems = [name for name in known_problems() if name.startswith("batch-prefill/")][:55]
-    found = [_vgprs(name) for name in names]
-    found.append(
+    rows = [_vgprs(name) for name in names]
+    rows.append(
         _spills(names[0], 8.0, "unchanged", "allowed until 2027-06-30: its accumulators (tile, budgets.yaml:1)")
     )
-    found.append(_spills(names[1], 9.0, "regressed", "spills go to memory"))
-    found += [_time(name, n) for n, name in enumerate(problems)]
-    found.append(dataclasses.replace(_time(PROBLEM + "-gone", 4), candidate=None, verdict="missing"))
-    return found
+    rows.append(_spills(names[1], 9.0, "regressed", "spills go to memory"))
+    rows += [_time(name, n) for n, name in enumerate(problems)]
+    rows.append(dataclasses.replace(_time(PROBLEM + "-gone", 4), candidate=None, verdict="missing"))
+    return rows
 
 
 def _vgprs(name: str) -> Row:

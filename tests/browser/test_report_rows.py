@@ -17,11 +17,11 @@ LARGE = (6_000, 40_000)  # kernels, cases
 BYTES = 10_000_000  # of such a report
 
 
-def filter_by(page: Page, table: str, words: str = "", status: str = "") -> None:
+def filter_by(page: Page, table: str, text: str = "", status: str = "") -> None:
     """Type words into the field, and choose a status with the arrow keys."""
-    if words:
+    if text:
         page.click(f'[data-table="{table}"] input')
-        page.keyboard.insert_text(words)
+        page.keyboard.insert_text(text)
     if status:
         page.evaluate("(id) => document.querySelector(`[data-table='${id}'] select`).focus()", table)
         current = "(id) => document.querySelector(`[data-table='${id}'] select`).selectedOptions[0].textContent"
@@ -34,11 +34,11 @@ def filter_by(page: Page, table: str, words: str = "", status: str = "") -> None
 
 
 def test_every_kernel_is_shown(opened: Opened) -> None:
-    found = shown(opened(), "kernels")
-    expected = {one.name: (str(one.vgpr), str(one.spills)) for one in sample.kernels()}
-    rows = zip(found.column("kernel"), found.column("VGPR"), found.column("V spills"), strict=True)
+    table = shown(opened(), "kernels")
+    expected = {kernel.name: (str(kernel.vgpr), str(kernel.spills)) for kernel in sample.kernels()}
+    rows = zip(table.column("kernel"), table.column("VGPR"), table.column("V spills"), strict=True)
     assert {name: (vgpr, spills) for name, vgpr, spills in rows} == expected
-    assert len(found.rows) == len(expected)
+    assert len(table.rows) == len(expected)
 
 
 def test_kernels_sorted_by_registers(opened: Opened) -> None:
@@ -47,22 +47,22 @@ def test_kernels_sorted_by_registers(opened: Opened) -> None:
     page.click(f"[data-table=kernels] th:nth-child({at}) button")
     page.click(f"[data-table=kernels] th:nth-child({at}) button")
     assert shown(page, "kernels").column("VGPR") == [
-        str(vgpr) for vgpr in sorted((one.vgpr for one in sample.kernels()), reverse=True)
+        str(vgpr) for vgpr in sorted((kernel.vgpr for kernel in sample.kernels()), reverse=True)
     ]
 
 
 def test_budgets_and_their_excuses_are_in_sight(opened: Opened) -> None:
     page = opened()
-    found = shown(page, "kernels")
-    output = dict(zip(found.column("kernel"), found.column("beyond its budget"), strict=True))
-    excused, beyond = (one.name for one in sample.kernels()[:2])
+    table = shown(page, "kernels")
+    output = dict(zip(table.column("kernel"), table.column("beyond its budget"), strict=True))
+    excused, beyond = (kernel.name for kernel in sample.kernels()[:2])
     assert output[excused] == "vgpr_spills 8 (at most 0): allowed until 2027-06-30"
     assert output[beyond] == "vgpr_spills 9 (at most 0): regressed"
-    assert found.rows[0][:2] == ["✗ regressed", beyond]  # the worst first
+    assert table.rows[0][:2] == ["✗ regressed", beyond]  # the worst first
 
 
 @pytest.mark.parametrize(
-    ("words", "status"),
+    ("text", "status"),
     [
         ("", "failed"),
         ("", "known defect"),
@@ -74,18 +74,18 @@ def test_budgets_and_their_excuses_are_in_sight(opened: Opened) -> None:
         ("no such words", ""),
     ],
 )
-def test_cases_are_filtered(opened: Opened, words: str, status: str) -> None:
+def test_cases_are_filtered(opened: Opened, text: str, status: str) -> None:
     page = opened()
-    filter_by(page, "cases", words, status)
+    filter_by(page, "cases", text, status)
     expected = [
         case.name
         for case in sample.cases()
-        if all(word in sample.words_of(case) for word in words.lower().split()) and status in ("", sample.status(case))
+        if all(word in sample.row_text(case) for word in text.lower().split()) and status in ("", sample.status(case))
     ]
-    found = shown(page, "cases")
-    assert Counter(found.column("case")) == Counter(expected)
-    said = page.evaluate("() => document.querySelector('[data-table=cases] [role=status]').textContent")
-    assert f"of {len(expected) or len(sample.cases())}" in said
+    table = shown(page, "cases")
+    assert Counter(table.column("case")) == Counter(expected)
+    message = page.evaluate("() => document.querySelector('[data-table=cases] [role=status]').textContent")
+    assert f"of {len(expected) or len(sample.cases())}" in message
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -136,9 +136,9 @@ def test_large_report_is_small_and_filters(opened: Opened, tmp_path: Path, tell:
     }""",
         ["q1", "b77_ fp16", "more.q39", "no such", "passed"],
     )
-    expected = sum("passed" in sample.words_of(case) for case in sample.cases(LARGE[1], LARGE[0]))
-    said = page.evaluate("() => document.querySelector('[data-table=cases] [role=status]').textContent")
-    assert f" of {expected}" in said
+    expected = sum("passed" in sample.row_text(case) for case in sample.cases(LARGE[1], LARGE[0]))
+    message = page.evaluate("() => document.querySelector('[data-table=cases] [role=status]').textContent")
+    assert f" of {expected}" in message
     kernels, cases = LARGE
     tell(
         f"{kernels:,} kernels and {cases:,} cases: {file.stat().st_size / 1e6:.1f} MB; "

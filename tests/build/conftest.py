@@ -41,8 +41,8 @@ def trees() -> Mapping[str, Tree]:
 @pytest.fixture(scope="session")
 def built(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of a library with one real kernel for two archs, which all workers share."""
-    made = made_once(tmp_path_factory, "built", lambda folder: real_kernel.build(trees["aiter"], folder))
-    (manifest,) = made.glob(f"build/**/{MANIFEST}")
+    work = made_once(tmp_path_factory, "built", lambda folder: real_kernel.build(trees["aiter"], folder))
+    (manifest,) = work.glob(f"build/**/{MANIFEST}")
     return manifest.parent
 
 

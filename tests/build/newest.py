@@ -75,12 +75,12 @@ class Compiler:
         run = subprocess.run(
             command, env={**os.environ, **self.toolchain.environment}, capture_output=True, text=True, timeout=300
         )
-        said = [line for line in run.stderr.splitlines() if line and "-Wunused-command-line-argument" not in line]
-        assert (run.returncode, said) == (0, [])
+        messages = [line for line in run.stderr.splitlines() if line and "-Wunused-command-line-argument" not in line]
+        assert (run.returncode, messages) == (0, [])
 
     def compile(self, source: Path, *extra: str) -> str:
-        words = "\0".join((source.name, str(source.parent), *extra))
-        cuid = hashlib.sha256(words.encode()).hexdigest()[:16]
+        identity = "\0".join((source.name, str(source.parent), *extra))
+        cuid = hashlib.sha256(identity.encode()).hexdigest()[:16]
         output = self.folder / f"{source.stem}.{cuid}.o"
         # what the host side does is tested, not how fast: unoptimised it compiles in an eighth of the time
         self._compile(source, output, "gfx950", "--offload-host-only", "-O0", *extra, cuid=cuid)
@@ -131,7 +131,7 @@ def units_of(keys: Sequence[Key]) -> list[Unit]:
 def build_samples(compiler: Compiler, samples: Mapping[str, list[Key]]) -> Mapping[tuple[str, str], Library]:
     """The samples' libraries by masks and selector form; units are compiled once for both forms."""
     runtime = compiler.compile(INTERFACE / "fake_runtime.hip")
-    made = {}
+    libraries = {}
     for mask_impl, keys in samples.items():
         units = units_of(keys)
         for form in (FIVE, EIGHT):
@@ -142,8 +142,8 @@ def build_samples(compiler: Compiler, samples: Mapping[str, list[Key]]) -> Mappi
             host = [compiler.compile(file, *extra) for file in (*files["dispatch"], *files["harness"])]
             if form == FIVE:
                 kernels = [compiler.compile(file) for file in files["units"]]
-            made[mask_impl, form] = compiler.link(f"lib{mask_impl}_{form}", [*kernels, *host, runtime])
-    return made
+            libraries[mask_impl, form] = compiler.link(f"lib{mask_impl}_{form}", [*kernels, *host, runtime])
+    return libraries
 
 
 def build_whole(compiler: Compiler) -> Library:

@@ -128,11 +128,11 @@ def request(key: Key) -> dict[str, Any]:
 def _pools(p: Mapping[str, Any], rng: random.Random) -> dict[str, int]:
     """Around 2 GB of K; V like K, half or double of it; bases anywhere in their 4 GB."""
     size = BYTES.get(p["data_type"], 2)
-    found = pool(p["page_size"], p["nhead_k"], 128, size, INT32_MAX + rng.choice((-(2**30), 0, 0, 2**30, 2**33)))
-    found["num_total_pages"] += rng.choice((0, 0, 1))
-    found["batch_stride_v"] = max(1, int(found["batch_stride_v"] * rng.choice((1, 0.5, 2))))
+    fields = pool(p["page_size"], p["nhead_k"], 128, size, INT32_MAX + rng.choice((-(2**30), 0, 0, 2**30, 2**33)))
+    fields["num_total_pages"] += rng.choice((0, 0, 1))
+    fields["batch_stride_v"] = max(1, int(fields["batch_stride_v"] * rng.choice((1, 0.5, 2))))
     bases = (4096, 2**32, 2**31 - 2**20, 2**33 + 2**20)
-    return {**found, "k": rng.choice(bases), "v": rng.choice(bases)}
+    return {**fields, "k": rng.choice(bases), "v": rng.choice(bases)}
 
 
 CHANGES: dict[str, Callable[[Mapping[str, Any], random.Random], dict[str, Any]]] = {
@@ -162,13 +162,13 @@ def requests(keys: Sequence[Key], around: int, seed: int) -> Iterator[tuple[dict
     for key in keys:
         yield request(key), 256
         for _ in range(around):
-            asked = request(key)
+            problem = request(key)
             for name in rng.sample(list(CHANGES), rng.randint(1, 3)):
-                asked |= CHANGES[name](asked, rng)
-            yield asked, rng.choice((80, 104, 128, 256, 304, 320))
+                problem |= CHANGES[name](problem, rng)
+            yield problem, rng.choice((80, 104, 128, 256, 304, 320))
 
 
 def served_request(samples: Mapping[str, list[Key]]) -> LaunchArguments:
     """A request with a 2-D table that a library of the simplified sample serves in both forms."""
-    found = next(key for key in samples["simplified"] if key.page_size == 1024 and key.kv_table == "vllm")
-    return LaunchArguments(**request(found))
+    served_key = next(key for key in samples["simplified"] if key.page_size == 1024 and key.kv_table == "vllm")
+    return LaunchArguments(**request(served_key))

@@ -38,6 +38,6 @@ def same_code(tree: Tree, arch: str, pairs: Sequence[tuple[Key, str]]) -> list[i
     cache = settings.cache_folder()
     with Pool(jobs.processors()) as pool:
         started = machine_code.compare(pairs, tree, detect("auto", cache=cache), arch, cache=cache, pool=pool)
-    found = started()
-    assert [(row.difference, row.error) for row in found] == [("", "")] * len(pairs)
-    return [row.code_bytes for row in found]
+    rows = started()
+    assert [(row.difference, row.error) for row in rows] == [("", "")] * len(pairs)
+    return [row.code_bytes for row in rows]

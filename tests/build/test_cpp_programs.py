@@ -38,9 +38,9 @@ def folder(built: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def run(program: str, *words: Path) -> tuple[int, str]:
-    """A program's exit code and all that was said."""
-    command = [sys.executable, "-m", "ckpm", "cpp", "run", str(PROGRAMS / program), *map(str, words)]
+def run(program: str, *arguments: Path) -> tuple[int, str]:
+    """A program's exit code and its whole output."""
+    command = [sys.executable, "-m", "ckpm", "cpp", "run", str(PROGRAMS / program), *map(str, arguments)]
     done = subprocess.run(
         [*command, "--toolchain", "embedded", "--device", "emulator"],
         cwd=PROJECT,
@@ -54,9 +54,9 @@ def run(program: str, *words: Path) -> tuple[int, str]:
 
 def test_program_launches_chosen_kernel_and_agrees(folder: Path) -> None:
     """The program compares O with attention in double by itself."""
-    code, said = run("prefill.cpp", folder)
-    assert (code, f"kernel {NAME}" in said, f"launched {NAME}" in said) == (0, True, True), said
-    assert "largest error" in said
+    code, output = run("prefill.cpp", folder)
+    assert (code, f"kernel {NAME}" in output, f"launched {NAME}" in output) == (0, True, True), output
+    assert "largest error" in output
 
 
 def test_program_with_wrong_scale_fails(folder: Path, tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_program_with_wrong_scale_fails(folder: Path, tmp_path: Path) -> None:
     planted = text.replace("std::exp(score * scale)", "std::exp(score * scale * 1.5)")
     assert planted != text
     (tmp_path / "attention.hpp").write_text(planted)
-    code, said = run(str(tmp_path / "prefill.cpp"), folder)
-    assert code == 1, said
+    code, output = run(str(tmp_path / "prefill.cpp"), folder)
+    assert code == 1, output
 
 
 def test_declared_kernel_is_compiled_on_demand_and_launched() -> None:
@@ -75,15 +75,15 @@ def test_declared_kernel_is_compiled_on_demand_and_launched() -> None:
     (declared,) = declarations(PROGRAMS / "forward.cpp")
     (key,) = kernels_of(declared, "gfx950")
     (folder,) = compile_keys([key], "gfx950", declared.upstream, toolchain="embedded")
-    code, said = run("forward.cpp", folder)
-    assert (code, f"kernel {key.name}" in said, f"launched {key.name}" in said) == (0, True, True), said
+    code, output = run("forward.cpp", folder)
+    assert (code, f"kernel {key.name}" in output, f"launched {key.name}" in output) == (0, True, True), output
 
 
 def test_program_without_fitting_kernel_names_remedy(folder: Path) -> None:
     index = folder / INDEX
     index.write_text(index.read_text().replace("mask=no", "mask=mask"))
-    code, said = run("prefill.cpp", folder)
-    assert (code, "ckpm jit --declared" in said) == (2, True), said
+    code, output = run("prefill.cpp", folder)
+    assert (code, "ckpm jit --declared" in output) == (2, True), output
 
 
 @pytest.mark.parametrize("damage", ["gone", "another version", "another library's"])
@@ -95,13 +95,13 @@ def test_index_of_another_library_is_refused(folder: Path, damage: str) -> None:
         index.write_text(text.replace("ckpm-kernels 1", "ckpm-kernels 2"))
     elif damage == "another library's":
         index.write_text(text.replace(NAME, f"{NAME}_else"))
-    code, said = run("prefill.cpp", folder)
-    assert (code, f"ckpm cpp index {folder}" in said) == (2, True), said
+    code, output = run("prefill.cpp", folder)
+    assert (code, f"ckpm cpp index {folder}" in output) == (2, True), output
 
 
 def test_library_of_another_c_abi(folder: Path) -> None:
-    code, said = run("other_abi.cpp", folder)
-    assert (code, "a library of batch_prefill has no ckpm_fwd_abi_version" in said) == (2, True), said
+    code, output = run("other_abi.cpp", folder)
+    assert (code, "a library of batch_prefill has no ckpm_fwd_abi_version" in output) == (2, True), output
 
 
 def test_program_without_hip_runtime_names_it(folder: Path, tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ def test_program_without_hip_runtime_names_it(folder: Path, tmp_path: Path) -> N
 def test_broken_program_ends_with_compiler_message(tmp_path: Path, folder: Path) -> None:
     source = tmp_path / "broken.cpp"
     source.write_text("int main() { return nothing; }")
-    code, said = run(str(source), folder)
-    assert (code, "nothing" in said, "Traceback" in said) == (3, True, False), said
+    code, output = run(str(source), folder)
+    assert (code, "nothing" in output, "Traceback" in output) == (3, True, False), output

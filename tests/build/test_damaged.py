@@ -31,14 +31,14 @@ Damage = Callable[[Path], bytes]  # of the whole library
 
 @pytest.fixture
 def run(built: Path, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
-    """``run(damage, words...)``: the exit code of a suite on a damaged copy, and its cases' outcomes as recorded."""
+    """``run(damage, options...)``: the exit code of a suite on a damaged copy, and its cases' outcomes as recorded."""
 
-    def call(damage: Damage, *words: str) -> tuple[int, list[str]]:
+    def call(damage: Damage, *options: str) -> tuple[int, list[str]]:
         shutil.copy(built / "manifest.json", tmp_path)
         (tmp_path / LIBRARY).write_bytes(damage(built / LIBRARY))
-        given = ["--arch", ARCH, "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
+        library_options = ["--arch", ARCH, "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
         results = tmp_path / "results.json"
-        code = cli.main(["test", *given, "--output", str(results), *words])
+        code = cli.main(["test", *library_options, "--output", str(results), *options])
         cases = Results.read(results).cases if results.exists() else ()
         return code, [case.outcome for case in cases]
 
@@ -63,9 +63,9 @@ def without(instruction: str) -> Damage:
 
     def change(image: bytearray) -> None:
         text = ELFFile(io.BytesIO(image)).get_section_by_name(".text")
-        for found in decode(text.data(), text["sh_offset"]):
-            if found.name == instruction:
-                image[found.pc : found.pc + 4] = NOP
+        for decoded in decode(text.data(), text["sh_offset"]):
+            if decoded.name == instruction:
+                image[decoded.pc : decoded.pc + 4] = NOP
 
     return lambda library: in_code_objects(library, change)
 
@@ -104,20 +104,20 @@ def test_kernel_without_waits_or_barriers_fails_every_case(
 def test_fault_message_does_not_depend_on_workers(run: Callable[..., tuple[int, list[str]]], tmp_path: Path) -> None:
     """Earlier cases don't change it either: both could show in the addresses and numbers of allocations."""
 
-    def said(*words: str) -> dict[str, object]:
-        code, outcomes = run(Path.read_bytes, "--suite", "page-fault", *words)
+    def fault_texts(*options: str) -> dict[str, object]:
+        code, outcomes = run(Path.read_bytes, "--suite", "page-fault", *options)
         assert (code, set(outcomes)) == (0, {"passed"})  # known defects of the ledger
         return {
             case.name: (case.text, case.fault and case.fault.message)
             for case in Results.read(tmp_path / "results.json").cases
         }
 
-    one = said("--case", "lengths.m64-*", "-j", "1")
-    assert len(one) > 5
-    assert all("allocation" in str(texts) for texts in one.values())
-    assert said("--case", "lengths.m64-*", "-j", "2") == one
-    last = list(one)[-1]
-    assert said("--case", last.partition("/")[2]) == {last: one[last]}
+    expected = fault_texts("--case", "lengths.m64-*", "-j", "1")
+    assert len(expected) > 5
+    assert all("allocation" in str(texts) for texts in expected.values())
+    assert fault_texts("--case", "lengths.m64-*", "-j", "2") == expected
+    last = list(expected)[-1]
+    assert fault_texts("--case", last.partition("/")[2]) == {last: expected[last]}
 
 
 # ---- libraries that can't be used
@@ -165,8 +165,8 @@ def test_manifest_with_wrong_arch_is_refused(built: Path, tmp_path: Path, capsys
     shutil.copy(built / LIBRARY, tmp_path)
     text = (built / "manifest.json").read_text()
     (tmp_path / "manifest.json").write_text(text.replace('"gfx942"', '"gfx90a"'))
-    given = ["--arch", "gfx90a", "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
-    assert cli.main(["test", *given, "--output", str(tmp_path / "r.json"), *ONE]) == 6
+    options = ["--arch", "gfx90a", "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
+    assert cli.main(["test", *options, "--output", str(tmp_path / "r.json"), *ONE]) == 6
     assert "it has code for gfx942, gfx950; the emulated device is gfx90a" in capsys.readouterr().err
 
 
@@ -186,7 +186,7 @@ def test_worker_launches_after_fault(built: Path) -> None:
     worker = Worker([sys.executable, "-m", "ckpm.suites.worker", json.dumps(setup)], {"PYTHONPATH": str(PROJECT)}, 600)
     try:
         good, bad = case("sanitize", "plain.m64-full-q64k300"), case("page-fault", "lengths.m64-q64k33")
-        replies = [worker.run(one) for one in (good, bad, good, bad, good)]
+        replies = [worker.run(test_case) for test_case in (good, bad, good, bad, good)]
         assert [reply["outcome"] for reply in replies] == ["passed", "fault", "passed", "fault", "passed"]
         assert replies[1]["fault"]["kind"] == "memory"
         assert worker.alive  # the same process all along
@@ -195,5 +195,5 @@ def test_worker_launches_after_fault(built: Path) -> None:
 
 
 def case(suite: str, name: str) -> Case:
-    (found,) = cases(suite, "smoke", "hip", name)
-    return found
+    (only_case,) = cases(suite, "smoke", "hip", name)
+    return only_case

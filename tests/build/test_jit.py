@@ -73,42 +73,42 @@ def start_jit(name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def compile_one(name: str) -> Compiled:
-    (one,) = compile_each([name], "gfx950", where(toolchain="embedded"))
-    return one
+def compile_kernel(name: str) -> Compiled:
+    (compiled,) = compile_each([name], "gfx950", where(toolchain="embedded"))
+    return compiled
 
 
 def test_compile_in_two_processes_happens_once(cache: Path, objects: Path, small: str) -> None:
     (cache / "objects").symlink_to(objects)
     both = [start_jit(small), start_jit(small)]
-    said = [process.communicate()[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert sorted(" compiled\n" in text for text in said) == [False, True]
-    assert sum("was there" in text for text in said) == 1
+    outputs = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert sorted(" compiled\n" in text for text in outputs) == [False, True]
+    assert sum("was there" in text for text in outputs) == 1
     (entry,) = (cache / "jit/entries").iterdir()
-    assert all(str(entry) in text for text in said)
+    assert all(str(entry) in text for text in outputs)
 
 
 def test_entry_damaged_or_of_another_version_is_made_again(
     cache: Path, objects: Path, small: str, emulator: Device
 ) -> None:
     (cache / "objects").symlink_to(objects)
-    first = compile_one(small)
+    first = compile_kernel(small)
     assert first.compiled
     assert load(first.folder, emulator).kernels == (small,)
-    assert not compile_one(small).compiled
+    assert not compile_kernel(small).compiled
     library = first.folder / LIBRARY
     sound = library.read_bytes()
     library.unlink()  # and not written over: this process has it open
     library.write_bytes(sound[:-1])
     with pytest.raises(LibraryError):
         load(first.folder, emulator)
-    assert compile_one(small).compiled
+    assert compile_kernel(small).compiled
     assert library.read_bytes() == sound
     record = first.folder / "entry.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "version": 0}))
     (first.folder / "entry.json.sha256").unlink()
-    assert compile_one(small).compiled
+    assert compile_kernel(small).compiled
     shutil.rmtree(first.folder / "src")
     assert Manifest.read(first.folder / MANIFEST).kernels.keys() == {small}
 
@@ -116,9 +116,9 @@ def test_entry_damaged_or_of_another_version_is_made_again(
 def test_compile_killed_then_repeated_leaves_no_draft(cache: Path, small: str, tmp_path: Path) -> None:
     """Kill at several moments: no process and no partial entry is left, and the next compile succeeds."""
     for seconds in (1.5, 3, 4.5):
-        assert killing.run(lambda: compile_one(small), seconds).killed
+        assert killing.run(lambda: compile_kernel(small), seconds).killed
         assert not (cache / "jit/entries").exists()
-    again = compile_one(small)
+    again = compile_kernel(small)
     assert again.compiled
     assert list((cache / "jit/drafts").iterdir()) == []
 
@@ -149,19 +149,19 @@ def test_header_of_checkout_edited_is_noticed(cache: Path, tmp_path: Path, trees
     header.write_text(header.read_text() + "\n")
     assert locate("checkout", cache=cache, ck_root=root).identity != before
     header.write_text('#error "planted"\n')
-    place = where("checkout", toolchain="embedded", ck_root=root)
+    origin = where("checkout", toolchain="embedded", ck_root=root)
     with pytest.raises(CompileError, match="planted"):
-        list(compile_each([NAME], "gfx950", place))
+        list(compile_each([NAME], "gfx950", origin))
 
 
 def test_process_without_write_access_is_refused(small: str, tmp_path: Path) -> None:
-    place = tmp_path / "a file"
-    place.write_text("")
+    file = tmp_path / "a file"
+    file.write_text("")
     command = [sys.executable, "-m", "ckpm", "jit", small]
     done = subprocess.run(
         command,
         cwd=PROJECT,
-        env={**os.environ, "CKPM_CACHE": str(place / "cache")},
+        env={**os.environ, "CKPM_CACHE": str(file / "cache")},
         capture_output=True,
         text=True,
         check=False,

@@ -29,24 +29,28 @@ def measure(library: Path, arch: str, output: Path) -> bytes:
 def test_counts_follow_problem_and_repeat(built: Path, tmp_path: Path, arch: str) -> None:
     first, again = (measure(built / LIBRARY, arch, tmp_path / name) for name in ("first.json", "again.json"))
     assert first == again
-    found = Measurements.read(tmp_path / "first.json")
-    (one,) = [one for one in found.problems if one.problem == "performance/prefill.m64-full-q256k1024"]
-    count = one.counters
-    assert one.kernel == NAME
+    measurements = Measurements.read(tmp_path / "first.json")
+    (problem,) = [
+        problem for problem in measurements.problems if problem.problem == "performance/prefill.m64-full-q256k1024"
+    ]
+    count = problem.counters
+    assert problem.kernel == NAME
     assert count["mfma_flops"] == 2 * 256 * 1024 * 4 * (128 + 128)  # multiply and add, of S = QK and O = PV
     assert (count["workgroups"], count["waves"]) == (4 * 256 // 64, 4 * 4 * 256 // 64)
     assert count["global_store_bytes"] == 256 * 4 * 128 * 2  # O once
     assert count["global_load_bytes"] >= (256 * 4 + 2 * 1024 * 4 * 256 // 64) * 128 * 2  # K and V once a workgroup
     assert (count["scratch_bytes"], count["early_out_workgroups"]) == (0, 0)
-    assert "no kernel with mask" in found.left_out["performance/pages.linear-vllm"]  # the library's only one has none
+    assert (
+        "no kernel with mask" in measurements.left_out["performance/pages.linear-vllm"]
+    )  # the library's only one has none
     # 16 workgroups on 4 SIMDs, of which each executes at most 1024 flop a cycle (model.yaml: 4096 a compute unit)
-    assert by_problem(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
+    assert by_problem(measurements)[problem.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
 
 
 def test_measure_with_kernel_measures_no_other(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("measure", "--library", str(built / LIBRARY), "--output", str(tmp_path / "out.json"), "--kernel")
     assert cli.main([*options, NAME]) == 0
-    assert {one.kernel for one in Measurements.read(tmp_path / "out.json").problems} == {NAME}
+    assert {problem.kernel for problem in Measurements.read(tmp_path / "out.json").problems} == {NAME}
     assert cli.main([*options, "*_gload_*"]) == InconclusiveError.exit_code
     assert "it serves none of the" in capsys.readouterr().err
 

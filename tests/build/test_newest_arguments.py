@@ -78,14 +78,14 @@ def test_launch_by_name_runs_kernel_of_name(
 ) -> None:
     """The named kernel is launched for any request, and is built from the values of its name."""
     library = libraries[mask_impl, FIVE]
-    asked = LaunchArguments(**request(samples[mask_impl][0]))
+    arguments = LaunchArguments(**request(samples[mask_impl][0]))
     for key in samples[mask_impl]:
         fake(library)
-        launch = library.launch(asked, key.name)
+        launch = library.launch(arguments, key.name)
         assert (launch.status, launch.kernel, launch.message) == (Status.OK, key.name, "")
-        found = record(library)
+        recorded = record(library)
         expected = arguments_of(key)
-        assert {name: found[name] for name in expected} == expected
+        assert {name: recorded[name] for name in expected} == expected
 
 
 # The argument of CK that each field of a problem goes to, where the names differ.
@@ -124,7 +124,7 @@ def test_every_field_reaches_its_argument(
     fake(library)
     launch = library.launch(LaunchArguments(**values), key.name)
     assert (launch.status, launch.milliseconds) == (Status.OK, 1.5)
-    found = record(library)
+    recorded = record(library)
     expected = {
         f"args.{RENAMED.get(name, name)}": f"{value:.9g}" if isinstance(value, float) else str(int(value))
         for name, value in values.items()
@@ -133,10 +133,10 @@ def test_every_field_reaches_its_argument(
     # CK counts these two the other way round
     expected["args.kv_memory_layout"] = "0" if layout is KvLayout.VECTORIZED else "1"
     expected["args.kv_lookup_table"] = "0" if table is KvTable.VLLM_2D else "1"
-    assert {name: value for name, value in found.items() if name.startswith("args.")} == expected
+    assert {name: value for name, value in recorded.items() if name.startswith("args.")} == expected
     tiles = -(-values["max_seqlen_q"] // key.tile.bm0) * -(-values["hdim_v"] // key.tile.bn1)
-    assert found["grid"] == f"96x{tiles}x77"
-    stream = {name: found[name] for name in ("stream", "timed", "warmup", "repeat")}
+    assert recorded["grid"] == f"96x{tiles}x77"
+    stream = {name: recorded[name] for name in ("stream", "timed", "warmup", "repeat")}
     assert stream == {
         "stream": str(values["stream"]),
         "timed": "1",
@@ -153,8 +153,8 @@ def test_window_near_largest_int_reaches_kernel_without_overflow(
     fake(library)
     largest = {"window_left": 2**31 - 1, "window_right": 2**31 - 1}
     library.launch(LaunchArguments(**request(samples["simplified"][-1]) | largest))
-    found = record(library)
-    assert [found[f"args.window_size_{side}"] for side in ("left", "right")] == [str(2**30 - 1)] * 2
+    recorded = record(library)
+    assert [recorded[f"args.window_size_{side}"] for side in ("left", "right")] == [str(2**30 - 1)] * 2
 
 
 def test_launch_is_untimed_unless_repeated(
@@ -171,11 +171,11 @@ def test_device_code_of_64_bit_loads_is_guarded(
     compiler: Compiler, libraries: object, samples: Mapping[str, list[Key]], arch: str, loads: set[str]
 ) -> None:
     """gload kernels have device code on gfx94x and gfx950 alone; host code has them everywhere."""
-    found = set()
+    guarded_loads = set()
     for unit in units_of(samples["generic"]):
         load_word = unit.name
         text = compiler.preprocess(compiler.folder / "generic" / FIVE / f"{unit.name}.hip", arch)
         count = text.count("float fmha_batch_prefill_<ckpm::k")
         assert count in (0, len(unit.keys))
-        found |= {load_word} if count else set()
-    assert found == loads
+        guarded_loads |= {load_word} if count else set()
+    assert guarded_loads == loads

@@ -37,11 +37,11 @@ def test_dispatch_chooses_as_upstream(
     library, keys = libraries[mask_impl, form], samples[mask_impl]
     model = Model(keys, form)
     chosen = set()
-    for asked, cus in requests(keys, 20, seed=len(form)):
+    for problem, cus in requests(keys, 20, seed=len(form)):
         fake(library, cus=cus)
-        launch = library.launch(LaunchArguments(**asked))
-        expected = model.choose(asked, cus)
-        assert launch.kernel == expected, asked
+        launch = library.launch(LaunchArguments(**problem))
+        expected = model.choose(problem, cus)
+        assert launch.kernel == expected, problem
         assert (launch.status, launch.message) == (
             (Status.OK, "") if expected else (Status.UNSUPPORTED, "no kernel of this library serves the request")
         )
@@ -58,10 +58,10 @@ def test_whole_dispatch_chooses_as_upstream(whole: Library) -> None:
     assert whole.kernels == tuple(key.name for key in keys)
     model = Model(keys, EIGHT)
     chosen = set()
-    for asked, cus in requests(keys, 1, seed=1):
+    for problem, cus in requests(keys, 1, seed=1):
         fake(whole, cus=cus)
-        expected = model.choose(asked, cus)
-        assert whole.launch(LaunchArguments(**asked)).kernel == expected, asked
+        expected = model.choose(problem, cus)
+        assert whole.launch(LaunchArguments(**problem)).kernel == expected, problem
         chosen.add(expected)
     assert len(chosen - {None}) == 4848 - 600  # the 600 bload kernels of page size 1
 
@@ -80,10 +80,10 @@ def test_short_tile_serves_few_blocks(
 ) -> None:
     """Blocks are counted with 128 rows for each tile; the bound is 0.8 of the CUs."""
     library = libraries["simplified", EIGHT]
-    asked = request(find(samples["simplified"], bm0=64))
+    problem = request(find(samples["simplified"], bm0=64))
     fake(library, cus=cus)
     launch = library.launch(
-        LaunchArguments(**{**asked, "batch": 1, "nhead_q": 1, "nhead_k": 1, "max_seqlen_q": 128 * blocks})
+        LaunchArguments(**{**problem, "batch": 1, "nhead_q": 1, "nhead_k": 1, "max_seqlen_q": 128 * blocks})
     )
     assert f"_b{rows}x128" in (launch.kernel or "")
 

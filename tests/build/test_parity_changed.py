@@ -86,21 +86,21 @@ PLANTED: dict[tuple[str, str], list[tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(
-    ("api", "where", "old", "new", "words"),
+    ("api", "where", "old", "new", "fragments"),
     [(*key, *row[:2], row[2:]) for key, rows in PLANTED.items() for row in rows],
 )
 def test_change_of_codegen_is_named(
-    trees: Mapping[str, Tree], tmp_path: Path, api: str, where: str, old: str, new: str, words: tuple[str, ...]
+    trees: Mapping[str, Tree], tmp_path: Path, api: str, where: str, old: str, new: str, fragments: tuple[str, ...]
 ) -> None:
     file, arch, receipt = FROM[api]
     (case,) = cases(change_tree(trees[TREE], tmp_path, file, old, new), arch, api=api, receipt=receipt)
     assert (case.outcome, f"{where} differ:" in case.text) == ("failed", True)
-    assert any(all(word in line for word in words) for line in case.text.splitlines()), case.text[:1000]
+    assert any(all(fragment in line for fragment in fragments) for line in case.text.splitlines()), case.text[:1000]
 
 
 def test_unknown_statement_of_codegen_is_error(trees: Mapping[str, Tree], tmp_path: Path) -> None:
-    known = "using k_ = fmha_kernel;\n"
-    tree = change_tree(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", known, f"{known[:-1]} warm(s);\n")
+    statement = "using k_ = fmha_kernel;\n"
+    tree = change_tree(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", statement, f"{statement[:-1]} warm(s);\n")
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)
     assert case.outcome == "error"
     assert "'warm(argument0)' is neither a declaration nor a known call nor a launch" in case.message

@@ -38,11 +38,11 @@ from tests.build.parity import TREE, cases, same_code
 def test_instances_and_dispatch_agree(
     trees: Mapping[str, Tree], api: str, receipt: int, mask: str, archs: str, counts: tuple[str, str]
 ) -> None:
-    found = cases(trees[TREE], *archs.split(), api=api, receipt=receipt, mask=mask)
-    assert [(case.name, case.text) for case in found if case.outcome != "passed"] == []
-    assert len(found) == len(archs.split())
+    compared = cases(trees[TREE], *archs.split(), api=api, receipt=receipt, mask=mask)
+    assert [(case.name, case.text) for case in compared if case.outcome != "passed"] == []
+    assert len(compared) == len(archs.split())
     bound, branches = f"the same: bindings of {counts[0]}", f"{counts[1]} dispatch branches"
-    assert all(bound in case.text and branches in case.text for case in found)
+    assert all(bound in case.text and branches in case.text for case in compared)
 
 
 def test_upstream_without_kernels_or_templates_has_no_cases(trees: Mapping[str, Tree]) -> None:
@@ -58,8 +58,8 @@ def check_code(tree: Tree, api: str, keys: list[Key], folder: Path) -> list[int]
 
 
 def bf16(tree: Tree, family: str, hdim: int = 128) -> list[Key]:
-    found = enumerate_keys(dialect(tree.dialect).family(family), arch="gfx950", receipt=2)
-    return [key for key in found if (key.dtype, key.hdim_q, key.mode) == ("bf16", hdim, "batch")]
+    keys = enumerate_keys(dialect(tree.dialect).family(family), arch="gfx950", receipt=2)
+    return [key for key in keys if (key.dtype, key.hdim_q, key.mode) == ("bf16", hdim, "batch")]
 
 
 @pytest.mark.nightly
@@ -77,8 +77,8 @@ def test_machine_code_of_fwd_agrees(trees: Mapping[str, Tree], tmp_path: Path) -
 @pytest.mark.nightly
 def test_machine_code_of_pagedkv_agrees(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     """ALiBi under a mask where keys are padded."""
-    found = bf16(trees[TREE], "fwd_pagedkv")
-    (chosen,) = [key for key in found if (key.pad, key.bias, key.mask) == ("pssk", "alibi", "mask")]
+    keys = bf16(trees[TREE], "fwd_pagedkv")
+    (chosen,) = [key for key in keys if (key.pad, key.bias, key.mask) == ("pssk", "alibi", "mask")]
     assert min(check_code(trees[TREE], "pagedkv_prefill", [chosen], tmp_path)) > 4000
 
 
@@ -86,9 +86,9 @@ def test_machine_code_of_pagedkv_agrees(trees: Mapping[str, Tree], tmp_path: Pat
 def test_machine_code_of_splitkv_agrees(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     """Every variant of a key of both stages: code that upstream's text makes and ours doesn't would be noticed."""
     first = [key for key in bf16(trees[TREE], "fwd_splitkv") if (key.bias, key.mask) == ("no", "no")]
-    one = next(key for key in first if key.pad == "pssk" and not (key.logits or key.paged_kv))
-    two = next(key for key in bf16(trees[TREE], "fwd_splitkv_combine") if key.pad == "ps" and key.lse)
-    sizes = check_code(trees[TREE], "fwd_splitkv", [one, two], tmp_path)
+    split_key = next(key for key in first if key.pad == "pssk" and not (key.logits or key.paged_kv))
+    combine_key = next(key for key in bf16(trees[TREE], "fwd_splitkv_combine") if key.pad == "ps" and key.lse)
+    sizes = check_code(trees[TREE], "fwd_splitkv", [split_key, combine_key], tmp_path)
     assert sizes[0] > 4 * 4000  # four variants
     assert sizes[1] > 5 * 500
 
@@ -102,8 +102,8 @@ def test_machine_code_of_appendkv_agrees(trees: Mapping[str, Tree], tmp_path: Pa
 
 def plain(tree: Tree, family: str) -> list[Key]:
     """bf16 with head dim 64 in batch mode, without features."""
-    found = bf16(tree, family, hdim=64)
-    return [key for key in found if key.bias in ("", "no") and key.mask in ("", "mask") and not key.dropout]
+    keys = bf16(tree, family, hdim=64)
+    return [key for key in keys if key.bias in ("", "no") and key.mask in ("", "mask") and not key.dropout]
 
 
 @pytest.mark.nightly

@@ -27,11 +27,11 @@ NAMES = tuple(name for name, package in upstreams().items() if package.has_codeg
 @pytest.mark.parametrize("name", NAMES)
 def test_receipts_of_every_kind_agree(trees: Mapping[str, Tree], name: str) -> None:
     """A full, a partial and (in one of the trees) an empty receipt; ``nox -s parity`` does all receipts and archs."""
-    found = list(parity.live_cases(trees[name], ("gfx950", "gfx90a", "gfx1100"), (0, 100, 800), MASK_IMPLS))
-    assert len(found) == 3 * 3 * 2
-    assert [(case.name, case.text) for case in found if case.outcome != "passed"] == []
+    compared = list(parity.live_cases(trees[name], ("gfx950", "gfx90a", "gfx1100"), (0, 100, 800), MASK_IMPLS))
+    assert len(compared) == 3 * 3 * 2
+    assert [(case.name, case.text) for case in compared if case.outcome != "passed"] == []
     assert {
-        parity_names.ARCH_IGNORED in case.text for case in found if "gfx1100 batch_prefill receipt 0" in case.name
+        parity_names.ARCH_IGNORED in case.text for case in compared if "gfx1100 batch_prefill receipt 0" in case.name
     } == {True}
 
 
@@ -48,8 +48,8 @@ def test_units_bind_as_upstream(trees: Mapping[str, Tree], name: str, tmp_path: 
     keys = enumerate_keys(dialect(tree.dialect).family("batch_prefill"), arch="gfx950", receipt=200)
     rendered = codegen_runner.render(tree, "gfx950", "batch_prefill", 200, "simplified", tmp_path)
     for unit in plan_units(keys):
-        ours = bindings(unit_text(unit, words.features(tree.dialect)))
-        assert ours == [bindings(rendered.instances[key.name])[0] for key in unit.keys]
+        own_bindings = bindings(unit_text(unit, words.features(tree.dialect)))
+        assert own_bindings == [bindings(rendered.instances[key.name])[0] for key in unit.keys]
 
 
 def only_case(tree: Tree) -> Case:

@@ -34,9 +34,9 @@ def manifest(built: Path) -> Manifest:
 @pytest.mark.parametrize("arch", LDS_LIMIT)
 def test_resources_of_machine_code_are_in_limits(built: Path, manifest: Manifest, arch: str) -> None:
     images = codeobject.bundles(built / LIBRARY)[arch]
-    found = [kernel for image in images for kernel in codeobject.kernels(image)]
-    assert len(found) == 1  # one kernel symbol
-    kernel = found[0]
+    kernels = [kernel for image in images for kernel in codeobject.kernels(image)]
+    assert len(kernels) == 1  # one kernel symbol
+    kernel = kernels[0]
     assert kernel.symbol.startswith("_ZN7ck_tile6kentry")
     assert 0 < kernel.lds_bytes <= LDS_LIMIT[arch]
     assert (kernel.scratch_bytes, kernel.vgpr_spills) == (0, 0)
@@ -68,8 +68,8 @@ def test_manifest_lists_artifacts_and_holds_no_path(built: Path, manifest: Manif
 def dynamic_symbols(library: Path, *, defined: bool) -> set[str]:
     with library.open("rb") as stream:
         symbols = list(ELFFile(stream).get_section_by_name(".dynsym").iter_symbols())
-    found = [s for s in symbols if s["st_info"]["bind"] != "STB_LOCAL"]
-    return {s.name for s in found if (s["st_shndx"] != "SHN_UNDEF") == defined}
+    visible = [s for s in symbols if s["st_info"]["bind"] != "STB_LOCAL"]
+    return {s.name for s in visible if (s["st_shndx"] != "SHN_UNDEF") == defined}
 
 
 def test_library_loads_and_lists_its_kernel(built: Path, tmp_path: Path) -> None:

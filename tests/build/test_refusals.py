@@ -63,7 +63,7 @@ def library(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory)
     return build
 
 
-def said(library: Library, **fields: Any) -> str:
+def refusal_text(library: Library, **fields: Any) -> str:
     """The text of a refusal, '' if the problem went on to dispatch. Asked for by name it must be the same."""
     problem = LaunchArguments(**{**PLAIN, **fields})
     launch, named = library.launch(problem), library.launch(problem, "fmha_nothing")
@@ -85,7 +85,7 @@ def test_fields_of_dialect_go_to_dispatch(library: Callable[[str], Library], dia
         {"has_dropout": 1, "store_randval": 1, "rand_val": 8},
         {"is_group_mode": 0, "seqstart_q": None},
     ):
-        assert said(library(dialect), **fields) == "", fields
+        assert refusal_text(library(dialect), **fields) == "", fields
 
 
 @pytest.mark.parametrize("dialect", OLD)
@@ -106,13 +106,15 @@ def test_field_of_later_ck_must_be_neutral(
     library: Callable[[str], Library], dialect: str, field: str, value: int, neutral: str
 ) -> None:
     expected = f"{field} must be {neutral}: the CK of this library ({dialect}) doesn't know it"
-    assert said(library(dialect), **{field: value}) == expected
+    assert refusal_text(library(dialect), **{field: value}) == expected
 
 
 @pytest.mark.parametrize("dialect", OLD)
 @pytest.mark.parametrize("page_size", [0, 2, 16])
 def test_early_ck_with_larger_pages_is_refused(library: Callable[[str], Library], dialect: str, page_size: int) -> None:
-    assert f"page_size must be 1: the CK of this library ({dialect})" in said(library(dialect), page_size=page_size)
+    assert f"page_size must be 1: the CK of this library ({dialect})" in refusal_text(
+        library(dialect), page_size=page_size
+    )
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -144,7 +146,7 @@ def test_early_ck_with_larger_pages_is_refused(library: Callable[[str], Library]
 def test_impossible_problem_is_refused(
     library: Callable[[str], Library], dialect: str, fields: Mapping[str, Any], message: str
 ) -> None:
-    assert said(library(dialect), **fields) == message
+    assert refusal_text(library(dialect), **fields) == message
 
 
 def test_kernel_of_splits_without_split_keys_is_refused(library: Callable[[str], Library]) -> None:
@@ -157,7 +159,7 @@ def test_kernel_of_splits_without_split_keys_is_refused(library: Callable[[str],
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_missing_page_table_is_named(library: Callable[[str], Library], dialect: str) -> None:
-    assert said(library(dialect), kv_indptr=None).startswith("kv_indptr must not be null")
+    assert refusal_text(library(dialect), kv_indptr=None).startswith("kv_indptr must not be null")
 
 
 @pytest.mark.parametrize(
@@ -188,4 +190,4 @@ def test_missing_page_table_is_named(library: Callable[[str], Library], dialect:
 def test_newest_dialect_refuses_inconsistent_fields(
     library: Callable[[str], Library], fields: Mapping[str, Any], message: str
 ) -> None:
-    assert said(library(NEWEST), **fields) == message
+    assert refusal_text(library(NEWEST), **fields) == message

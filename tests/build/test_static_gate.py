@@ -31,11 +31,11 @@ def test_real_kernel_is_measured_and_not_blamed(built: Path, arch: str) -> None:
     manifest = Manifest.read(built / "manifest.json")
     figures = static_gate.by_kernel(built / "libckpm.so", manifest, arch)
     assert set(figures) == set(manifest.kernels)
-    for name, found in figures.items():
-        assert found["vgpr"] == manifest.kernels[name].archs[arch].vgpr
-        assert found["loop_mfma"] > 0
-        assert found["loop_barriers"] > 0
-        assert found["wait_hazards"] == 0
+    for name, kernel_figures in figures.items():
+        assert kernel_figures["vgpr"] == manifest.kernels[name].archs[arch].vgpr
+        assert kernel_figures["loop_mfma"] > 0
+        assert kernel_figures["loop_barriers"] > 0
+        assert kernel_figures["wait_hazards"] == 0
     again = static_gate.by_kernel(built / "libckpm.so", manifest, arch)
     assert Gate.of(compare("static", figures, again, read_thresholds()), {}).verdict == "unchanged"
 
@@ -67,9 +67,9 @@ def too_early(instructions: list[Instruction], arch: str, monkeypatch: pytest.Mo
     shorter = [instruction for instruction in instructions if instruction.name != "s_nop"]
     with monkeypatch.context() as patch:
         patch.setattr(hazards, "wait_states", lambda instruction: int(instruction.name != "s_nop"))
-        found = hazards.missing_states(instructions, arch)
-    rows = [one for one in hazards.missing_states(shorter, arch) if one.rule is CLAUSE]
-    return [(index[one.first_pc], index[one.pc]) for one in (*found, *rows)]
+        missing = hazards.missing_states(instructions, arch)
+    rows = [row for row in hazards.missing_states(shorter, arch) if row.rule is CLAUSE]
+    return [(index[row.first_pc], index[row.pc]) for row in (*missing, *rows)]
 
 
 def is_spill(instructions: list[Instruction], at: int) -> bool:
@@ -77,7 +77,7 @@ def is_spill(instructions: list[Instruction], at: int) -> bool:
 
     LLVM takes the first move for a write of all these scalars, and waits before the next.
     """
-    before = [one.name for one in instructions[max(0, at - 3) : at]]
+    before = [instruction.name for instruction in instructions[max(0, at - 3) : at]]
     return instructions[at + 1].name == "v_writelane_b32" and "v_writelane_b32" in before
 
 
@@ -103,7 +103,7 @@ def test_s_nops_without_their_counts_are_found(built: Path, tmp_path: Path) -> N
     for arch in ARCHS:
         (kernel,) = inspect(damaged, arch)
         assert len(kernel.missing_states) > 10
-        assert all("missing after pc" in said for said in kernel.missing_states)
+        assert all("missing after pc" in message for message in kernel.missing_states)
 
 
 def refusals(library: bytes, folder: Path) -> list[str]:
@@ -112,8 +112,8 @@ def refusals(library: bytes, folder: Path) -> list[str]:
     file.write_bytes(library)
     reasons = []
     for _, kernel, instructions in functions(file):
-        found = refusal(kernel, instructions, {kernel.function.name: (0, len(instructions))})
-        reasons += [found.reason] if found else []
+        refused = refusal(kernel, instructions, {kernel.function.name: (0, len(instructions))})
+        reasons += [refused.reason] if refused else []
     return reasons
 
 
@@ -123,12 +123,12 @@ def test_real_kernel_with_half_its_registers_is_refused(built: Path, tmp_path: P
     halved, odd = whole, whole
     for _, elf in code_object.code_objects(built / "libckpm.so"):
         (kernel,) = image.read(elf).kernels
-        words = struct.pack("<3I", kernel.rsrc3, kernel.rsrc1, kernel.rsrc2)
+        registers = struct.pack("<3I", kernel.rsrc3, kernel.rsrc1, kernel.rsrc2)
         fewer = struct.pack("<3I", kernel.rsrc3, kernel.rsrc1 & ~0x3F | (kernel.rsrc1 & 0x3F) // 2, kernel.rsrc2)
-        assert whole.count(words) == 1
-        halved = halved.replace(words, fewer)
+        assert whole.count(registers) == 1
+        halved = halved.replace(registers, fewer)
         code = kernel.function.code
-        mfma = next(one for one in decode(code) if one.name.startswith("v_mfma"))
+        mfma = next(instruction for instruction in decode(code) if instruction.name.startswith("v_mfma"))
         damaged = bytearray(code)
         damaged[mfma.pc] ^= 1  # the number of the first register that it writes
         odd = odd.replace(code, bytes(damaged))

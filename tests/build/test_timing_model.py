@@ -46,13 +46,13 @@ def test_matrix_work_follows_problem_and_file_repeats(built: Path, tmp_path: Pat
     for file in files:
         assert run(built / LIBRARY, file, arch=arch).returncode == 0
     assert files[0].read_bytes() == files[1].read_bytes()
-    (one,) = Timings.read(files[0]).problems
-    assert (one.kernel, one.launched, one.resident, one.tile_rows) == (NAME, 4 * 256 // 64, 1, 64)
+    (timed,) = Timings.read(files[0]).problems
+    assert (timed.kernel, timed.launched, timed.resident, timed.tile_rows) == (NAME, 4 * 256 // 64, 1, 64)
     # 64 rows, S = QK and O = PV: 8,192 flop an MFMA of 16x16x16, which takes 16 cycles; on four waves
-    assert [wave.whole.matrix for wave in one.waves] == [2 * 64 * 1024 * (128 + 128) // 8192 * 16 // 4] * 4
-    assert all(wave.whole.issued + sum(wave.whole.stalls.values()) == wave.whole.end for wave in one.waves)
-    assert all(wave.passes >= 1024 // 128 - 1 and len(wave.timeline) == 240 for wave in one.waves)
-    assert 0 < one.matrix_share < one.loop_share < 1
+    assert [wave.whole.matrix for wave in timed.waves] == [2 * 64 * 1024 * (128 + 128) // 8192 * 16 // 4] * 4
+    assert all(wave.whole.issued + sum(wave.whole.stalls.values()) == wave.whole.end for wave in timed.waves)
+    assert all(wave.passes >= 1024 // 128 - 1 and len(wave.timeline) == 240 for wave in timed.waves)
+    assert 0 < timed.matrix_share < timed.loop_share < 1
 
 
 def test_workgroup_option_models_workgroup_and_copies(built: Path, tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_workgroup_option_models_workgroup_and_copies(built: Path, tmp_path: Pat
 
 
 def test_streams_have_errors_that_page_shows() -> None:
-    figures = [one for one in published_figures() if one.model in ("", "stream")]
-    found = [one for one in score_model(figures, (), "smoke", None).rows if one.modelled is not None]
-    modelled = {one.label: one.modelled or 0.0 for one in found}
-    errors = {one.label: one.error for one in found}
+    figures = [figure for figure in published_figures() if figure.model in ("", "stream")]
+    rows = [row for row in score_model(figures, (), "smoke", None).rows if row.modelled is not None]
+    modelled = {row.label: row.modelled or 0.0 for row in rows}
+    errors = {row.label: row.error for row in rows}
     exact = ("matrix-rate", "matrix-rate-small", "lds-b128", "lds-b64", "lds-one-4", "lds-four-2")
     assert {name: errors[name] for name in exact} == dict.fromkeys(exact, 0)
     assert modelled["first-dot"] == pytest.approx(100 * 512 / 592)

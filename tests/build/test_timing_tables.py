@@ -19,8 +19,8 @@ WAVES, ROWS = 8, 32  # of V3's workgroup, and queries of a wave
 @pytest.fixture(scope="module")
 def timings(tmp_path_factory: pytest.TempPathFactory) -> Timings:
     folder = tmp_path_factory.mktemp("tables")
-    words = ("--problem", "*-q1k", "--work", str(folder), "--output", str(folder / "timing-tables.json"))
-    command = (sys.executable, "-m", "ckpm", "timing", "tables", *words)
+    options = ("--problem", "*-q1k", "--work", str(folder), "--output", str(folder / "timing-tables.json"))
+    command = (sys.executable, "-m", "ckpm", "timing", "tables", *options)
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     return Timings.read(folder / "timing-tables.json")
@@ -28,12 +28,12 @@ def timings(tmp_path_factory: pytest.TempPathFactory) -> Timings:
 
 @pytest.fixture(scope="module")
 def rows(timings: Timings) -> Mapping[tuple[str, str], Timed]:
-    return {(one.problem[-10:-4], "V3" if "_v3_" in one.kernel else "V2"): one for one in timings.problems}
+    return {(timed.problem[-10:-4], "V3" if "_v3_" in timed.kernel else "V2"): timed for timed in timings.problems}
 
 
 def test_tables_have_v2_and_v3(rows: Mapping[tuple[str, str], Timed]) -> None:
     """6 heads, and a workgroup for each 256 or 128 queries. The modelled one has the last queries: V3's first."""
-    launched = {name: (one.launched, one.workgroup) for name, one in rows.items()}
+    launched = {name: (timed.launched, timed.workgroup) for name, timed in rows.items()}
     v3, v2 = (6 * 4, 0), (6 * 8, 7)
     assert launched == {
         ("tensor", "V3"): v3, ("tensor", "V2"): v2, ("8.page", "V3"): v3, ("8.page", "V2"): v2,
@@ -52,8 +52,8 @@ def test_v3_waves_multiply_and_make_weights_in_turn(rows: Mapping[tuple[str, str
     Before the turns are the products of the first scores, after them those of the last O. One of these parts has
     weights, too. So has a turn that makes weights again, because a score ran ahead: it adds the weights up twice.
     """
-    one = rows[table, "V3"]
-    phases = {share.phase: share for share in one.phases()}
+    timed = rows[table, "V3"]
+    phases = {share.phase: share for share in timed.phases()}
     assert set(phases) <= {"prologue", "matrix", "softmax", "mixed", "other", "epilogue"}
     assert phases["matrix"].parts + phases["mixed"].parts == WAVES * (TILES + 1)
     assert phases["softmax"].parts == WAVES * (TILES - 1)
@@ -62,8 +62,8 @@ def test_v3_waves_multiply_and_make_weights_in_turn(rows: Mapping[tuple[str, str
     # MFMA of 16x16x128 adds up the weights, in 32 cycles.
     repeated = phases["mixed"].parts - WAVES
     cycles = WAVES * TILES * (2 * 2 * ROWS * 64 * 128 // 131072) * 64 + (WAVES * TILES + repeated) * 32
-    assert sum(phase.matrix for wave in one.waves for phase in wave.phases.values()) == cycles
-    assert all(sum(phase.cycles for phase in wave.phases.values()) == wave.whole.end for wave in one.waves)
+    assert sum(phase.matrix for wave in timed.waves for phase in wave.phases.values()) == cycles
+    assert all(sum(phase.cycles for phase in wave.phases.values()) == wave.whole.end for wave in timed.waves)
 
 
 def test_v2_mixes_matrix_and_softmax(rows: Mapping[tuple[str, str], Timed]) -> None:

@@ -27,16 +27,20 @@ RESULTS = Path("build/callers")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m tests.callers", allow_abbrev=False)
-    for clone, files in {one.clone: one.files for one in callers().values()}.items():
-        made.add_argument(f"--{clone}", type=Path, metavar="FOLDER", help=f"a clone of {clone}, for {', '.join(files)}")
-    made.add_argument("--row", choices=callers(), help="one row of callers.yaml (default: all of the named clones)")
-    made.add_argument("--cases", type=int, help="size of the samples (default: the stored ones)")
-    made.add_argument("--seed", type=int, help="of the samples; without --cases and --seed outcomes are compared")
-    made.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
-    made.add_argument("--libraries", type=Path, help="a folder of libraries to use instead of building them")
-    made.add_argument("--accept", action="store_true", help="store the outcomes of the samples")
-    return made
+    arguments = argparse.ArgumentParser(prog="python -m tests.callers", allow_abbrev=False)
+    for clone, files in {caller.clone: caller.files for caller in callers().values()}.items():
+        arguments.add_argument(
+            f"--{clone}", type=Path, metavar="FOLDER", help=f"a clone of {clone}, for {', '.join(files)}"
+        )
+    arguments.add_argument(
+        "--row", choices=callers(), help="one row of callers.yaml (default: all of the named clones)"
+    )
+    arguments.add_argument("--cases", type=int, help="size of the samples (default: the stored ones)")
+    arguments.add_argument("--seed", type=int, help="of the samples; without --cases and --seed outcomes are compared")
+    arguments.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
+    arguments.add_argument("--libraries", type=Path, help="a folder of libraries to use instead of building them")
+    arguments.add_argument("--accept", action="store_true", help="store the outcomes of the samples")
+    return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,8 +79,8 @@ def build(name: str, caller: Caller) -> Path:
     """Build the libraries of a caller's kernels, with objects of the user's cache; return their folder."""
     folder = RESULTS / name
     for at, where in enumerate(caller.kernels):
-        words = ("--arch", ARCH, "--upstream", "ckpm", "--tier", "full", "--work", str(folder / str(at)))
-        subprocess.run([sys.executable, "-m", "ckpm", "build", *words, "--where", where], check=True)
+        options = ("--arch", ARCH, "--upstream", "ckpm", "--tier", "full", "--work", str(folder / str(at)))
+        subprocess.run([sys.executable, "-m", "ckpm", "build", *options, "--where", where], check=True)
     return folder
 
 
@@ -96,9 +100,9 @@ def outcomes(
         "--seed": caller.seed if args.seed is None else args.seed,
         "--caller": name, "--libraries": libraries, "--numprocesses": args.jobs,
     }  # fmt: skip
-    words = [f"{option}={value}" for option, value in options.items()]
+    arguments = [f"{option}={value}" for option, value in options.items()]
     command = [sys.executable, "-m", "pytest", "-p", "tests.callers.plugin", "-p", "no:cacheprovider", "--tb=short"]
-    command += ["-c", "/dev/null", "--rootdir", str(clone.absolute()), f"--junitxml={junit}", *words, *files]
+    command += ["-c", "/dev/null", "--rootdir", str(clone.absolute()), f"--junitxml={junit}", *arguments, *files]
     print(" ".join(command), flush=True)
     done = subprocess.run(command, check=False)
     if done.returncode not in (0, 1) or not junit.is_file():
@@ -109,14 +113,14 @@ def outcomes(
 def outcome(case: TestCase) -> tuple[str, str]:
     """A case of JUnit as the conformance table counts it, with the reason of one that did not run or was wrong."""
     for result in case.result:
-        said = " ".join((result.message or "").split())
+        message = " ".join((result.message or "").split())
         if isinstance(result, Skipped):
-            if said.startswith("refused: "):
-                reason = said.removeprefix("refused: ").partition(". ")[0]  # without the remedy
+            if message.startswith("refused: "):
+                reason = message.removeprefix("refused: ").partition(". ")[0]  # without the remedy
                 return UNSUPPORTED, reason.partition(" (")[0]
             return UNSUPPORTED, "skipped by the test itself"
         if isinstance(result, Failure | Error):
-            return WRONG, said[:300]
+            return WRONG, message[:300]
     return PASSED, ""
 
 

@@ -35,9 +35,9 @@ def ps_metadata_sizes(**_: Any) -> list[tuple[Any, torch.dtype]]:
     return [(2, torch.uint64), *((shape, torch.int32) for shape in (2, (1, 8), 2, (1, 2), 1))]
 
 
-def fill_ps_metadata(*given: Any, **_: Any) -> None:
+def fill_ps_metadata(*arguments: Any, **_: Any) -> None:
     """Write one part into the tables of the sizes above, in the order of aiter's own function."""
-    reduce_indptr, _, reduce_partial_map = given[-3:]
+    reduce_indptr, _, reduce_partial_map = arguments[-3:]
     reduce_indptr.copy_(torch.tensor([0, 1]))
     reduce_partial_map.zero_()
 
@@ -74,13 +74,15 @@ def modules() -> dict[str, ModuleType]:
     unified = {name: Module(f"aiter.ops.triton.{name}", **own) for name in UNIFIED}
     parts = [dtypes, common, Module("aiter.ops"), Module("aiter.ops.mha", **own), Module("aiter.mla", **own)]
     parts += [Module("aiter.ops.triton"), Module("aiter.ops.triton.attention"), *unified.values()]
-    found: dict[str, ModuleType] = {one.__name__: one for one in [Module("aiter", **own), *parts, Module("pandas")]}
-    for name, one in found.items():
+    by_name: dict[str, ModuleType] = {
+        module.__name__: module for module in [Module("aiter", **own), *parts, Module("pandas")]
+    }
+    for name, module in by_name.items():
         parent, _, last = name.rpartition(".")
         if parent:
-            setattr(found[parent], last, one)
-    found["aiter"].__dict__.update(
+            setattr(by_name[parent], last, module)
+    by_name["aiter"].__dict__.update(
         per_tensor_quant=per_tensor_quant, logger=logging.getLogger("aiter"),
         get_ps_metadata_info_v1=ps_metadata_sizes, get_ps_metadata_v1=fill_ps_metadata,
     )  # fmt: skip
-    return found
+    return by_name

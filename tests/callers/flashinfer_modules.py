@@ -33,7 +33,7 @@ class MissingJITCacheError(Exception):
 
 def single_prefill_with_kv_cache(q: Any, k: Any, v: Any, causal: bool = False, **others: Any) -> Any:
     """O as FlashInfer's own single prefill would give it."""
-    if used := [name for name, one in others.items() if one not in (None, "NONE", 0, 0.0, "auto", "NHD")]:
+    if used := [name for name, value in others.items() if value not in (None, "NONE", 0, 0.0, "auto", "NHD")]:
         pytest.skip(f"refused: single_prefill_with_kv_cache has no {', '.join(sorted(used))}")
     return attend(q, k, v, causal)[0].to(q.dtype)
 
@@ -47,8 +47,8 @@ def get_batch_indices_positions(append_indptr: Any, seq_lens: Any, tokens: int) 
     """The sequence and the position of each token that is appended."""
     counts = append_indptr[1:] - append_indptr[:-1]
     batch = torch.repeat_interleave(torch.arange(len(counts)), counts)
-    place = torch.arange(tokens) - append_indptr[batch]
-    return batch.int(), (seq_lens[batch] - counts[batch] + place).int()
+    offset = torch.arange(tokens) - append_indptr[batch]
+    return batch.int(), (seq_lens[batch] - counts[batch] + offset).int()
 
 
 def append_paged_kv_cache(
@@ -57,8 +57,8 @@ def append_paged_kv_cache(
     """Write tokens into a cache of [page, 2, token, head, dim]."""
     size = cache.shape[2]
     pages = indices[(indptr[batch.long()] + positions // size).long()].long()
-    for half, one in enumerate((k, v)):
-        cache[pages, half, (positions % size).long()] = one
+    for half, values in enumerate((k, v)):
+        cache[pages, half, (positions % size).long()] = values
 
 
 class OlderCascade:
@@ -102,12 +102,12 @@ def _wrapper(own: Any, dispatcher: Dispatcher) -> type:
 def modules(dispatcher: Dispatcher) -> dict[str, ModuleType]:
     """Stand-ins by name, for sys.modules."""
     whole = Module("flashinfer")
-    made = {name: Module(f"flashinfer.{name}") for name in MODULES}
-    for name, module in made.items():
+    stand_ins = {name: Module(f"flashinfer.{name}") for name in MODULES}
+    for name, module in stand_ins.items():
         parent, _, last = name.rpartition(".")
-        setattr(made[parent] if parent else whole, last, module)
-    made["jit"].MissingJITCacheError = MissingJITCacheError  # type: ignore[attr-defined]
-    made["utils"].__dict__.update(
+        setattr(stand_ins[parent] if parent else whole, last, module)
+    stand_ins["jit"].MissingJITCacheError = MissingJITCacheError  # type: ignore[attr-defined]
+    stand_ins["utils"].__dict__.update(
         has_flashinfer_jit_cache=lambda: True,
         get_compute_capability=lambda device: (9, 5),
         is_sm90a_supported=lambda device: False,
@@ -126,6 +126,6 @@ def modules(dispatcher: Dispatcher) -> dict[str, ModuleType]:
         "get_batch_indices_positions": get_batch_indices_positions,
         "get_seq_lens": get_seq_lens,
     }
-    for one in (whole, made["prefill"], made["cascade"], made["page"]):
-        one.__dict__.update(served)
-    return {"flashinfer": whole, **{module.__name__: module for module in made.values()}}
+    for served_module in (whole, stand_ins["prefill"], stand_ins["cascade"], stand_ins["page"]):
+        served_module.__dict__.update(served)
+    return {"flashinfer": whole, **{module.__name__: module for module in stand_ins.values()}}

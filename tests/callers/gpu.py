@@ -25,16 +25,16 @@ class OnHost(TorchFunctionMode):  # type: ignore[misc]  # without PyTorch it is 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = dict(kwargs or {})
+        keywords = dict(kwargs or {})
         if func is torch.Tensor.cuda:
             return args[0]
-        given.pop("pin_memory", None)
-        if "device" in given:
-            given["device"] = _on_host(given["device"])
+        keywords.pop("pin_memory", None)
+        if "device" in keywords:
+            keywords["device"] = _on_host(keywords["device"])
         if func is torch.Tensor.to:
             first, *rest = args[1:] or [None]
             args = (args[0], *([] if first is None else [_on_host(first)]), *rest)
-        return func(*args, **given)
+        return func(*args, **keywords)
 
 
 def _on_host(device: Any) -> Any:

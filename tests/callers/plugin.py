@@ -60,12 +60,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def left_out(item: pytest.Item, row: Caller) -> str:
     """Return why a case is not drawn, and nothing of a case that may be drawn."""
-    given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-    if any(str(given.get(name, values[0])) not in map(str, values) for name, values in row.only.items()):
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    if any(str(parameters.get(name, values[0])) not in map(str, values) for name, values in row.only.items()):
         return f"only {', '.join(f'{name} {values}' for name, values in row.only.items())}"
-    if any(given.items() >= one.items() for one in row.skipped):
+    if any(parameters.items() >= skipped.items() for skipped in row.skipped):
         return "skips itself"
-    if given.keys() >= {*row.work} and math.prod(given[name] for name in row.work) > row.most_work:
+    if parameters.keys() >= {*row.work} and math.prod(parameters[name] for name in row.work) > row.most_work:
         return "too large"
     return row.without.get(getattr(item, "originalname", ""), "")
 
@@ -74,13 +74,13 @@ def left_out(item: pytest.Item, row: Caller) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep a sample, in the file's order."""
     row = callers()[config.getoption("caller")]
-    reasons = [left_out(one, row) for one in items]
-    able = [one for one, reason in zip(items, reasons, strict=True) if not reason]
+    reasons = [left_out(item, row) for item in items]
+    able = [item for item, reason in zip(items, reasons, strict=True) if not reason]
     sample = random.Random(config.getoption("seed")).sample(able, min(config.getoption("cases"), len(able)))
-    kept = {id(one) for one in sample}
-    config.hook.pytest_deselected(items=[one for one in items if id(one) not in kept])
+    kept = {id(item) for item in sample}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
     config.stash[COUNTS] = {"collected": len(items), "drawn": len(kept), **Counter(filter(None, reasons))}
-    items[:] = [one for one in items if id(one) in kept]
+    items[:] = [item for item in items if id(item) in kept]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -12,7 +12,7 @@ def attend(
     q: Any, k: Any, v: Any, causal: bool, *, left: int = -1, sinks: Any = None, cap: float = 0.0, scale: float = 0.0
 ) -> tuple[Any, Any]:
     """O and base-2 LSE, the mask's corner at the bottom right; a query sees ``left`` keys before its own."""
-    k, v = (one.double().repeat_interleave(q.shape[1] // one.shape[1], dim=1) for one in (k, v))
+    k, v = (tensor.double().repeat_interleave(q.shape[1] // tensor.shape[1], dim=1) for tensor in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q.double(), k) * (scale or q.shape[2] ** -0.5)
     if cap:
         scores = cap * torch.tanh(scores / cap)

@@ -46,11 +46,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.usefixtures("package")
 def test_own_module_is_imported_among_stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_CURRENT_TEST")  # decorators run at import, before tests
-    theirs = importlib.import_module("theirs.backend")
+    backend = importlib.import_module("theirs.backend")
 
-    assert theirs.Backend().known == 7
-    assert isinstance(theirs.number, Missing)
-    assert theirs.number.name == "theirs.other.number"
+    assert backend.Backend().known == 7
+    assert isinstance(backend.number, Missing)
+    assert backend.number.name == "theirs.other.number"
 
 
 @pytest.mark.usefixtures("package")
@@ -122,7 +122,7 @@ def test_tolerance_of_fp8_weights_grows_with_v_scale(error: float, passes: bool)
 
 def test_pages_of_sequences_are_apart() -> None:
     pages = shuffled_pages([33, 16, 1], 16)
-    assert [len(one) for one in pages] == [3, 1, 1]
+    assert [len(page_numbers) for page_numbers in pages] == [3, 1, 1]
     assert sorted(torch.cat(pages).tolist()) == [1, 2, 3, 4, 5]
     assert sums([3, 0, 4]).tolist() == [0, 3, 3, 7]
 

@@ -42,11 +42,11 @@ def test_batch_prefill_large_kvcache():
 """
 
 
-def run_cases(folder: Path, monkeypatch: pytest.MonkeyPatch, **asked: int) -> dict[str, tuple[str, str]]:
+def run_cases(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: int) -> dict[str, tuple[str, str]]:
     (folder / "test_theirs.py").write_text(CASES)
     monkeypatch.setattr("tests.callers.__main__.RESULTS", folder)
     row = msgspec.structs.replace(callers()["aiter-bf16"], files=["test_theirs.py"])
-    args = argparse.Namespace(jobs=0, **asked)
+    args = argparse.Namespace(jobs=0, **options)
     return dict(outcomes("aiter-bf16", row, folder, folder / "no libraries", args))
 
 
@@ -73,8 +73,8 @@ def test_clone_without_its_file_is_refused(tmp_path: Path, capsys: pytest.Captur
 
 def test_gpu_s_devices_are_the_host() -> None:
     with run_on_host():
-        made = [torch.ones(1).to(0), torch.ones(1).cuda(), torch.ones(1, device="cuda:0"), torch.ones(1).to("cuda")]
-        assert {str(one.device) for one in made} == {"cpu"}
+        tensors = [torch.ones(1).to(0), torch.ones(1).cuda(), torch.ones(1, device="cuda:0"), torch.ones(1).to("cuda")]
+        assert {str(tensor.device) for tensor in tensors} == {"cpu"}
         assert torch.ones(1).to(torch.float16).dtype == torch.float16
         assert torch.cuda.get_device_properties(0).gcnArchName == "gfx950"
     assert not torch.cuda.is_available()
@@ -83,6 +83,8 @@ def test_gpu_s_devices_are_the_host() -> None:
 def test_reference_of_single_prefill_is_pytorch_s_attention() -> None:
     q, k, v = torch.randn(3, 40, 4, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     o, lse = attend(q, k, v, causal=True)
-    want = torch.nn.functional.scaled_dot_product_attention(*(one.transpose(0, 1) for one in (q, k, v)), is_causal=True)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        *(tensor.transpose(0, 1) for tensor in (q, k, v)), is_causal=True
+    )
     torch.testing.assert_close(o, want.transpose(0, 1))
     torch.testing.assert_close(torch.exp2(lse[0]), torch.exp(torch.einsum("hd,hd->h", q[0], k[0]) / 4))

@@ -173,7 +173,9 @@ def test_worker_of_another_commit_is_refused(
         there.kill("foreign")
     printed = capsys.readouterr().err
     texts = re.findall(r"worker (\w+) \(tcp://[^)]+\): text: the client's (\w+), the worker's (\w+)", printed)
-    assert [(name, mine == project().text, mine != other) for name, mine, other in texts] == [("foreign", True, True)]
+    assert [(name, client == project().text, client != worker) for name, client, worker in texts] == [
+        ("foreign", True, True)
+    ]
     assert compiler.compiles() == []
 
 

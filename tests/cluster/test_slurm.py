@@ -75,8 +75,8 @@ def test_jobs_build_bytes_of_one_machine(
     assert jobs() == []
     many = take_files(tmp_path / "work")
     assert build("work", "--no-cache") == 0
-    one = take_files(tmp_path / "work")
-    assert {name: many[name] for name in one} == one  # and the jobs' logs
+    from_one_machine = take_files(tmp_path / "work")
+    assert {name: many[name] for name in from_one_machine} == from_one_machine  # and the jobs' logs
 
 
 def test_cancelled_job_costs_second_compile(site: str, build: Build, compiler: Compiler, tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_cancelled_build_leaves_no_job_and_no_secret(
             _, held = compiler.wait_for_held()
             build_file = RemoteBuild.read(folder / "cluster.json")
             assert (Path(build_file.credentials) / "key.pem").stat().st_mode & 0o077 == 0
-            words = [sys.executable, "-c", CONNECT, build_file.scheduler]
-            refused = subprocess.run(words, capture_output=True, text=True, check=False).stderr
+            connecting = [sys.executable, "-c", CONNECT, build_file.scheduler]
+            refused = subprocess.run(connecting, capture_output=True, text=True, check=False).stderr
             assert "ServiceError: no Dask scheduler answers" in refused  # to a client without the certificate
         finally:
             process.send_signal(number)
@@ -133,7 +133,7 @@ def test_network_reaches_only_ports_with_tls(daemons: None, tmp_path: Path) -> N
         ((worker, process),) = client.run(os.getpid).items()
         ((_, nanny),) = client.run(os.getppid).items()
         servers = {server for pid in (os.getpid(), process, nanny) for server in servers_on_network(pid)}
-        assert {int(one.rpartition(":")[2]) for one in (address, worker)} <= {port for _, port in servers}
+        assert {int(endpoint.rpartition(":")[2]) for endpoint in (address, worker)} <= {port for _, port in servers}
         for host, port in servers:
             assert speaks_tls(host, port), f"{host}:{port} answers without a certificate"
 
@@ -149,9 +149,9 @@ def servers_on_network(process: int) -> set[tuple[str, int]]:
     return {(host, port) for host, port in servers if not ipaddress.ip_address(host).is_loopback}
 
 
-def _address(words: str) -> str:
+def _address(hexadecimal: str) -> str:
     """The address of a row of /proc/net/tcp or tcp6: words of 32 bits, in the machine's byte order."""
-    data = bytes.fromhex(words)
+    data = bytes.fromhex(hexadecimal)
     return str(ipaddress.ip_address(b"".join(data[at : at + 4][::-1] for at in range(0, len(data), 4))))
 
 

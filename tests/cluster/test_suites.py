@@ -95,16 +95,16 @@ def test_comparison_finds_difference(there: Machines, work: Path, tmp_path: Path
 def suite_processes(there: Machines) -> list[int]:
     """Running processes of ckpm/suites/worker.py whose parents are workers."""
     parents = {str(process.pid) for process in there.workers.values()}
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:  # it has ended
             continue
-        if "ckpm.suites.worker" in words and parent in parents and is_alive(int(folder.name)):
-            found.append(int(folder.name))
-    return found
+        if "ckpm.suites.worker" in arguments and parent in parents and is_alive(int(folder.name)):
+            pids.append(int(folder.name))
+    return pids
 
 
 def on_first_case(there: Machines, monkeypatch: pytest.MonkeyPatch, action: object) -> list[object]:
@@ -114,11 +114,11 @@ def on_first_case(there: Machines, monkeypatch: pytest.MonkeyPatch, action: obje
     judge = suites.judge
     seen: list[object] = []
 
-    def act_and_judge(*words: object) -> object:
+    def act_and_judge(*arguments: object) -> object:
         if not seen:
             seen.append(suite_processes(there))
             action()  # type: ignore[operator]
-        return judge(*words)  # type: ignore[arg-type]
+        return judge(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(suites, "judge", act_and_judge)
     return seen

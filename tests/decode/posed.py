@@ -45,7 +45,7 @@ def make_inputs(shape: Shape, arch: str) -> tuple[Any, Cache, Any]:
     rng = np.random.default_rng(1)
     slots = len(LENGTHS) * max(CAPACITY, shape.page_size)
     k, v = (rng.standard_normal((slots, shape.heads_kv, shape.head_dim)) + 0.5 for _ in range(2))
-    (kb, ks, kh), (vb, vs, vh) = (quantise(one, shape.groups, shape.stored, arch) for one in (k, v))
+    (kb, ks, kh), (vb, vs, vh) = (quantise(values, shape.groups, shape.stored, arch) for values in (k, v))
     q = rng.standard_normal((len(LENGTHS), shape.heads_kv * shape.heads_q, shape.head_dim))
     q = encodings.decode(encodings.encode(q, "bf16", arch), "bf16", arch)
     pages = None
@@ -77,13 +77,13 @@ def _worst(arch: str, form: str, shape: Shape, launch: Launch, damage: str) -> f
     _device = _device or EmulatedDevice(arch)
     stages = compiled_stages((attention_candidate(form, shape, launch, arch), reduction_candidate(shape, arch)))
     q, cache, lengths = make_inputs(shape, arch)
-    right, given = attention(shape, arch, q, cache), cache
+    right, posed_cache = attention(shape, arch, q, cache), cache
     if damage == "pages":
-        given = dataclasses.replace(cache, pages=np.full_like(cache.pages, BEYOND))
+        posed_cache = dataclasses.replace(cache, pages=np.full_like(cache.pages, BEYOND))
     elif damage:
-        given = dataclasses.replace(cache, **{damage: np.zeros_like(getattr(cache, damage))})
+        posed_cache = dataclasses.replace(cache, **{damage: np.zeros_like(getattr(cache, damage))})
     try:
-        return float(np.abs(decode(_device, stages, shape, launch, q, given, lengths).out - right).max())
+        return float(np.abs(decode(_device, stages, shape, launch, q, posed_cache, lengths).out - right).max())
     except DeviceError as error:
         _device.recover()
         raise DeviceError(str(error)) from None  # whose cause can't be sent to another process

@@ -42,10 +42,10 @@ def test_registers_of_every_configuration_on_both_archs(file: Path, capsys: pyte
     """A tile of 4,096 floats by one wave is 64 registers of each lane; one of 256 floats is 4."""
     file.write_text(SOFTMAX)
     assert guard(file, "--budget", "vgpr=64") == 0
-    said = capsys.readouterr().out
-    flat = re.sub(r"\s+", " ", said)
+    output = capsys.readouterr().out
+    flat = re.sub(r"\s+", " ", output)
     assert "4 configurations judged by the budget alone" in flat
-    pruned = [line for line in said.splitlines() if line.startswith("pruned: ")]
+    pruned = [line for line in output.splitlines() if line.startswith("pruned: ")]
     assert [line.split()[1:3] for line in pruned] == [["softmax", "gfx942"], ["softmax", "gfx950"]]
     assert all("BLOCK=4096" in line and "VGPRs, of which the budget allows 64" in line for line in pruned)
     assert "TEMPERATURE=2" in flat
@@ -72,24 +72,24 @@ def test_what_is_missing_is_said_of_all_kernels_at_once(file: Path, capsys: pyte
     other = "\n@triton.jit\ndef zero(y, n: tl.constexpr):\n    tl.store(y + tl.arange(0, n), 0.0)\n"
     file.write_text(SOFTMAX.replace("columns=i32", "colums=i32") + other)
     assert guard(file) == InputError.exit_code
-    said = capsys.readouterr().err
-    assert "'# guard: columns=TYPE'" in said
-    assert "it has no argument colums" in said
-    assert "'# guard: y=TYPE, n=CONSTANT'" in said
+    errors = capsys.readouterr().err
+    assert "'# guard: columns=TYPE'" in errors
+    assert "it has no argument colums" in errors
+    assert "'# guard: y=TYPE, n=CONSTANT'" in errors
     signatures = ("softmax: x=*fp32:16, out=*fp32:16, columns=i32", "zero: y=*fp16, n=64")
-    assert guard(file, *(word for one in signatures for word in ("--signature", one))) == 0
+    assert guard(file, *(word for signature in signatures for word in ("--signature", signature))) == 0
     assert guard(file, "--signature", "zero: y=*fp16, n=i32") == InputError.exit_code
     assert "n are tl.constexpr" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", ["zero", "zero: y", "zero: y=*fp16, n=many", "none: y=*fp16", "9: y=1"])
-def test_signature_that_reports_nothing_is_refused(file: Path, words: str) -> None:
+@pytest.mark.parametrize("signature", ["zero", "zero: y", "zero: y=*fp16, n=many", "none: y=*fp16", "9: y=1"])
+def test_signature_that_reports_nothing_is_refused(file: Path, signature: str) -> None:
     file.write_text(HEAD + "@triton.jit\ndef zero(y, n: tl.constexpr):\n    tl.store(y + tl.arange(0, n), 0.0)\n")
-    assert guard(file, "--signature", words) == 2
+    assert guard(file, "--signature", signature) == 2
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("import a_package_that_nobody_has\n", "imports a_package_that_nobody_has, which is not installed here"),
         ("import sys\nsys.exit(3)\n", "ends the process when it is imported (exit code 3)"),
@@ -99,11 +99,11 @@ def test_signature_that_reports_nothing_is_refused(file: Path, words: str) -> No
         ("import triton\nfrom triton.language.standard import softmax\n", "no Triton kernel in this file"),
     ],
 )
-def test_file_none_is_one_clear_error(file: Path, capsys: pytest.CaptureFixture[str], text: str, said: str) -> None:
+def test_file_none_is_one_clear_error(file: Path, capsys: pytest.CaptureFixture[str], text: str, message: str) -> None:
     file.write_text(text)
     assert guard(file) == InputError.exit_code
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert "Traceback" not in error
     file.unlink()
     assert guard(file) == InputError.exit_code

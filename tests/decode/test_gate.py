@@ -43,8 +43,8 @@ def replace(work: Path, gate: str, old: str, new: str) -> None:
 
 def baseline_of(work: Path, gate: str, subject: str, metric: str) -> str:
     lines = (work / "baselines" / ARCH / "triton" / f"decode.{gate}.txt").read_text().splitlines()
-    words = next(line for line in lines if line.startswith(f"{subject} ")).split()
-    return next(word for word in words if word.startswith(f"{metric}="))
+    fields = next(line for line in lines if line.startswith(f"{subject} ")).split()
+    return next(word for word in fields if word.startswith(f"{metric}="))
 
 
 def test_what_was_accepted_passes_and_is_in_report(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,16 +62,16 @@ def test_worse_figure_is_regression(work: Path, capsys: pytest.CaptureFixture[st
     was = baseline_of(work, gate, "streaming-fp8", metric)
     replace(work, gate, was, f"{metric}=20")
     assert command("gate", work, "--only", gate) == CheckFailedError.exit_code
-    assert "regressed: streaming-" in (said := capsys.readouterr().err)
-    assert f"{metric}: 20 -> {was.partition('=')[2]}" in said
+    assert "regressed: streaming-" in (output := capsys.readouterr().err)
+    assert f"{metric}: 20 -> {was.partition('=')[2]}" in output
 
 
 def test_better_figure_asks_for_acceptance(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replace(work, "static", baseline_of(work, "static", "resident-fp8", "vgpr_spills"), "vgpr_spills=1000")
     assert command("gate", work, "--only", "static") == 0
-    said = capsys.readouterr().out
-    assert "improved: resident-fp8: vgpr_spills: 1000 -> 98" in said
-    assert "goes unnoticed: ckpm accept --reason TEXT --arch gfx950 --family decode" in said
+    output = capsys.readouterr().out
+    assert "improved: resident-fp8: vgpr_spills: 1000 -> 98" in output
+    assert "goes unnoticed: ckpm accept --reason TEXT --arch gfx950 --family decode" in output
 
 
 @pytest.mark.parametrize(("old", "new"), [("triton 3.9.0", "triton 3.8.0"), ("streaming-d64, ", "")])

@@ -55,14 +55,18 @@ def test_autotuner_prunes_configuration_that_spills() -> None:
     tuner = autotuner("gfx950")
     tuner.nargs = arguments()
     kept = tuner.prune_configs(constants())
-    assert [config_of(one) for one in kept] == [(64, 32, 1, 4), (64, 16, 1, 4)]
+    assert [config_of(configuration) for configuration in kept] == [(64, 32, 1, 4), (64, 16, 1, 4)]
 
 
 def test_pruned_are_reported_with_reason_and_one_has_to_stay(caplog: pytest.LogCaptureFixture) -> None:
     from ckpm.decode.splitk import streaming
 
     prune = early_config_prune(streaming, LEAN, "gfx950")
-    lean, spills = (one for one in configurations() if config_of(one) in ((64, 32, 1, 4), (64, 64, 1, 4)))
+    lean, spills = (
+        configuration
+        for configuration in configurations()
+        if config_of(configuration) in ((64, 32, 1, 4), (64, 64, 1, 4))
+    )
     assert prune([lean, spills], arguments(), **constants()) == [lean]
     (line,) = caplog.messages
     assert "STEP=64" in line
@@ -78,13 +82,13 @@ def config_of(config: Any) -> tuple[int, ...]:
 def test_without_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
     """The launches stand in the order of their cycles; each that is left out has its reason."""
     assert main(["decode", "compare", "--tune", "streaming-fp8"]) == 0
-    said = capsys.readouterr().out
-    rows = [line.split("│") for line in said.splitlines() if "BLOCK_N=64 STEP=" in line and "│" in line]
+    output = capsys.readouterr().out
+    rows = [line.split("│") for line in output.splitlines() if "BLOCK_N=64 STEP=" in line and "│" in line]
     cycles = [float(row[4]) for row in rows]
     assert cycles == sorted(cycles)
     assert all(int(row[2]) <= LEAN.vgpr for row in rows)
     assert sum("(forced)" in row[1] for row in rows) == 1
-    assert said.count("pruned: ") + len(rows) == len(LAUNCHES)
+    assert output.count("pruned: ") + len(rows) == len(LAUNCHES)
     assert main(["decode", "compare", "--tune", "streeming"]) == 2
 
 

@@ -61,7 +61,7 @@ class Registry(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.behaviour = behaviour
         self.manifest, self.blobs = _image()
-        self.asked: list[str] = []  # paths, without those of the greeting
+        self.requests: list[str] = []  # paths, without those of the greeting
 
     @property
     def address(self) -> str:
@@ -93,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path != "/v2/":
-            self.server.asked.append(self.path)
+            self.server.requests.append(self.path)
         status, kind, data = self.server.answer(self.path)
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -104,8 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815
 
-    def log_message(self, format: str, *words: object) -> None:  # noqa: A002
-        """Print nothing; ``asked`` has the requests."""
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        """Print nothing; the paths are in ``requests``."""
 
 
 @contextmanager
@@ -123,6 +123,6 @@ def registry(behaviour: str) -> Iterator[Registry]:
 def configuration(file: Path, *registries: Registry, search: Registry | None = None) -> Path:
     """Write a registries.conf: HTTP for these registries, and ``search`` for names without a registry."""
     lines = [f'unqualified-search-registries = ["{search.address}"]'] if search else []
-    lines += [f'[[registry]]\nlocation = "{one.address}"\ninsecure = true' for one in registries]
+    lines += [f'[[registry]]\nlocation = "{registry.address}"\ninsecure = true' for registry in registries]
     file.write_text("\n".join(lines) + "\n")
     return file

@@ -44,7 +44,7 @@ def base(digest: str) -> Base:
 
 
 def manifests(server: Registry) -> list[str]:
-    return [path for path in server.asked if "/manifests/" in path]
+    return [path for path in server.requests if "/manifests/" in path]
 
 
 def test_pull_gets_image_by_digest(engine: Engine, lone: Path, pulled: list[str]) -> None:
@@ -91,9 +91,9 @@ def test_pull_takes_registry_of_environment(
 def build_with_record(engine: Engine, folder: Path) -> tuple[int, str, str]:
     """Exit code, errors, and the line of CKPM_FAILURES of a build on a base that can't be pulled."""
     record = folder / "failures"
-    words = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(folder / "work")]
+    options = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(folder / "work")]
     run = subprocess.run(
-        [sys.executable, "-m", "ckpm", "images", "build", *words],
+        [sys.executable, "-m", "ckpm", "images", "build", *options],
         cwd=ROOT,
         env={**os.environ, "CKPM_FAILURES": str(record)},
         capture_output=True,

@@ -48,7 +48,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Image, Sources]:
+def large_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Image, Sources]:
     """An image whose root file system is one file of 40 MB that another user owns."""
     large = tmp_path / "large"
     large.write_bytes(bytes(40 << 20))
@@ -63,25 +63,25 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Image, Sources
     return ONE, Sources(tmp_path / "cache")
 
 
-def built(one: tuple[Image, Sources], engine: Engine, work: Path) -> None:
-    build(engine, one[0], work, one[1])
+def built(large_image: tuple[Image, Sources], engine: Engine, work: Path) -> None:
+    build(engine, large_image[0], work, large_image[1])
 
 
-def test_build_folder_on_full_disk_fails(engine: Engine, one: tuple[Image, Sources], small: Path) -> None:
+def test_build_folder_on_full_disk_fails(engine: Engine, large_image: tuple[Image, Sources], small: Path) -> None:
     with pytest.raises(DiskFullError, match="no space left on the disk") as caught:
-        built(one, engine, small / "work")
+        built(large_image, engine, small / "work")
     assert caught.value.exit_code == 10
 
 
 def test_engine_storage_on_full_disk_fails(
-    engine: Engine, one: tuple[Image, Sources], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, large_image: tuple[Image, Sources], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf = tmp_path / "storage.conf"
     places = f'graphroot = "{small}/store"\nrunroot = "{small}/run"\n'
     conf.write_text(f'[storage]\ndriver = "vfs"\n{places}')
     monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(conf))
     with pytest.raises(DiskFullError, match=r"the engine's storage is full: .*no space left on device") as caught:
-        built(one, engine, tmp_path / "work")
+        built(large_image, engine, tmp_path / "work")
     assert (caught.value.exit_code, len(str(caught.value)) < 1000) == (10, True)
 
 
@@ -98,8 +98,8 @@ def somebody(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / engine.name
-    words = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups", engine.program]
-    program.write_text(f'#!/bin/sh\nPATH={shlex.quote(os.environ["PATH"])} exec {shlex.join(words)} "$@"\n')
+    command = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups", engine.program]
+    program.write_text(f'#!/bin/sh\nPATH={shlex.quote(os.environ["PATH"])} exec {shlex.join(command)} "$@"\n')
     program.chmod(0o755)
     for above in (tmp_path, *tmp_path.parents):
         if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
@@ -118,7 +118,7 @@ def test_home_without_write_permission_fails(somebody: Engine) -> None:
 
 
 def test_user_without_subordinate_ids_fails(
-    somebody: Engine, one: tuple[Image, Sources], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    somebody: Engine, large_image: tuple[Image, Sources], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -126,7 +126,7 @@ def test_user_without_subordinate_ids_fails(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr(rootfs, "secrets", lambda base, folder: {})  # the other user can't read this process's files
     with pytest.raises(SetupError, match="/etc/subuid") as caught:
-        built(one, somebody, tmp_path / "work")
+        built(large_image, somebody, tmp_path / "work")
     assert caught.value.exit_code == 4
 
 

@@ -47,21 +47,21 @@ def inside(engine: Engine, tag: str, *command: str) -> subprocess.CompletedProce
 def test_amdsmi_without_driver_is_reported_in_one_line(engine: Engine, tag: str) -> None:
     done = inside(engine, tag, "python3", "-B", "-c", SENSORS.format(root=str(ROOT)))
     assert done.returncode == 0, done.stderr
-    found, file = json.loads(done.stdout.splitlines()[-1])
+    readings, file = json.loads(done.stdout.splitlines()[-1])
     assert file == "/usr/lib/python3/dist-packages/amdsmi/__init__.py"  # Debian's package, not a stand-in
-    assert list(found) == ["smi"]
-    assert found["smi"].startswith("amdsmi can't be started: ")
-    assert "\n" not in found["smi"]
+    assert list(readings) == ["smi"]
+    assert readings["smi"].startswith("amdsmi can't be started: ")
+    assert "\n" not in readings["smi"]
 
 
 def test_compare_without_gpu_is_reported() -> None:
     """Run `nox -s in-container -- ckpm` without libraries, in the environment of sessions."""
-    words = "compare --output build/gpu.json --device hip --baseline a/libckpm.so --candidate b/libckpm.so"
+    options = "compare --output build/gpu.json --device hip --baseline a/libckpm.so --candidate b/libckpm.so"
     done = subprocess.run(
-        [sys.executable, "-m", "ckpm", "in-container", "ckpm", "--options", words],
+        [sys.executable, "-m", "ckpm", "in-container", "ckpm", "--options", options],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert "Traceback" not in said
-    assert "error: no GPU of arch gfx950: there is none. Take --device emulator" in said, said[-3000:]
-    assert "failed with exit code" in said
+    output = done.stdout + done.stderr
+    assert "Traceback" not in output
+    assert "error: no GPU of arch gfx950: there is none. Take --device emulator" in output, output[-3000:]
+    assert "failed with exit code" in output

@@ -44,30 +44,30 @@ sys.exit(exit_code(command))
 def other(request: pytest.FixtureRequest, engine: Engine, built: Built) -> Engine:
     """Each engine that has the image. podman and buildah share their images."""
     try:
-        found = detect(request.param)
+        other_engine = detect(request.param)
     except SetupError as error:
         pytest.skip(f"the engine does not work here: {error}")
-    if (found.name == "docker") != (engine.name == "docker"):
+    if (other_engine.name == "docker") != (engine.name == "docker"):
         pytest.skip(f"the image was built with {engine.name}")
-    return found
+    return other_engine
 
 
 def containers(engine: Engine) -> str:
-    words = ["containers"] if engine.name == "buildah" else ["ps", "--all"]
-    return subprocess.run([engine.program, *words], capture_output=True, text=True, check=True).stdout
+    arguments = ["containers"] if engine.name == "buildah" else ["ps", "--all"]
+    return subprocess.run([engine.program, *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def processes(mark: str) -> list[str]:
     """Command lines on this machine that have the mark as a word."""
-    found = []
+    lines = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = file.read_bytes().decode(errors="replace").split("\0")
+            arguments = file.read_bytes().decode(errors="replace").split("\0")
         except OSError:  # it has ended
             continue
-        if mark in words:
-            found.append(" ".join(words))
-    return found
+        if mark in arguments:
+            lines.append(" ".join(arguments))
+    return lines
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -135,11 +135,11 @@ def check_links(page: str, text: str) -> Iterator[str]:
 @functools.cache
 def exit_codes() -> dict[str, set[int]]:
     """Exit codes by class name."""
-    found: dict[str, set[int]] = {}
-    for name, one in inspect.getmembers(errors, inspect.isclass):
-        if issubclass(one, errors.CkPrefillError):
-            found.setdefault(name, set()).add(int(one.exit_code))
-    return found
+    codes: dict[str, set[int]] = {}
+    for name, error in inspect.getmembers(errors, inspect.isclass):
+        if issubclass(error, errors.CkPrefillError):
+            codes.setdefault(name, set()).add(int(error.exit_code))
+    return codes
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -56,7 +56,7 @@ def noxfile() -> ModuleType:
 def complaints(command: str) -> list[str]:
     """Return complaints about a shell command without running it."""
     try:
-        return [complaint for words in simple_commands(command) for complaint in _check_command(words)]
+        return [complaint for tokens in simple_commands(command) for complaint in _check_command(tokens)]
     except ValueError as error:
         return [f"no shell can read it: {error}"]
 
@@ -66,27 +66,27 @@ def simple_commands(command: str) -> Iterator[list[str]]:
     first_line = command.partition("\n")[0] if "<<" in command else command.replace("\\\n", " ")
     lexer = shlex.shlex(first_line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
-    words: list[str] = []
+    tokens: list[str] = []
     skip = False
     for word in [*lexer, ";"]:
         if word in _OPERATORS:
-            while words and _ASSIGNMENT.fullmatch(words[0]):
-                words.pop(0)
-            if words:
-                yield words
-            words, skip = [], False
+            while tokens and _ASSIGNMENT.fullmatch(tokens[0]):
+                tokens.pop(0)
+            if tokens:
+                yield tokens
+            tokens, skip = [], False
         elif skip:
             skip = False
         elif word in _REDIRECTIONS:
             skip = True
-            if words and words[-1] == "2":  # of 2>&1
-                words.pop()
+            if tokens and tokens[-1] == "2":  # of 2>&1
+                tokens.pop()
         else:
-            words.append(word)
+            tokens.append(word)
 
 
-def _check_command(words: Sequence[str]) -> list[str]:
-    program, *rest = words
+def _check_command(tokens: Sequence[str]) -> list[str]:
+    program, *rest = tokens
     match program:
         case "nox":
             return _check_nox(rest)
@@ -105,8 +105,8 @@ def _check_command(words: Sequence[str]) -> list[str]:
 
 def _check_module(module: str, options: Sequence[str]) -> list[str]:
     if module == "pytest":
-        places = [word.partition("::")[0] for word in options if word.startswith("tests/")]
-        return [f"pytest: there is no {place}" for place in places if not (ROOT / place).exists()]
+        paths = [word.partition("::")[0] for word in options if word.startswith("tests/")]
+        return [f"pytest: there is no {path}" for path in paths if not (ROOT / path).exists()]
     if module == "venv":
         return []
     if module.startswith("examples."):
@@ -129,7 +129,7 @@ def _complaints_of_parser(program: str, parse: Callable[[Sequence[str]], Any], o
 
 def _values(chosen: dict[str, Any]) -> Iterator[str]:
     """Check values that parsers accept and only the commands would refuse."""
-    known: dict[str, Callable[[str], Any]] = {
+    checks: dict[str, Callable[[str], Any]] = {
         "arch": check_arch,
         "dialect": dialect,
         "upstream": lambda name: _check_name(name, (*upstreams(), "checkout")),
@@ -138,9 +138,9 @@ def _values(chosen: dict[str, Any]) -> Iterator[str]:
         "image": lambda name: None if "@" in name else _check_name(name, tuple(images())),
         "sessions": lambda name: _check_name(name, tuple(sessions())),
     }
-    for option, check in known.items():
-        given = chosen.get(option)
-        for value in given if isinstance(given, list | tuple) else [given]:
+    for option, check in checks.items():
+        values = chosen.get(option)
+        for value in values if isinstance(values, list | tuple) else [values]:
             try:
                 for word in str(value).split(",") if value is not None else []:
                     check(word)
@@ -148,25 +148,25 @@ def _values(chosen: dict[str, Any]) -> Iterator[str]:
                 yield f"{option}: {error}"
 
 
-def _check_name(name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        raise ValueError(f"{name} is none of {', '.join(known)}")
+def _check_name(name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise ValueError(f"{name} is none of {', '.join(names)}")
 
 
-def _check_nox(words: Sequence[str]) -> list[str]:
+def _check_nox(tokens: Sequence[str]) -> list[str]:
     """Check that the sessions exist, and that the commands they start have these options."""
-    if words in (["-l"], ["--list"]):
+    if tokens in (["-l"], ["--list"]):
         return []
-    if words[:1] != ["-s"]:
-        return [f"nox {shlex.join(words)}: sessions are named with -s"]
-    names, options = list(words[1:]), []
+    if tokens[:1] != ["-s"]:
+        return [f"nox {shlex.join(tokens)}: sessions are named with -s"]
+    names, options = list(tokens[1:]), []
     if "--" in names:
         names, options = names[: names.index("--")], names[names.index("--") + 1 :]
     if not names:
         return ["nox -s: no session"]
     noxfile().BUILT.clear()
-    found = [f"nox has no session {name}" for name in names if name not in sessions()]
-    return found or [
+    unknown = [f"nox has no session {name}" for name in names if name not in sessions()]
+    return unknown or [
         text for name in names for started in started_by(name, options) for text in _check_command(started)
     ]
 
@@ -175,7 +175,7 @@ def _check_nox(words: Sequence[str]) -> list[str]:
 def sessions() -> dict[str, Any]:
     """The functions of noxfile.py by session, without the session `environment`."""
     noxfile()
-    return {name: one.func for name, one in nox.registry.get().items() if name != "environment"}
+    return {name: session.func for name, session in nox.registry.get().items() if name != "environment"}
 
 
 class Recorder:
@@ -187,11 +187,11 @@ class Recorder:
         self.started: list[list[str]] = []
         (cache_dir / "programs").write_text("/programs")
 
-    def install(self, *words: str) -> None:
+    def install(self, *arguments: str) -> None:
         pass
 
-    def run(self, *words: Any, **_options: Any) -> str:
-        self.started.append([str(word) for word in words])
+    def run(self, *arguments: Any, **_options: Any) -> str:
+        self.started.append([str(word) for word in arguments])
         return ""
 
 
@@ -200,5 +200,5 @@ def started_by(session: str, options: Sequence[str]) -> list[list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(options, Path(folder))
         sessions()[session](recorder)
-    own = [words for words in recorder.started if words[0] == "/programs/python" and words[1] == "-m"]
-    return [["python", *words[1:]] for words in own if words[2] in {*PARSERS, "ckpm", "pytest"}]
+    own = [command for command in recorder.started if command[0] == "/programs/python" and command[1] == "-m"]
+    return [["python", *command[1:]] for command in own if command[2] in {*PARSERS, "ckpm", "pytest"}]

@@ -51,19 +51,19 @@ class Block:
     def commands(self) -> list[Command]:
         """The commands of a ``console`` block. Raises ValueError: output precedes the first command."""
         exits = [int(mark.removeprefix("exit=")) for mark in self.marks if mark.startswith("exit=")]
-        found: list[Command] = []
+        commands: list[Command] = []
         for number, line in enumerate(self.lines, start=self.line + 1):
             if line.startswith("$ "):
-                found.append(Command(line=number, text=line[2:]))
-            elif not found:
+                commands.append(Command(line=number, text=line[2:]))
+            elif not commands:
                 raise ValueError(f"{self.page}:{number}: a block of commands begins with '$ '")
             elif line.startswith("> "):
-                found[-1] = replace(found[-1], text=f"{found[-1].text}\n{line[2:]}", output=())
+                commands[-1] = replace(commands[-1], text=f"{commands[-1].text}\n{line[2:]}", output=())
             else:
-                found[-1] = replace(found[-1], output=(*found[-1].output, line))
-        if exits and found:
-            found[-1] = replace(found[-1], exit_code=exits[0])
-        return found
+                commands[-1] = replace(commands[-1], output=(*commands[-1].output, line))
+        if exits and commands:
+            commands[-1] = replace(commands[-1], exit_code=exits[0])
+        return commands
 
 
 def page_files() -> list[Path]:

@@ -64,11 +64,11 @@ def _environment(folder: Path) -> Path:
     return programs
 
 
-def run_page(page: Sequence[Block], place: Place) -> list[str]:
+def run_page(page: Sequence[Block], copy: Place) -> list[str]:
     """Run a page's commands and apply its changes; return at most one complaint."""
-    with _shell(place) as shell:
+    with _shell(copy) as shell:
         for block in page:
-            if block.kind == "diff" and (complaint := apply_diff(block, place.clone)):
+            if block.kind == "diff" and (complaint := apply_diff(block, copy.clone)):
                 return [complaint]
             if block.kind == "console" and block.is_run:
                 for command in block.commands():
@@ -77,11 +77,11 @@ def run_page(page: Sequence[Block], place: Place) -> list[str]:
     return []
 
 
-def _shell(place: Place) -> subprocess.Popen[str]:
+def _shell(copy: Place) -> subprocess.Popen[str]:
     return subprocess.Popen(
         ["bash", "--noprofile", "--norc", "-o", "pipefail"],
-        cwd=place.clone,
-        env=place.environment(),
+        cwd=copy.clone,
+        env=copy.environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -117,10 +117,10 @@ def not_printed(shown: Sequence[str], lines: Sequence[str]) -> str:
     left = iter([" ".join(line.split()) for line in lines])
     for line in shown:
         wanted = " ".join(line.split())
-        if wanted and wanted != "..." and not any(wanted in one for one in left):
+        if wanted and wanted != "..." and not any(wanted in printed for printed in left):
             return line
     return ""
 
 
-def _git(folder: Path, *words: str) -> str:
-    return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True).stdout
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True, text=True).stdout

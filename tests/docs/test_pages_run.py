@@ -12,13 +12,15 @@ from tests.docs.running import Place, not_printed, prepare, run_page
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A copy that no command changes."""
     return prepare(tmp_path_factory.mktemp("planted"))
 
 
 def _runnable(file: Path) -> bool:
-    return any(one.kind == "diff" or one.is_run for one in blocks("", file.read_text()) if one.kind != "{toctree}")
+    return any(
+        block.kind == "diff" or block.is_run for block in blocks("", file.read_text()) if block.kind != "{toctree}"
+    )
 
 
 @pytest.mark.parametrize("file", [file for file in page_files() if _runnable(file)], ids=name_of)
@@ -37,9 +39,9 @@ def test_run_page_follows_every_page(file: Path, tmp_path: Path) -> None:
         (["```diff", "--- a/LICENSE", "+++ b/LICENSE", "@@ -1,1 +1,1 @@", "-no", "+x", "```"], "p.md:1: error: patch"),
     ],
 )
-def test_run_page_with_mistake_complains(lines: Sequence[str], complaint: str, place: Place) -> None:
-    (found,) = run_page(list(blocks("p.md", "\n".join(lines))), place)
-    assert complaint in found
+def test_run_page_with_mistake_complains(lines: Sequence[str], complaint: str, copy: Place) -> None:
+    (reported,) = run_page(list(blocks("p.md", "\n".join(lines))), copy)
+    assert complaint in reported
 
 
 def test_not_printed_keeps_order_ignores_spaces() -> None:

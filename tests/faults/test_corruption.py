@@ -80,7 +80,7 @@ class Run:
 
     code: int
     text: str
-    made: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run(folder: Path, steps: Iterable[str] = STEPS) -> Run:
@@ -88,7 +88,7 @@ def run(folder: Path, steps: Iterable[str] = STEPS) -> Run:
     environment = {**os.environ, "CKPM_CACHE": str(folder / "cache"), "PYTHONPATH": str(PROJECT)}
     (folder / "work").mkdir(exist_ok=True)
     (folder / OUTPUTS / "sanitize.json").unlink(missing_ok=True)
-    made: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     for step in steps:
         if step == "small":
             shutil.rmtree(folder / "work" / "small", ignore_errors=True)
@@ -97,8 +97,8 @@ def run(folder: Path, steps: Iterable[str] = STEPS) -> Run:
         )
         if done.returncode:
             return Run(done.returncode, done.stdout + done.stderr)
-        made[step] = output_of(step, folder, done.stdout)
-    return Run(0, "", made)
+        outputs[step] = output_of(step, folder, done.stdout)
+    return Run(0, "", outputs)
 
 
 def output_of(step: str, folder: Path, printed: str) -> Any:
@@ -159,8 +159,8 @@ def linked(finished: tuple[Path, Run]) -> None:
 
 
 def delete(folder: Path, pattern: str) -> None:
-    for found in sorted(folder.glob(pattern)):
-        shutil.rmtree(found) if found.is_dir() else found.unlink()
+    for path in sorted(folder.glob(pattern)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def prepare(folder: Path, kind: Kind) -> None:
@@ -198,4 +198,4 @@ def test_damaged_file_is_made_again_or_reported(
         assert "Traceback" not in again.text
         assert victim.name in again.text or "doctor" in again.text, again.text
         again = run(folder, kind.steps)
-    assert (again.code, again.made) == (0, {step: undisturbed.made[step] for step in kind.steps}), again.text
+    assert (again.code, again.outputs) == (0, {step: undisturbed.outputs[step] for step in kind.steps}), again.text

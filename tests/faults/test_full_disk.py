@@ -24,9 +24,9 @@ def run_on_disk(size: str, folder: Path, *command: str, left: Path) -> subproces
     """Run a command while ``folder`` is a small disk. Write a list of its files into ``left``."""
     folder.mkdir(exist_ok=True)
     listed = f'"$@"; code=$?; find "{folder}" -type f > "{left}"; exit $code'
-    words = ["sh", "-c", MOUNTED, "sh", size, str(folder), "sh", "-c", listed, "sh", *command]
+    arguments = ["sh", "-c", MOUNTED, "sh", size, str(folder), "sh", "-c", listed, "sh", *command]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "CKPM_CACHE": str(folder / "cache")}
-    return subprocess.run([*UNSHARE, *words], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run([*UNSHARE, *arguments], env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def _namespaces() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("list", "--format", "json", "--output", "{disk}/out"),
         ("list", "--format", "csv", "--output", "{disk}/deep/out"),
@@ -44,11 +44,11 @@ def _namespaces() -> None:
         ("build", "--dialect", "rocm-libraries-2026", "--render", "{disk}/out"),
     ],
 )
-def test_output_on_full_disk_ends_with_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_output_on_full_disk_ends_with_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     disk, left = tmp_path / "disk", tmp_path / "left"
     build = report_samples.write(tmp_path / "build")
-    given = [word.format(disk=disk, build=build) for word in words]
-    done = run_on_disk("8k", disk, sys.executable, "-m", "ckpm", *given, left=left)
+    filled = [word.format(disk=disk, build=build) for word in arguments]
+    done = run_on_disk("8k", disk, sys.executable, "-m", "ckpm", *filled, left=left)
     assert done.returncode == DiskFullError.exit_code, done.stderr
     assert done.stderr.startswith(f"error: {disk}/")
     assert "no space left on the disk" in done.stderr

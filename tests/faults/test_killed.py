@@ -46,16 +46,16 @@ def build(stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_ma
     toolchain = stub_toolchain()
 
     def request(folder: Path) -> Request:
-        made = request_for(toolchain, str(folder / "work"), where=("key.logits", "key.lse"))
-        object.__setattr__(made, "object_cache", folder / "objects")
-        return made
+        build_request = request_for(toolchain, str(folder / "work"), where=("key.logits", "key.lse"))
+        object.__setattr__(build_request, "object_cache", folder / "objects")
+        return build_request
 
     def act(folder: Path) -> None:
         build_command.run(request(folder), jobs=2)
 
     def outcome(folder: Path) -> Outcome:
-        made = request(folder)
-        built = made.work / made.folder
+        build_request = request(folder)
+        built = build_request.work / build_request.folder
         cached = [file for file in (folder / "objects").glob("??/*") if file.suffix != ".sha256"]
         assert all(is_adopted(file) for file in cached)
         assert not list((folder / "objects" / DRAFTS).iterdir())
@@ -77,8 +77,8 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Work:
         assert main(["report", "--input", str(folder / "build"), "--html", str(folder / "report.html")]) == 0
 
     def outcome(folder: Path) -> Outcome:
-        found = contents(folder, "*.html", "build/*/*/*.json")
-        return {name: content.replace(str(folder).encode(), b"FOLDER") for name, content in found.items()}
+        files = contents(folder, "*.html", "build/*/*/*.json")
+        return {name: content.replace(str(folder).encode(), b"FOLDER") for name, content in files.items()}
 
     return Work(act, outcome)
 
@@ -97,9 +97,9 @@ def suite(built: Path) -> Work:
     """A case of one real kernel on the emulator. Its results differ only in the seconds."""
 
     def act(folder: Path) -> None:
-        words = ["--arch", "gfx950", "--device", "emulator", "--library", str(built / LIBRARY)]
+        options = ["--arch", "gfx950", "--device", "emulator", "--library", str(built / LIBRARY)]
         case = ["--suite", "sanitize", "--case", "plain.m64-full-q40k100"]
-        assert main(["test", *words, *case, "--output", str(folder / "results.json")]) == 0
+        assert main(["test", *options, *case, "--output", str(folder / "results.json")]) == 0
 
     def outcome(folder: Path) -> Outcome:
         from ckpm.base.results import Results

@@ -40,7 +40,7 @@ class LeavingHip(FakeHip):
 
 
 def outcome_when_gone_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    made, device, _ = bench(monkeypatch)
+    served, device, _ = bench(monkeypatch)
     hip = LeavingHip(calls)
     device.hip = cast(HipApi, hip)
 
@@ -49,7 +49,7 @@ def outcome_when_gone_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> str:
 
     with monkeypatch.context() as patch:
         patch.setattr(FakeDevice, "fault", fault)
-        return run_case(made, TWO).outcome
+        return run_case(served, TWO).outcome
 
 
 def test_run_case_with_lost_gpu_is_infrastructure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,10 +54,10 @@ def test_two_builds_give_same_library(
 def test_two_reports_to_one_file_give_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     build, output = report_samples.write(tmp_path / "build"), tmp_path / "report.html"
-    words = ["report", "--input", str(build), "--html", str(output)]
+    arguments = ["report", "--input", str(build), "--html", str(output)]
 
     def report() -> None:
-        assert main(words) == 0
+        assert main(arguments) == 0
 
     assert run_at_once(report) == [0]
     alone = output.read_bytes()

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--command", default="", metavar="TEXT", help="only command lines that contain it")
     parser.add_argument("--case", type=int, default=None, metavar="N", help="the N-th input of --command alone")
     args = parser.parse_args(argv)
-    chosen = [one for one in commands() if args.command in _line(one)]
+    chosen = [command for command in commands() if args.command in _line(command)]
     if not chosen:
         parser.error(f"no command line contains '{args.command}'")
     with tempfile.TemporaryDirectory(prefix="ckpm-fuzz-valid-") as folder:
@@ -52,8 +52,10 @@ def _again(case: Case, seed: int, top: Path) -> int:
 def _all(chosen: Sequence[Command], seed: int, inputs: int, top: Path) -> int:
     show(f"seed {seed}, {inputs} inputs for {len(chosen)} command lines", flush=True)
     started = time.monotonic()
-    hostile = [Case(one, number) for number in range(1, 1 - (-inputs // len(chosen))) for one in chosen][:inputs]
-    cases = [*(Case(one, VALID) for one in chosen), *hostile]
+    hostile = [Case(command, number) for number in range(1, 1 - (-inputs // len(chosen))) for command in chosen][
+        :inputs
+    ]
+    cases = [*(Case(command, VALID) for command in chosen), *hostile]
     cases.sort(key=lambda case: chosen.index(case.command))
     findings: list[Finding] = []
     changes: Counter[str] = Counter()
@@ -61,7 +63,10 @@ def _all(chosen: Sequence[Command], seed: int, inputs: int, top: Path) -> int:
         for finding in run_cases(cases[at : at + _BATCH], seed, top, changes):
             findings.append(finding)
             _show(finding, seed)
-    counts, bad = Counter(_line(case.command) for case in hostile), Counter(_line(one.case.command) for one in findings)
+    counts, bad = (
+        Counter(_line(case.command) for case in hostile),
+        Counter(_line(finding.case.command) for finding in findings),
+    )
     for line, count in counts.items():
         show(f"{count:6} inputs, {bad[line]:3} findings: {line}")
     show("changes: " + ", ".join(f"{name} {count}" for name, count in sorted(changes.items())))

@@ -32,20 +32,20 @@ def parts(data: bytes) -> Mapping[str, list[Range]]:
         "program headers": ("e_phoff", "e_phentsize", "e_phnum"),
         "sections": ("e_shoff", "e_shentsize", "e_shnum"),
     }
-    found = {"header": [(0, elf["e_ehsize"])]}
+    ranges = {"header": [(0, elf["e_ehsize"])]}
     for name, (offset, size, count) in tables.items():
-        found[name] = [(elf[offset], elf[offset] + elf[size] * elf[count])]
+        ranges[name] = [(elf[offset], elf[offset] + elf[size] * elf[count])]
     by_section = {".note": "notes", ".dynsym": "symbols", ".dynamic": "symbols", ".dynstr": "symbols", ".text": "code"}
     for section in elf.iter_sections():
         if part := by_section.get(section.name):
             start = section["sh_offset"]
-            found.setdefault(part, []).append((start, start + section["sh_size"]))
+            ranges.setdefault(part, []).append((start, start + section["sh_size"]))
     rodata = elf.get_section_by_name(".rodata")
     for symbol in elf.get_section_by_name(".dynsym").iter_symbols():
         if symbol.name.endswith(".kd"):
             start = symbol["st_value"] - rodata["sh_addr"] + rodata["sh_offset"]
-            found.setdefault("descriptors", []).append((start, start + _DESCRIPTOR_BYTES))
-    return found
+            ranges.setdefault("descriptors", []).append((start, start + _DESCRIPTOR_BYTES))
+    return ranges
 
 
 def damage_of(part: str) -> Callable[[bytes, random.Random], bytes]:

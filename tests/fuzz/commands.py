@@ -52,12 +52,12 @@ class Command:
 
 def _of(line: str, folder: str, inputs: dict[str, tuple[Change, ...]], ends: int = 0) -> Command:
     """A command line of ckpm; ``python -m`` begins one of the others in ``_OTHERS``."""
-    words = line.split()
+    tokens = line.split()
     for start, main in _OTHERS.items():
         if line.startswith(start):
-            argv = words[len(start.split()) :]
+            argv = tokens[len(start.split()) :]
             return Command(name=start, main=main, argv=tuple(argv), folder=folder, inputs=inputs, ends=ends)
-    return Command(name=split(words)[0], main=ckpm, argv=tuple(words), folder=folder, inputs=inputs, ends=ends)
+    return Command(name=split(tokens)[0], main=ckpm, argv=tuple(tokens), folder=folder, inputs=inputs, ends=ends)
 
 
 _OTHERS: dict[str, Main] = {
@@ -156,9 +156,9 @@ def _files(folder: Path) -> None:
     left_out = ("kernels", "kernel_count", "artifacts")
     facts = {name: value for name, value in manifests.document({}).items() if name not in left_out}
     plan = {"folder": "build/gfx950/aiter", "steps": [], "environment": {}, "facts": facts}
-    place = folder / "planned/build/gfx950/aiter"
-    place.mkdir(parents=True)
-    (place / "plan.json").write_text(json.dumps(plan))
+    planned = folder / "planned/build/gfx950/aiter"
+    planned.mkdir(parents=True)
+    (planned / "plan.json").write_text(json.dumps(plan))
     Results((case(), case("dispatch/a", "failed", "O differs", "line"))).write(folder / "results.json")
     _counters("performance/one").write(folder / "counters.json")
     timings().write(folder / "timing.json")
@@ -170,11 +170,11 @@ def _files(folder: Path) -> None:
 
 def _counters(problem: str, **provenance: str) -> Measurements:
     counts = {**dict.fromkeys(METRICS, 0), "workgroups": 16, "waves": 64, "mfma_flops": 10**6, "mfma_cycles": 240_000}
-    one = Measured(
+    measured = Measured(
         problem=problem, kernel="k", dtype="bf16", occupancy_waves=2, compulsory_bytes=10**6, counters=counts
     )
     facts = {**dict.fromkeys(LIBRARY_FACTS, "x"), "arch": "gfx950", "tier": "smoke", **provenance}
-    return Measurements(provenance=facts, problems=(one,), left_out={})
+    return Measurements(provenance=facts, problems=(measured,), left_out={})
 
 
 def _report(folder: Path) -> None:
@@ -188,11 +188,11 @@ def _report(folder: Path) -> None:
 
 
 def _jobs(folder: Path) -> None:
-    one = {"arch": "gfx950", "upstream": "aiter", "library": "batch_prefill"}
+    target = {"arch": "gfx950", "upstream": "aiter", "library": "batch_prefill"}
     plan = {
         "check_commands": {},
-        "builds": [{**one, "shard": "1/1", "command": "nox -s build-gfx950"}],
-        "runs": [{**one, "command": "nox -s test-dispatch perf-gate"}],
+        "builds": [{**target, "shard": "1/1", "command": "nox -s build-gfx950"}],
+        "runs": [{**target, "command": "nox -s test-dispatch perf-gate"}],
     }
     (folder / _JOB).mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(plan))

@@ -62,7 +62,7 @@ class Compiler:
         return self._compile(text, output, "gfx950", device_only=True)
 
     def _compile(self, text: str, output: str, *archs: str, device_only: bool = False) -> Path:
-        source, made = self.folder / "source.hip", self.folder / output
+        source, compiled = self.folder / "source.hip", self.folder / output
         source.write_text(text)
         cuid = hashlib.sha256(text.encode()).hexdigest()[:16]  # two units of a library need two
         self.run(
@@ -70,7 +70,7 @@ class Compiler:
                 self.toolchain,
                 archs=archs,
                 source=str(source),
-                output=str(made),
+                output=str(compiled),
                 includes=[str(INCLUDE)],
                 cuid=cuid,
                 prefix_map={},
@@ -78,7 +78,7 @@ class Compiler:
             )
         )
         source.unlink()
-        return made
+        return compiled
 
 
 def names() -> list[str]:
@@ -100,8 +100,8 @@ def prepare_library(folder: Path, code: Path) -> None:
     build.mkdir(parents=True)
     shutil.copy(code, build / "libckpm.so")
     _write_manifest(build, code)
-    words = ["--work", str(folder), "--arch", "gfx950", "--upstream", "aiter", "--only", "static"]
-    if end := cli.main(["accept", *words, "--baselines", str(folder / "baselines"), "--reason", "first"]):
+    options = ["--work", str(folder), "--arch", "gfx950", "--upstream", "aiter", "--only", "static"]
+    if end := cli.main(["accept", *options, "--baselines", str(folder / "baselines"), "--reason", "first"]):
         raise RuntimeError(f"the valid library can't be accepted: exit code {end}")
 
 

@@ -70,7 +70,7 @@ def hostile_folder(case: Case, seed: int, top: Path, folder: Path) -> str:
 
 def complaints(code: int, text: str, printed: str, codes: frozenset[int]) -> str:
     """Check the exit code of a command, its standard error ``text``, and its standard output. '' if all is right."""
-    steering = sorted({ascii(one) for one in text + printed if not (one.isprintable() or one in "\n\t")})
+    steering = sorted({ascii(letter) for letter in text + printed if not (letter.isprintable() or letter in "\n\t")})
     for wrong, complaint in (
         ("Traceback (most recent call last)" in text, text),
         (code not in codes, f"exit code {code}, which belongs to no error: {text[-500:]}"),
@@ -106,13 +106,13 @@ def _describe(case: Case, seed: int, top: Path) -> str:
 
 def _batch(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int]) -> tuple[list[str], list[Finding], str]:
     """Run cases in one process. Return the changes of cases that ended, the findings, and how the process ended."""
-    ours, theirs = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(ours)
-        _child(cases, seed, top, codes, theirs)
-    os.close(theirs)
-    with os.fdopen(ours, encoding="utf-8", errors="replace") as stream:
+        os.close(read_end)
+        _child(cases, seed, top, codes, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end, encoding="utf-8", errors="replace") as stream:
         texts = stream.read().split("\0")[:-1]
     _, status = os.waitpid(child, 0)
     findings, descriptions = [], []
@@ -129,8 +129,8 @@ def _batch(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int]) -
 def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], pipe: int) -> None:
     """Run cases until one ends the process. Never returns: the parent's cleanup must not run here."""
     try:
-        for one in (signal.SIGALRM, signal.SIGPROF):
-            signal.signal(one, signal.SIG_DFL)
+        for alarm in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(alarm, signal.SIG_DFL)
         soft = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (soft, soft))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -33,8 +33,8 @@ class Copy:
 
     def build(self, *options: str) -> None:
         """Build both kernels for gfx950, in units of their own, so that they compile in parallel."""
-        words = ("--arch", "gfx950", "--toolchain", "embedded", "--filter", _BOTH, "--unit-size", "1", *options)
-        done = self._run("build", *words)
+        arguments = ("--arch", "gfx950", "--toolchain", "embedded", "--filter", _BOTH, "--unit-size", "1", *options)
+        done = self._run("build", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def accept(self) -> None:
@@ -49,7 +49,7 @@ class Copy:
     def result(self) -> Path:
         return self.work / "build/gfx950/checkout/gate.json"
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "ckpm", *words, "--work", str(self.work)]
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ckpm", *arguments, "--work", str(self.work)]
         environment = {**os.environ, "CK_ROOT": str(self.ck), "PYTHONPATH": ""}
         return subprocess.run(command, cwd=self.project, env=environment, capture_output=True, text=True, check=False)

@@ -26,9 +26,9 @@ def kernels(families: list[str]) -> dict[str, dict[str, str]]:
     from ckpm.matrix.dialects import dialect, dialect_names
     from ckpm.matrix.enumeration import enumerate_keys
 
-    found: dict[str, dict[str, str]] = {}
+    digests: dict[str, dict[str, str]] = {}
     for name in dialect_names():
-        for family in (one for one in dialect(name).all_families() if one.name in families):
+        for family in (family for family in dialect(name).all_families() if family.name in families):
             rendered = family.name in FAMILIES and name in host(library_with(family.name)).dialects()
             features = features_of(name) if rendered else None
             texts: dict[str, set[str]] = {}
@@ -38,8 +38,8 @@ def kernels(families: list[str]) -> dict[str, dict[str, str]]:
                         for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask):
                             text = instance_text(key, features) if features else json.dumps(key.row())
                             texts.setdefault(key.name, set()).add(text)
-            found[f"{name} {family.name}"] = {one: _digest(*sorted(texts[one])) for one in texts}
-    return found
+            digests[f"{name} {family.name}"] = {kernel: _digest(*sorted(texts[kernel])) for kernel in texts}
+    return digests
 
 
 def libraries() -> dict[str, str]:
@@ -51,7 +51,7 @@ def libraries() -> dict[str, str]:
     from ckpm.kernels.upstream.tree import Tree
     from ckpm.matrix.selection import Selection
 
-    found = {}
+    digests = {}
     for upstream, dialect in (("aiter", "ck-2025-11"), ("flash-attn", "ck-2025-06")):
         for library, families in all_libraries().items():
             if upstream != "aiter" and library != "batch_prefill":
@@ -65,8 +65,8 @@ def libraries() -> dict[str, str]:
                 plan, _ = prepare(request)
                 sources = sorted((work / request.folder / "src").glob("*.hip"))
                 parts = [step.signature for step in plan.steps] + [file.read_text() for file in sources]
-                found[f"{upstream} {library}"] = _digest(*parts)
-    return found
+                digests[f"{upstream} {library}"] = _digest(*parts)
+    return digests
 
 
 def _digest(*parts: str) -> str:
@@ -77,8 +77,8 @@ def main() -> None:
     root, *families = sys.argv[1:]
     sys.dont_write_bytecode = True
     sys.path.insert(0, root)
-    found: dict[str, Any] = {"kernels": kernels(families), "libraries": libraries()}
-    json.dump(found, sys.stdout)
+    outputs: dict[str, Any] = {"kernels": kernels(families), "libraries": libraries()}
+    json.dump(outputs, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ class Checkout:
         self.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "as it is", "--allow-empty")
         self._rendered: dict[tuple[str, ...], dict[str, Any]] = {}
 
-    def git(self, *words: str) -> None:
-        subprocess.run(["git", *words], cwd=self.folder, check=True)
+    def git(self, *arguments: str) -> None:
+        subprocess.run(["git", *arguments], cwd=self.folder, check=True)
 
     def render(self, families: list[str]) -> dict[str, Any] | None:
         """None if the tables can't be read."""
@@ -59,9 +59,9 @@ class Checkout:
     def render_commit(self, families: list[str]) -> dict[str, Any]:
         """The outputs of the commit."""
         if tuple(families) not in self._rendered:
-            found = self.render(families)
-            assert found is not None
-            self._rendered[tuple(families)] = found
+            outputs = self.render(families)
+            assert outputs is not None
+            self._rendered[tuple(families)] = outputs
         return self._rendered[tuple(families)]
 
     def plan(self) -> tuple[int, dict[str, Any]]:
@@ -77,13 +77,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 def mutants(text: str) -> Iterator[str]:
     """Changes of a text: a list shortened, two items swapped, a number doubled, or a line removed."""
-    lists = [one for one in re.finditer(r"\[([^\[\]{}]+,[^\[\]{}]+)\]", text) if "#" not in one[0]]
-    for one in lists:
-        items = one[1].split(",")
+    lists = [match for match in re.finditer(r"\[([^\[\]{}]+,[^\[\]{}]+)\]", text) if "#" not in match[0]]
+    for match in lists:
+        items = match[1].split(",")
         for changed in (items[:-1], [items[1], items[0], *items[2:]]):
-            yield text[: one.start(1)] + ",".join(changed) + text[one.end(1) :]
-    for one in re.finditer(r"(?<=[ \[:,])(\d+)(?=[,\]}\n])", text):
-        yield text[: one.start()] + str(2 * int(one[0]) + 1) + text[one.end() :]
+            yield text[: match.start(1)] + ",".join(changed) + text[match.end(1) :]
+    for match in re.finditer(r"(?<=[ \[:,])(\d+)(?=[,\]}\n])", text):
+        yield text[: match.start()] + str(2 * int(match[0]) + 1) + text[match.end() :]
     lines = text.splitlines(keepends=True)
     for at, line in enumerate(lines):
         if re.match(r"\s*- ", line):
@@ -98,15 +98,15 @@ def sample(texts: list[str], count: int) -> list[str]:
 def readable(table: Path, text: str, folder: Path) -> bool:
     """True if a dialect can be read with this text as its table."""
     shutil.copytree(table.parents[1], folder, dirs_exist_ok=True)
-    place = folder / table.parent.name / table.name
-    place.write_text(text)
+    path = folder / table.parent.name / table.name
+    path.write_text(text)
     try:
-        found = read_dialect(place.parent)
-        return any(one.name for one in found.all_families() if table.stem in (one.name, "dialect"))
+        tables = read_dialect(path.parent)
+        return any(family.name for family in tables.all_families() if table.stem in (family.name, "dialect"))
     except CkPrefillError:
         return False
     finally:
-        place.write_text(table.read_text())
+        path.write_text(table.read_text())
 
 
 def compare_plan(checkout: Checkout, families: list[str]) -> tuple[list[str], int]:
@@ -117,15 +117,15 @@ def compare_plan(checkout: Checkout, families: list[str]) -> tuple[list[str], in
         assert code != 0 or plan["builds"] + plan["runs"]
         return [], 0
     assert code == 0
-    touched = {f"{one['dialect']} {one['family']}": one["names"] for one in plan["kernels"]}
+    touched = {f"{row['dialect']} {row['family']}": row["names"] for row in plan["kernels"]}
     false_negatives, affected = [], 0
-    for place in {**before["kernels"], **after["kernels"]}:
-        old, new = before["kernels"].get(place, {}), after["kernels"].get(place, {})
+    for family in {**before["kernels"], **after["kernels"]}:
+        old, new = before["kernels"].get(family, {}), after["kernels"].get(family, {})
         for name in {name for name in {**old, **new} if old.get(name) != new.get(name)}:
             affected += 1
-            if place not in touched or (touched[place] is not None and name not in touched[place]):
-                false_negatives.append(f"{place} {name}")
-    built = {f"{one['upstream']} {one['library']}" for one in plan["builds"] + plan["runs"] if one["arch"] == "gfx950"}
+            if family not in touched or (touched[family] is not None and name not in touched[family]):
+                false_negatives.append(f"{family} {name}")
+    built = {f"{job['upstream']} {job['library']}" for job in plan["builds"] + plan["runs"] if job["arch"] == "gfx950"}
     for library, digest in after["libraries"].items():
         if before["libraries"][library] != digest:
             affected += 1
@@ -135,24 +135,24 @@ def compare_plan(checkout: Checkout, families: list[str]) -> tuple[list[str], in
 
 def judge(checkout: Checkout, file: Path, text: str, families: list[str]) -> int:
     """Plant a change, check that the plan covers it, and undo it. Return the number of affected kernels."""
-    place = checkout.folder / file.relative_to(ROOT)
-    original = place.read_text()
+    path = checkout.folder / file.relative_to(ROOT)
+    original = path.read_text()
     checkout.render_commit(families)  # before the change
-    place.write_text(text)
+    path.write_text(text)
     try:
         lost, affected = compare_plan(checkout, families)
         print(f"{file.relative_to(ROOT)}: {affected} affected, {len(lost)} missed")
         assert lost == []
     finally:
-        place.write_text(original)
+        path.write_text(original)
     return affected
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_plan_covers_change_of_dialect(checkout: Checkout, table: Path, tmp_path: Path) -> None:
     families = ["batch_prefill"] if table.stem == "dialect" else [table.stem]
-    found = [text for text in dict.fromkeys(mutants(table.read_text())) if text != table.read_text()]
-    for text in sample([text for text in found if readable(table, text, tmp_path)], MUTANTS_OF_A_TABLE):
+    texts = [text for text in dict.fromkeys(mutants(table.read_text())) if text != table.read_text()]
+    for text in sample([text for text in texts if readable(table, text, tmp_path)], MUTANTS_OF_A_TABLE):
         judge(checkout, table, text, families)
 
 

@@ -63,11 +63,11 @@ def test_weaker_optimisation_is_found(copy: Copy) -> None:
     """
     copy.plant(copy.project / FLAGS, '"-O3"', '"-Os"')
     copy.build()
-    found = regressed_figures(copy)
+    figures = regressed_figures(copy)
     for kernel in (PLAIN, MASKED):
-        before, after = found[kernel, "vgpr_spills"]
+        before, after = figures[kernel, "vgpr_spills"]
         assert after > before == 0
-        assert (kernel, "loop_scratch") in found
+        assert (kernel, "loop_scratch") in figures
 
 
 def test_one_more_wave_with_spills_is_found(copy: Copy) -> None:
@@ -76,8 +76,8 @@ def test_one_more_wave_with_spills_is_found(copy: Copy) -> None:
         copy.ck / PIPELINE, first, f"            if constexpr(kQKHeaddim == 128)\n                return 3;\n{first}"
     )
     copy.build()
-    found = regressed_figures(copy)
-    assert found[MASKED, "vgpr_spills"][1] > 0
+    figures = regressed_figures(copy)
+    assert figures[MASKED, "vgpr_spills"][1] > 0
 
 
 def test_repeated_work_in_loop_is_found(copy: Copy) -> None:
@@ -89,16 +89,16 @@ def test_repeated_work_in_loop_is_found(copy: Copy) -> None:
     tail = "            { // tail\n                gemm_0("
     copy.plant(copy.ck / PIPELINE, tail, f"            for(int twice = 0; twice < 2; ++twice)\n{tail}")
     copy.build()
-    found = regressed_figures(copy)
+    figures = regressed_figures(copy)
     for kernel in (PLAIN, MASKED):
-        before, after = found[kernel, "loop_mfma"]
+        before, after = figures[kernel, "loop_mfma"]
         assert after == before + 8 * 4
-    before, after = found["performance/prefill.m64-full-q256k1024", "mfma_flops"]
+    before, after = figures["performance/prefill.m64-full-q256k1024", "mfma_flops"]
     assert after == before * 1.25
 
 
 def test_removed_kernel_is_found(copy: Copy) -> None:
     copy.plant(copy.project / AXES, "axes:\n", "masks: {simplified: [no], generic: [no]}\naxes:\n")
     copy.build()
-    found = regressed_figures(copy)
-    assert found[MASKED, "built"] == (1, 0)
+    figures = regressed_figures(copy)
+    assert figures[MASKED, "built"] == (1, 0)

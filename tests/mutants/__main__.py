@@ -98,9 +98,9 @@ def _excuse(tried: Trial, excuses: Excuses, code: str) -> Trial:
 
 def show_void(excuses: Excuses, codes: Mapping[str, str]) -> None:
     """Print the excuses of built kernels whose code is another than the one that was read."""
-    for one in excuses.values():
-        if codes.get(one.kernel, one.code) != one.code:
-            show(f"{excused.FILE}: {one.kernel} {one.change} is void: the code is now {codes[one.kernel]}")
+    for excuse in excuses.values():
+        if codes.get(excuse.kernel, excuse.code) != excuse.code:
+            show(f"{excused.FILE}: {excuse.kernel} {excuse.change} is void: the code is now {codes[excuse.kernel]}")
 
 
 def check_floor(detected: int, planted: int, again: str) -> None:
@@ -137,16 +137,16 @@ def _show(trials: Sequence[Trial], codes: Mapping[str, str]) -> None:
     columns = (STATIC, *SUITES, COUNTS, CRASH, HANG, SURVIVED, EXCUSED)
     table = make_table(("kind",), ("planted", *columns))
     for kind in (*KINDS, "all"):
-        mine = [each for each in trials if kind in (each.mutant.kind, "all")]
-        if mine:
-            counts = Counter(each.killed_by or (EXCUSED if each.excused else SURVIVED) for each in mine)
-            table.add_row(kind, str(len(mine)), *(str(counts[column]) for column in columns))
+        of_kind = [each for each in trials if kind in (each.mutant.kind, "all")]
+        if of_kind:
+            counts = Counter(each.killed_by or (EXCUSED if each.excused else SURVIVED) for each in of_kind)
+            table.add_row(kind, str(len(of_kind)), *(str(counts[column]) for column in columns))
     console().print(table)
     for each in trials:
         if not each.killed_by and not each.excused:
             mutant = each.mutant
-            place = f"{mutant.kernel} (code {codes[mutant.kernel]})"
-            show(f"survived {each.cases} cases: {mutant.kind}  {mutant.text}  {place}: {each.how}")
+            kernel = f"{mutant.kernel} (code {codes[mutant.kernel]})"
+            show(f"survived {each.cases} cases: {mutant.kind}  {mutant.text}  {kernel}: {each.how}")
 
 
 if __name__ == "__main__":

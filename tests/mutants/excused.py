@@ -34,15 +34,17 @@ Excuses = Mapping[tuple[str, str, str], Excuse]
 def read(file: Path = FILE) -> Excuses:
     """The excuses by kernel, code and change. Raises TableError: the file is malformed, or lists a change twice."""
     table = read_table(file, _Excused)
-    found: dict[tuple[str, str, str], Excuse] = {}
-    for number, one in enumerate(table.record.excused):
-        if found.setdefault((one.kernel, one.code, one.change), one) is not one:
+    excuses: dict[tuple[str, str, str], Excuse] = {}
+    for number, excuse in enumerate(table.record.excused):
+        if excuses.setdefault((excuse.kernel, excuse.code, excuse.change), excuse) is not excuse:
             raise table.fail("this change is excused twice", "excused", number)
-    return found
+    return excuses
 
 
 def code_digest(kernel: Kernel) -> str:
-    code = b"".join(one.encoding.raw.to_bytes(one.size, "little") for one in kernel.instructions)
+    code = b"".join(
+        instruction.encoding.raw.to_bytes(instruction.size, "little") for instruction in kernel.instructions
+    )
     return hashlib.sha256(code + kernel.descriptor).hexdigest()[:_DIGITS]
 
 

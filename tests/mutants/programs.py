@@ -121,8 +121,8 @@ class Programs:
 
 
 def _static_findings(instructions: Sequence[Instruction], arch: str) -> list[str]:
-    found = (*hazards(instructions), *unfinished_writes(instructions), *missing_states(instructions, arch))
-    return [str(one) for one in found]
+    findings = (*hazards(instructions), *unfinished_writes(instructions), *missing_states(instructions, arch))
+    return [str(finding) for finding in findings]
 
 
 def _plant(code: Code, change: Change) -> bytes:
@@ -133,8 +133,8 @@ def _plant(code: Code, change: Change) -> bytes:
 
 def _replace(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
     """Return the program with another micro-op at index ``at``. Its text follows the other texts."""
-    one = lower([instruction])
+    replacement = lower([instruction])
     ops = lowered.ops.copy()
-    ops[at] = one.ops[0]
+    ops[at] = replacement.ops[0]
     ops[at]["text"] += len(lowered.texts)
-    return Lowered(np.ascontiguousarray(ops), (*lowered.texts, *one.texts))
+    return Lowered(np.ascontiguousarray(ops), (*lowered.texts, *replacement.texts))

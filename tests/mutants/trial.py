@@ -82,8 +82,8 @@ class Tester:
         symbol, change = self.symbols[mutant.kernel], self._change(mutant)
         if change is None:
             file = self.programs.mutant_descriptor(symbol, mutant.at, mutant.size, mutant.raw)
-        elif found := self.programs.findings(symbol, change):
-            return Trial(mutant=mutant, killed_by=STATIC, how=found[0])
+        elif findings := self.programs.findings(symbol, change):
+            return Trial(mutant=mutant, killed_by=STATIC, how=findings[0])
         else:
             file = self.programs.mutant(symbol, change)
         bench = self._load_bytes(file)
@@ -152,7 +152,9 @@ def compare_results(pairs: Sequence[tuple[Result, Result]]) -> str:
 
 def symbols(library: LocatedLibrary, arch: str) -> dict[str, str]:
     """The symbol of each kernel in the code objects."""
-    return {name: one.archs[arch].symbol for name, one in library.manifest.kernels.items() if arch in one.archs}
+    return {
+        name: kernel.archs[arch].symbol for name, kernel in library.manifest.kernels.items() if arch in kernel.archs
+    }
 
 
 def kernels_of(library: LocatedLibrary, arch: str) -> dict[str, Kernel]:
@@ -167,9 +169,9 @@ def by_kernel(cases: Iterable[Case], keys: Sequence[Key]) -> dict[str, list[Case
     Dispatch takes the first kernel that serves a problem: only the smoke problems that test other tiles have so many
     blocks that it takes another one.
     """
-    found: dict[str, list[Case]] = {}
+    by_name: dict[str, list[Case]] = {}
     for case in sorted(cases, key=lambda case: wave_instructions(case.problem) * len(case.variants)):
         first = next((key.name for key in keys if case.problem.expect == "ok" and serves(key, case.problem)), None)
         if first is not None:
-            found.setdefault(first, []).append(case)
-    return found
+            by_name.setdefault(first, []).append(case)
+    return by_name

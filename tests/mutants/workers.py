@@ -30,10 +30,10 @@ class _Worker:
     """A process, its mutant, its case and its deadline."""
 
     def __init__(self, setup: Setup, serve: Serve) -> None:
-        self.pipe, theirs = _CONTEXT.Pipe()
-        self.process: BaseProcess = _CONTEXT.Process(target=serve, args=(theirs, setup), daemon=True)
+        self.pipe, worker_end = _CONTEXT.Pipe()
+        self.process: BaseProcess = _CONTEXT.Process(target=serve, args=(worker_end, setup), daemon=True)
         self.process.start()
-        theirs.close()  # or the end of the process would not close the pipe
+        worker_end.close()  # or the end of the process would not close the pipe
         self.mutant: Mutant | None = None
         self.case, self.ready = "", False
         self.allow(START_SECONDS)

@@ -34,8 +34,8 @@ class PrefillCopy:
         chosen.write_text(
             f"NAMES = {sorted({key.name for key in keys})!r}\n\n\ndef keep(key):\n    return key.name in NAMES\n"
         )
-        words = ("--tier", "full", "--filter-file", str(chosen), "--unit-size", "1", "--toolchain", "embedded")
-        done = self._run(("build",), upstream, *words, "--headers", str(self.headers))
+        options = ("--tier", "full", "--filter-file", str(chosen), "--unit-size", "1", "--toolchain", "embedded")
+        done = self._run(("build",), upstream, *options, "--headers", str(self.headers))
         assert done.returncode == 0, done.stdout + done.stderr
         return locate(self.work, ARCH, upstream).library.parent
 
@@ -59,16 +59,16 @@ class PrefillCopy:
         """Run one case, SUITE/NAME, on the emulator with the last library of the upstream."""
         suite, name = whole.split("/")
         output = self.work / f"{suite}.json"
-        words = ("--suite", suite, "--tier", "full", "--case", name, "--device", "emulator", "--output", str(output))
-        done = self._run(("test",), upstream, *words)
+        options = ("--suite", suite, "--tier", "full", "--case", name, "--device", "emulator", "--output", str(output))
+        done = self._run(("test",), upstream, *options)
         assert done.returncode in (0, CheckFailedError.exit_code), done.stdout + done.stderr
         (case,) = Results.read(output).cases
         assert case.name == whole
         assert (done.returncode == 0) == (case.outcome == "passed"), done.stdout
         return case
 
-    def _run(self, command: Sequence[str], upstream: str, *words: str) -> subprocess.CompletedProcess[str]:
-        place = ("--arch", ARCH, "--upstream", upstream, "--work", str(self.work))
-        line = [sys.executable, "-m", "ckpm", *command, *place, *words]
+    def _run(self, command: Sequence[str], upstream: str, *options: str) -> subprocess.CompletedProcess[str]:
+        target = ("--arch", ARCH, "--upstream", upstream, "--work", str(self.work))
+        line = [sys.executable, "-m", "ckpm", *command, *target, *options]
         environment = {name: value for name, value in os.environ.items() if name != "CK_ROOT"}
         return subprocess.run(line, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)

@@ -42,13 +42,13 @@ class _Defects(Record, frozen=True, rename="kebab"):
 
 def _read() -> dict[str, Defect]:
     """Every defect by name. Raises TableError."""
-    found: Mapping[str, Mapping[str, Defect]] = msgspec.structs.asdict(
+    groups: Mapping[str, Mapping[str, Defect]] = msgspec.structs.asdict(
         read_table(Path(__file__).with_name("defects.yaml"), _Defects).record
     )
     return {
-        name: msgspec.structs.replace(one, upstream=group.replace("_", "-"))
-        for group, rows in found.items()
-        for name, one in rows.items()
+        name: msgspec.structs.replace(defect, upstream=group.replace("_", "-"))
+        for group, rows in groups.items()
+        for name, defect in rows.items()
     }
 
 

@@ -24,7 +24,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory, kernels: Kernels) -> Prefill
     """A library without a defect, with the kernels of all cases."""
     copy = PrefillCopy(tmp_path_factory.mktemp("sound"))
     for upstream in kernels:
-        copy.build([kernel(one, kernels) for one in DEFECTS.values() if one.upstream == upstream], upstream)
+        copy.build([kernel(defect, kernels) for defect in DEFECTS.values() if defect.upstream == upstream], upstream)
     return copy
 
 
@@ -46,13 +46,13 @@ def test_case_finds_defect(copy: PrefillCopy, kernels: Kernels, name: str) -> No
     defect = DEFECTS[name]
     with copy.edit(defect.edits):
         copy.build([kernel(defect, kernels)], defect.upstream)
-    found = copy.case(defect.case, defect.upstream)
-    assert found.status == "failed", found
-    assert (found.fault.kind if found.fault else WRONG) == defect.found_as, found
-    assert found.fault or "elements differ" in found.message
+    ended = copy.case(defect.case, defect.upstream)
+    assert ended.status == "failed", ended
+    assert (ended.fault.kind if ended.fault else WRONG) == defect.found_as, ended
+    assert ended.fault or "elements differ" in ended.message
 
 
 def test_cases_of_defects_in_smoke_kernels_are_smoke() -> None:
     """The smoke library of ckpm-extended has few kernels of V3, so some defects are found in the full tier."""
-    smoke = (one for one in DEFECTS.values() if one.upstream != EXTENDED or not one.of_v3)
-    assert {find(one.case).tier for one in smoke} == {"smoke"}
+    smoke = (defect for defect in DEFECTS.values() if defect.upstream != EXTENDED or not defect.of_v3)
+    assert {find(defect.case).tier for defect in smoke} == {"smoke"}

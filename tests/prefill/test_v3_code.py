@@ -93,10 +93,12 @@ def built(copy: PrefillCopy, keys: Sequence[Key], upstream: str = V3) -> tuple[K
     symbols = {row.symbol: name for name in by_name for row in listed[name].resources_on(ARCH)}
     codes = read(folder / LIBRARY, list(symbols), ARCH)
     resources = {
-        one.symbol: one for elf in code_object.bundles(folder / LIBRARY)[ARCH] for one in code_object.kernels(elf)
+        kernel.symbol: kernel
+        for elf in code_object.bundles(folder / LIBRARY)[ARCH]
+        for kernel in code_object.kernels(elf)
     }
     assert len(codes) == len(symbols) == len(keys)
-    return tuple(Kernel(by_name[symbols[one]], code, resources[one]) for one, code in codes.items())
+    return tuple(Kernel(by_name[symbols[symbol]], code, resources[symbol]) for symbol, code in codes.items())
 
 
 def test_wait_for_lookup_leaves_loads_in_flight(kernels: tuple[Kernel, ...]) -> None:
@@ -110,7 +112,7 @@ def test_wrong_wait_for_lookup_is_found(copy: PrefillCopy, kernels: tuple[Kernel
         (kernel,) = built(copy, (kernels[0].key,))
     wrong = wrong_waits(kernel)
     assert len(wrong) == sum(tiles for tiles, _ in kernel.iterations())
-    assert all("vmcnt(0)" in one and "pll under way" in one for one in wrong), wrong
+    assert all("vmcnt(0)" in message and "pll under way" in message for message in wrong), wrong
 
 
 def wrong_waits(kernel: Kernel) -> list[str]:
@@ -130,9 +132,9 @@ def wrong_waits(kernel: Kernel) -> list[str]:
             continue
         most = waited_for(wait)[0]
         for queue in before[at]:
-            kinds = "".join(kind(code, one) for one in queue)
+            kinds = "".join(kind(code, number) for number in queue)
             gone = kinds[: max(len(kinds) - most, 0)]
-            lookups = [place for place, letter in enumerate(gone) if letter == "p" and "l" in kinds[place:]]
+            lookups = [position for position, letter in enumerate(gone) if letter == "p" and "l" in kinds[position:]]
             consumed += bool(lookups)
             ends_slot = code.instructions[at + 1].name == "s_barrier"
             if (lookups and (kinds, most) != expected) or ("l" in gone and not ends_slot):
@@ -152,27 +154,29 @@ def test_barrier_of_each_tile_parts_its_products(kernels: tuple[Kernel, ...]) ->
         for tiles, way in kernel.iterations():
             phases = kernel.code.phases(way)
             products = [Counter(plain(kernel.code.instructions[at]) for at in phase) for phase in phases]
-            found = [(one[PRODUCTS[kernel.key.dtype]], one[SUM]) for one in products]
-            assert found == [kernel.products] * tiles, kernel.key.name
+            counts = [(counter[PRODUCTS[kernel.key.dtype]], counter[SUM]) for counter in products]
+            assert counts == [kernel.products] * tiles, kernel.key.name
 
 
 def test_products_have_priority(kernels: tuple[Kernel, ...]) -> None:
     for kernel in kernels:
         for _, way in kernel.iterations():
             instructions = [kernel.code.instructions[at] for at in way]
-            marks = [one for one in instructions if is_mfma(one) or one.name == "s_setprio"]
-            start = [one.text for one in marks].index("s_setprio 1")  # the loop may begin between products
+            marks = [
+                instruction for instruction in instructions if is_mfma(instruction) or instruction.name == "s_setprio"
+            ]
+            start = [mark.text for mark in marks].index("s_setprio 1")  # the loop may begin between products
             priority = 0
-            for one in (*marks[start:], *marks[:start]):
-                if one.name == "s_setprio":
-                    priority = int(one.text.split()[1])
+            for mark in (*marks[start:], *marks[:start]):
+                if mark.name == "s_setprio":
+                    priority = int(mark.text.split()[1])
                 else:
                     assert priority == 1, kernel.key.name
 
 
 def test_tile_has_no_branch_but_over_rare_work(kernels: tuple[Kernel, ...]) -> None:
     """A tile of fp8 branches over the weights made again, and where a page may begin over another scale of V."""
-    for kernel in (one for one in kernels if one.fp8):
+    for kernel in (kernel for kernel in kernels if kernel.fp8):
         for (tiles, way), loop in zip(kernel.iterations(), kernel.loops(), strict=True):
             names = [kernel.code.instructions[at].name for at in way if is_branch(kernel.code.instructions[at])]
             conditional = [name for name in names if name.startswith("s_cbranch_vcc")]
@@ -216,9 +220,9 @@ def traits(key: Key) -> tuple[object, ...]:
 
 def test_block_scales_cost_no_pass_over_tile(kernels: tuple[Kernel, ...]) -> None:
     """Block scales add fewer instructions than one for each pair of a lane's scores."""
-    unscaled_kernels = {traits(one.key): one for one in kernels if one.key.qscale == "pertensor"}
+    unscaled_kernels = {traits(kernel.key): kernel for kernel in kernels if kernel.key.qscale == "pertensor"}
     compared = 0
-    for kernel in (one for one in kernels if one.key.qscale == "kv_blockscale"):
+    for kernel in (kernel for kernel in kernels if kernel.key.qscale == "kv_blockscale"):
         other = unscaled_kernels[traits(kernel.key)]
         for (tiles, scaled), (_, unscaled) in zip(kernel.iterations(), other.iterations(), strict=True):
             more = kernel.code.counts(scaled) - other.code.counts(unscaled)
@@ -232,7 +236,7 @@ def test_block_scales_cost_no_pass_over_tile(kernels: tuple[Kernel, ...]) -> Non
 
 def test_registers_allow_two_waves_without_spills(kernels: tuple[Kernel, ...]) -> None:
     for kernel in kernels:
-        one = kernel.resources
-        assert (one.scratch_bytes, one.vgpr_spills, one.sgpr_spills) == (0, 0, 0), kernel.key.name
-        assert one.vgpr <= 256, kernel.key.name
-        assert (one.max_workgroup, one.occupancy_waves) == (512, 2), kernel.key.name
+        resources = kernel.resources
+        assert (resources.scratch_bytes, resources.vgpr_spills, resources.sgpr_spills) == (0, 0, 0), kernel.key.name
+        assert resources.vgpr <= 256, kernel.key.name
+        assert (resources.max_workgroup, resources.occupancy_waves) == (512, 2), kernel.key.name

@@ -71,14 +71,14 @@ class KernelCode:
 
     def phases(self, way: Way) -> list[Way]:
         """The instructions between two barriers on a way around, for each barrier."""
-        barriers = [place for place, at in enumerate(way) if self.instructions[at].name == "s_barrier"]
+        barriers = [position for position, at in enumerate(way) if self.instructions[at].name == "s_barrier"]
         turned = way[barriers[0] + 1 :] + way[: barriers[0] + 1] if barriers else way
         phases: list[Way] = []
         start = 0
-        for place, at in enumerate(turned):
+        for position, at in enumerate(turned):
             if self.instructions[at].name == "s_barrier":
-                phases.append(turned[start:place])
-                start = place + 1
+                phases.append(turned[start:position])
+                start = position + 1
         return phases
 
     def counts(self, way: Way) -> Counter[str]:
@@ -106,14 +106,14 @@ class KernelCode:
 
 def read(library: Path, symbols: Sequence[str], arch: str) -> dict[str, KernelCode]:
     """The code of some of a library's kernels, by symbol."""
-    found: dict[str, KernelCode] = {}
+    codes: dict[str, KernelCode] = {}
     for target, elf in code_object.code_objects(library):
         code = image.read(elf)
         for kernel in code.kernels if target.partition(":")[0] == arch else ():
             if kernel.name in symbols:
                 start = kernel.function.address - code.text_address
-                found[kernel.name] = KernelCode(list(decode(code.text[start : start + kernel.function.size], start)))
-    return found
+                codes[kernel.name] = KernelCode(list(decode(code.text[start : start + kernel.function.size], start)))
+    return codes
 
 
 def plain(instruction: Instruction) -> str:

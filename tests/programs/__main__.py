@@ -10,9 +10,9 @@ from tests.programs.program_builder import DATA, sample
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__, allow_abbrev=False)
-    made.add_argument("name", choices=sorted(file.stem for file in DATA.glob("*.hip")))
-    return made
+    arguments = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__, allow_abbrev=False)
+    arguments.add_argument("name", choices=sorted(file.stem for file in DATA.glob("*.hip")))
+    return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:

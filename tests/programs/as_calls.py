@@ -21,37 +21,37 @@ _MASKS = {"0": "no", "t": "top_left", "b": "bottom_right"}
 
 def arguments(configuration: Configuration) -> dict[str, str]:
     """The program's arguments by name, with the program's defaults."""
-    given = dict(word.lstrip("-").split("=", 1) for word in configuration.arguments.split())
-    return {"prec": "fp16", "iperm": "1", "mask": "0", "bias": "n", "mode": "0", "d_v": given["d"], **given}
+    values = dict(word.lstrip("-").split("=", 1) for word in configuration.arguments.split())
+    return {"prec": "fp16", "iperm": "1", "mask": "0", "bias": "n", "mode": "0", "d_v": values["d"], **values}
 
 
-def compare(configuration: Configuration, over: Dispatcher) -> tuple[Attention, Agreement]:
+def compare(configuration: Configuration, dispatcher: Dispatcher) -> tuple[Attention, Agreement]:
     """Launch the same shapes and features and compare them with the float64 reference."""
-    said = arguments(configuration)
-    dtype, group = said["prec"], said["mode"] == "1"
+    settings = arguments(configuration)
+    dtype, group = settings["prec"], settings["mode"] == "1"
     random = np.random.default_rng(0)
-    q, k, v = _sequences(said, random)
-    options: dict[str, Any] = {"dtype": dtype, "lse": said.get("lse") == "1", "layout": "BSHD"}
-    options |= {"soft_cap": float(said.get("logits_soft_cap", 0)), **_mask(said["mask"])}
+    q, k, v = _sequences(settings, random)
+    options: dict[str, Any] = {"dtype": dtype, "lse": settings.get("lse") == "1", "layout": "BSHD"}
+    options |= {"soft_cap": float(settings.get("logits_soft_cap", 0)), **_mask(settings["mask"])}
     more: dict[str, Any] = {}
     if dtype == "fp8bf16":
         options["descales"] = (0.5, 1.25, 0.75)
-    if said["bias"] == "e":
-        lengths = [(len(one), len(other)) for one, other in zip(q, k, strict=True)]
-        more["bias"] = [_numbers(random, dtype, int(said["h"]), *pair) for pair in lengths]
+    if settings["bias"] == "e":
+        lengths = [(len(queries), len(keys)) for queries, keys in zip(q, k, strict=True)]
+        more["bias"] = [_numbers(random, dtype, int(settings["h"]), *pair) for pair in lengths]
         options["bias"] = _by_token(more["bias"]) if group else np.stack(more["bias"])
-    elif said["bias"] == "a":
-        slopes = np.array([0.5**head for head in range(1, int(said["h"]) + 1)], np.float32)
+    elif settings["bias"] == "a":
+        slopes = np.array([0.5**head for head in range(1, int(settings["h"]) + 1)], np.float32)
         options["alibi_slopes"], more["slopes"] = slopes, np.tile(slopes.astype(np.float64), (len(q), 1))
-    if drop := float(said.get("p_drop", 0)):
+    if drop := float(settings.get("p_drop", 0)):
         options |= {"dropout": drop, "seed": 1, "random_values": True}
-    arrays: list[Floats] = [np.concatenate(one) if group else np.stack(one) for one in (q, k, v)]
+    arrays: list[Floats] = [np.concatenate(sequences) if group else np.stack(sequences) for sequences in (q, k, v)]
     if group:
-        sums = [np.cumsum([0, *map(len, one)]).astype(np.int32) for one in (q, k)]
+        sums = [np.cumsum([0, *map(len, sequences)]).astype(np.int32) for sequences in (q, k)]
         options |= {"cu_seqlens_q": sums[0], "cu_seqlens_k": sums[1]}
-    elif said["iperm"] == "1":
-        options["layout"], arrays = "BHSD", [one.swapaxes(1, 2) for one in arrays]
-    done = fmha(*map(np.ascontiguousarray, arrays), dispatcher=over, **options)
+    elif settings["iperm"] == "1":
+        options["layout"], arrays = "BHSD", [array.swapaxes(1, 2) for array in arrays]
+    done = fmha(*map(np.ascontiguousarray, arrays), dispatcher=dispatcher, **options)
     if drop:
         assert done.random_values is not None
         more["random_values"] = _by_sequence(done.random_values, q, k) if group else list(done.random_values)
@@ -62,14 +62,16 @@ def compare(configuration: Configuration, over: Dispatcher) -> tuple[Attention, 
 
 def _by_token(bias: Sequence[Floats]) -> Floats:
     """Bias of each sequence, [head, query, key], as [head, token, key] with the keys of the longest sequence."""
-    keys = max(one.shape[2] for one in bias)
-    return np.concatenate([np.pad(one, ((0, 0), (0, 0), (0, keys - one.shape[2]))) for one in bias], axis=1)
+    keys = max(sequence.shape[2] for sequence in bias)
+    return np.concatenate(
+        [np.pad(sequence, ((0, 0), (0, 0), (0, keys - sequence.shape[2]))) for sequence in bias], axis=1
+    )
 
 
 def _by_sequence(values: NDArray[np.uint8], q: Sequence[Floats], k: Sequence[Floats]) -> list[NDArray[np.uint8]]:
     """Random values [head, token, key] as [head, query, key] of each sequence."""
-    parts = np.split(values, np.cumsum([len(one) for one in q])[:-1], axis=1)
-    return [part[:, :, : len(one)] for part, one in zip(parts, k, strict=True)]
+    parts = np.split(values, np.cumsum([len(queries) for queries in q])[:-1], axis=1)
+    return [part[:, :, : len(keys)] for part, keys in zip(parts, k, strict=True)]
 
 
 def _numbers(random: np.random.Generator, dtype: str, *shape: int) -> Floats:
@@ -77,19 +79,21 @@ def _numbers(random: np.random.Generator, dtype: str, *shape: int) -> Floats:
     return drawn
 
 
-def _sequences(said: dict[str, str], random: np.random.Generator) -> tuple[list[Floats], list[Floats], list[Floats]]:
+def _sequences(
+    settings: dict[str, str], random: np.random.Generator
+) -> tuple[list[Floats], list[Floats], list[Floats]]:
     """Q, K and V of each sequence as [token, head, dim]."""
-    lengths = [[int(one) for one in said[name].split(",")] for name in ("s", "s_k")]
-    of_q, of_k = (one * int(said["b"]) if len(one) == 1 else one for one in lengths)
-    dtype, heads_k = said["prec"], int(said.get("h_k", said["h"]))
-    q = [_numbers(random, dtype, count, int(said["h"]), int(said["d"])) for count in of_q]
-    k = [_numbers(random, dtype, count, heads_k, int(said["d"])) for count in of_k]
-    return q, k, [_numbers(random, dtype, count, heads_k, int(said["d_v"])) for count in of_k]
+    lengths = [[int(number) for number in settings[name].split(",")] for name in ("s", "s_k")]
+    of_q, of_k = (counts * int(settings["b"]) if len(counts) == 1 else counts for counts in lengths)
+    dtype, heads_k = settings["prec"], int(settings.get("h_k", settings["h"]))
+    q = [_numbers(random, dtype, count, int(settings["h"]), int(settings["d"])) for count in of_q]
+    k = [_numbers(random, dtype, count, heads_k, int(settings["d"])) for count in of_k]
+    return q, k, [_numbers(random, dtype, count, heads_k, int(settings["d_v"])) for count in of_k]
 
 
-def _mask(said: str) -> dict[str, Any]:
+def _mask(mask: str) -> dict[str, Any]:
     """t, b: causal at a corner; t:64,16: a window there."""
-    corner, _, window = said.partition(":")
+    corner, _, window = mask.partition(":")
     options: dict[str, Any] = {"mask": _MASKS[corner]}
     if window:
         left, right = window.split(",")

@@ -59,9 +59,9 @@ def configurations() -> dict[str, Configuration]:
 
 def verdict(configuration: Configuration, *extra: str, program: Path | None = None) -> Verdict:
     """Run the program, or another ``program``, on the emulated device. ``extra`` arguments come last."""
-    words = (*_EVERY_RUN, *configuration.arguments.split(), *extra)
+    arguments = (*_EVERY_RUN, *configuration.arguments.split(), *extra)
     file = program or executable(configuration)
-    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", str(file), *words]
+    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", str(file), *arguments]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return Verdict(exit_code=done.returncode, output=done.stdout)
 
@@ -70,27 +70,27 @@ def executable(configuration: Configuration) -> Path:
     """Build tile_example_fmha_fwd with the kernels of a configuration."""
     tc, tree = toolchain(), trees.locate("aiter", cache=cache_folder())
     common = (*toolchains.describe(tc).values(), tree.identity, ARCH, *_DEFINITIONS)
-    made = cache_of("example", *common, configuration.kernels) / "tile_example_fmha_fwd"
-    if made.is_file():
-        return made
-    sources = _generate(tree, configuration.kernels, made.parent)
+    program = cache_of("example", *common, configuration.kernels) / "tile_example_fmha_fwd"
+    if program.is_file():
+        return program
+    sources = _generate(tree, configuration.kernels, program.parent)
     units = [
         compile_object(tc, source, source.with_suffix(".o"), archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
         for source in sources
     ]
-    return link(tc, [_main(tree, common), *units], made)
+    return link(tc, [_main(tree, common), *units], program)
 
 
 def _main(tree: Tree, common: tuple[str, ...]) -> Path:
     """Compile the program's main file, once for all configurations."""
-    source, made = tree.fmha / "example_fmha_fwd.cpp", cache_of("example-main", *common) / "example_fmha_fwd.o"
-    return compile_object(toolchain(), source, made, archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
+    source, output = tree.fmha / "example_fmha_fwd.cpp", cache_of("example-main", *common) / "example_fmha_fwd.o"
+    return compile_object(toolchain(), source, output, archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
 
 
 def _generate(tree: Tree, kernels: str, folder: Path) -> list[Path]:
     """Run upstream's codegen: write the instances of kernels and their dispatch."""
-    words = ("--api", "fwd", "--receipt", "0", "--targets", ARCH, "--filter", f"fmha_fwd_{kernels}")
-    command = [sys.executable, "-B", str(tree.fmha / "generate.py"), *words, "--output_dir", str(folder)]
+    options = ("--api", "fwd", "--receipt", "0", "--targets", ARCH, "--filter", f"fmha_fwd_{kernels}")
+    command = [sys.executable, "-B", str(tree.fmha / "generate.py"), *options, "--output_dir", str(folder)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     sources = sorted(folder.rglob("*.cpp"))

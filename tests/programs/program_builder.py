@@ -68,16 +68,16 @@ def sample(name: str, *options: str) -> Path:
         Path(__file__).read_text(),
         *extra,
     )
-    made = folder / name
-    if not made.is_file():
+    program = folder / name
+    if not program.is_file():
         unit = compile_object(tc, source, folder / f"{name}.o", archs=ARCHS, includes=header_folders(tc), extra=extra)
-        link(tc, [unit], made)
-    return made
+        link(tc, [unit], program)
+    return program
 
 
-def cache_of(name: str, *words: str) -> Path:
-    """The folder of the cache for outputs that depend on these words."""
-    key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+def cache_of(name: str, *parts: str) -> Path:
+    """The folder of the cache for outputs that depend on these parts."""
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     folder = cache_folder() / "programs" / f"{name}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -86,19 +86,19 @@ def cache_of(name: str, *words: str) -> Path:
 def compile_object(
     tc: Toolchain,
     source: Path,
-    made: Path,
+    output: Path,
     *,
     archs: Sequence[str],
     includes: Sequence[Path],
     extra: Sequence[str] = (),
 ) -> Path:
     """Compile a source for ``archs``, unless the object is there."""
-    if made.is_file():
-        return made
-    with tempfile.TemporaryDirectory(dir=made.parent) as folder:
-        draft = Path(folder) / made.name
+    if output.is_file():
+        return output
+    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        draft = Path(folder) / output.name
         cuid = hashlib.sha256(f"{source.name}\0{source.read_text()}".encode()).hexdigest()[:16]
-        words = toolchains.compile_command(
+        command = toolchains.compile_command(
             tc,
             archs=archs,
             source=str(source),
@@ -108,22 +108,22 @@ def compile_object(
             prefix_map={},
             extra=extra,
         )
-        _run(words, tc.environment, source.name)
-        draft.replace(made)
-    return made
+        _run(command, tc.environment, source.name)
+        draft.replace(output)
+    return output
 
 
-def link(tc: Toolchain, objects: Sequence[Path], made: Path) -> Path:
+def link(tc: Toolchain, objects: Sequence[Path], output: Path) -> Path:
     """Link objects into an executable."""
-    with tempfile.TemporaryDirectory(dir=made.parent) as folder:
-        draft = Path(folder) / made.name
+    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        draft = Path(folder) / output.name
         if _of_rocm(tc):
-            words = [*tc.linker, "--hip-link", *map(str, objects)]
+            command = [*tc.linker, "--hip-link", *map(str, objects)]
         else:
-            words = [*tc.linker, *_plain_flags(tc), *map(str, objects), *_stand_ins(tc, objects, Path(folder))]
-        _run([*words, "-o", str(draft)], tc.environment, made.name)
-        draft.replace(made)
-    return made
+            command = [*tc.linker, *_plain_flags(tc), *map(str, objects), *_stand_ins(tc, objects, Path(folder))]
+        _run([*command, "-o", str(draft)], tc.environment, output.name)
+        draft.replace(output)
+    return output
 
 
 def _plain_flags(tc: Toolchain) -> list[str]:
@@ -133,24 +133,24 @@ def _plain_flags(tc: Toolchain) -> list[str]:
 def _stand_ins(tc: Toolchain, objects: Sequence[Path], folder: Path) -> tuple[str, ...]:
     """Replacements of parts of ROCm's compiler and runtime that zig's lacks."""
     conversion = folder / "bf16.o"
-    words = [*tc.linker, *_plain_flags(tc), "-x", "c", "-c", str(DATA / "bf16.c"), "-o", str(conversion)]
-    _run(words, tc.environment, "bf16.c")
+    command = [*tc.linker, *_plain_flags(tc), "-x", "c", "-c", str(DATA / "bf16.c"), "-o", str(conversion)]
+    _run(command, tc.environment, "bf16.c")
     return str(conversion), str(_names_only(tc, objects, folder))
 
 
 def _names_only(tc: Toolchain, objects: Sequence[Path], folder: Path) -> Path:
     """Make a library that exports the HIP functions which objects import, under ROCm's versions, with no code."""
     names = sorted(_imports(objects))
-    source, script, made = folder / "names.c", folder / "names.map", folder / "libamdhip64.so"
+    source, script, library = folder / "names.c", folder / "names.map", folder / "libamdhip64.so"
     source.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
     by_version: dict[str, list[str]] = {}
     for name in names:
         by_version.setdefault(symbol_versions()[name], []).append(name)
     nodes = (f"{version} {{ global: {'; '.join(names)}; }};\n" for version, names in sorted(by_version.items()))
     script.write_text("".join(nodes))
-    words = [*tc.linker, *tc.link_flags, f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={script}", "-x", "c"]
-    _run([*words, str(source), "-o", str(made)], tc.environment, SONAME)
-    return made
+    command = [*tc.linker, *tc.link_flags, f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={script}", "-x", "c"]
+    _run([*command, str(source), "-o", str(library)], tc.environment, SONAME)
+    return library
 
 
 def _imports(objects: Sequence[Path]) -> set[str]:
@@ -161,10 +161,10 @@ def _imports(objects: Sequence[Path]) -> set[str]:
     for file in objects:
         with file.open("rb") as stream:
             table = ELFFile(stream).get_section_by_name(".symtab")
-            names |= {one.name for one in table.iter_symbols() if one["st_shndx"] == "SHN_UNDEF"}
+            names |= {symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] == "SHN_UNDEF"}
     return {name for name in names if name in symbol_versions()}
 
 
-def _run(words: Sequence[str], environment: Mapping[str, str], what: str) -> None:
-    done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{what}: {' '.join(words)}\n{done.stderr[-4000:]}"
+def _run(command: Sequence[str], environment: Mapping[str, str], what: str) -> None:
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{what}: {' '.join(command)}\n{done.stderr[-4000:]}"

@@ -35,7 +35,7 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def over(kernels: str) -> Dispatcher:
+def dispatcher(kernels: str) -> Dispatcher:
     """A dispatcher over the kernels whose names match a filter of upstream's codegen."""
     registry = Registry()
     for folder in compile_keys([name for name in names() if fnmatch(name, f"fmha_fwd_{kernels}*")], ARCH):
@@ -46,7 +46,7 @@ def over(kernels: str) -> Dispatcher:
 @pytest.mark.parametrize("name", CALLED)
 def test_both_run_kernel_and_accept_its_result(name: str) -> None:
     configuration = configurations()[name]
-    done, agreement = compare(configuration, over(configuration.kernels))
+    done, agreement = compare(configuration, dispatcher(configuration.kernels))
     (kernel,) = done.ran.kernels
     assert fnmatch(kernel, f"fmha_fwd_{configuration.kernels}*")
     assert (agreement.passed, verdict(configuration).valid) == (True, True), str(agreement)

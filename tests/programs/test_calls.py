@@ -23,8 +23,8 @@ def _sum(depth: int) -> int:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_recursion_fits_into_limit_of_stack(arch: str) -> None:
     """A frame holds at least the return address and two values: 100 of them are more than the descriptor's bytes."""
-    words = output(sample("calls"), "recursion", "100", options=("--arch", arch)).decode().split()
-    assert words == ["16384", "hipSuccess", str(_sum(100)), str(_sum(100))]
+    tokens = output(sample("calls"), "recursion", "100", options=("--arch", arch)).decode().split()
+    assert tokens == ["16384", "hipSuccess", str(_sum(100)), str(_sum(100))]
 
 
 def test_recursion_beyond_limit_is_fault_until_raised() -> None:
@@ -52,17 +52,17 @@ def test_call_of_function_of_other_module(arch: str, options: tuple[str, ...], t
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ("null", "a jump to address 0: the pointer to the function was never set"),
         ("host", "take the address of a device function on the device"),
         ("data", "which is data in allocation"),
     ],
 )
-def test_jump_to_no_function_says_what_is_there(how: str, said: str) -> None:
+def test_jump_to_no_function_says_what_is_there(how: str, message: str) -> None:
     done = run(sample("calls"), how)
     assert done.stdout.decode().split() == [FAULT]
-    assert said in done.stderr.decode()
+    assert message in done.stderr.decode()
     assert "s_swappc_b64" in done.stderr.decode()
 
 
@@ -97,7 +97,7 @@ def test_large_code_object_is_decoded_by_function() -> None:
     code = dict(code_object.code_objects(sample("calls")))["gfx950"]
     done = subprocess.run([sys.executable, "-c", BY_FUNCTION], input=code, capture_output=True, cwd=ROOT, check=False)
     assert done.stderr == b""
-    *asked, last = done.stdout.decode().splitlines()
+    *lines, last = done.stdout.decode().splitlines()
     kernel, called = "image address_of_function", "image address_of_function call _Z11times_threei"
-    assert [" ".join(line.split()) for line in asked] == [kernel, f"{called} 1015", f"{called} 1012", f"{called} 1015"]
+    assert [" ".join(line.split()) for line in lines] == [kernel, f"{called} 1015", f"{called} 1012", f"{called} 1015"]
     assert last == "3 3"

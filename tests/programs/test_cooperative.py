@@ -11,8 +11,8 @@ from tests.programs.test_programs import output, run
 GROUPS, THREADS, ROUNDS = 7, 128, 5
 
 
-def _numbers(*words: str, options: tuple[str, ...] = ()) -> list[int]:
-    return [int(line) for line in output(sample("cooperative"), *words, options=options).split()]
+def _numbers(*arguments: str, options: tuple[str, ...] = ()) -> list[int]:
+    return [int(line) for line in output(sample("cooperative"), *arguments, options=options).split()]
 
 
 @pytest.mark.parametrize("options", [("--arch", ARCHS[0]), ("--arch", ARCHS[1], "--checks", "all"), ("--threads", "2")])

@@ -90,8 +90,8 @@ def test_failed_assertion_is_printed_and_ends_launch(arch: str) -> None:
     *printed, error = done.stdout.decode().splitlines()
     assert error == "hipErrorLaunchFailure"
     assert printed == ["workgroup 0"] * 64 + ["workgroup 1"] * 64
-    said, _, report = done.stderr.decode().partition("\n")
-    assert re.fullmatch(r".*host_calls\.hip:\d+: .*values\[.*\] == 0.*", said)  # HIP's headers have another text
+    message, _, report = done.stderr.decode().partition("\n")
+    assert re.fullmatch(r".*host_calls\.hip:\d+: .*values\[.*\] == 0.*", message)  # HIP's headers have another text
     assert "trap fault: the kernel ended itself: abort(), a failed assert or a trap" in report
     assert "workgroup (1, 0, 0) wave 0" in report
 

@@ -27,14 +27,14 @@ def root(tmp_path: Path) -> Path:
 
 def _newer_program(folder: Path) -> Path:
     """A program that needs a version of the C library which no machine has."""
-    library, made, script = folder / "libnewer.so", folder / "program", folder / "names"
+    library, program, script = folder / "libnewer.so", folder / "program", folder / "names"
     script.write_text("GLIBC_2.999 { global: newer; };\n")
     zig = [sys.executable, "-m", "ziglang", "cc", "-x", "c", "-"]
     shared = ("-shared", f"-Wl,--version-script={script}", "-Wl,-soname,libnewer.so")
     subprocess.run([*zig, *shared, "-o", str(library)], input="void newer(void) {}", text=True, check=True)
     text = "void newer(void); int main() { newer(); }"
-    subprocess.run([*zig, f"-L{folder}", "-lnewer", "-o", str(made)], input=text, text=True, check=True)
-    return made
+    subprocess.run([*zig, f"-L{folder}", "-lnewer", "-o", str(program)], input=text, text=True, check=True)
+    return program
 
 
 def test_program_for_newer_library_names_option(root: Path) -> None:
@@ -42,8 +42,10 @@ def test_program_for_newer_library_names_option(root: Path) -> None:
     done = run(program)
     assert done.returncode == InputError.exit_code
     here = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[1]
-    said = f"{program} needs glibc 2.999; this machine has {here}. Name the root of its distribution: run --root {root}"
-    assert said in done.stderr.decode()
+    message = (
+        f"{program} needs glibc 2.999; this machine has {here}. Name the root of its distribution: run --root {root}"
+    )
+    assert message in done.stderr.decode()
 
 
 def test_program_of_root_runs_with_its_loader(root: Path) -> None:

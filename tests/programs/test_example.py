@@ -17,40 +17,40 @@ _NOP = struct.pack("<I", 0xBF800000)  # s_nop 0 (ISA, SOPP)
 
 @pytest.mark.parametrize("name", configurations())
 def test_its_own_verification_passes(name: str) -> None:
-    said = verdict(configurations()[name])
-    assert said.valid, said.output
+    result = verdict(configurations()[name])
+    assert result.valid, result.output
 
 
-def without_a_matrix_instruction(program: Path, made: Path) -> Path:
+def without_a_matrix_instruction(program: Path, output: Path) -> Path:
     """A copy of a program in whose attention kernel one matrix instruction does nothing."""
     data = bytearray(program.read_bytes())
     for _, code in code_object.code_objects(program):
         read = image.read(code)
         at = code.index(read.text)
-        matrix = [one for one in decode(read.text) if "MFMA" in one.name.upper()]
+        matrix = [instruction for instruction in decode(read.text) if "MFMA" in instruction.name.upper()]
         if "FmhaFwdKernel" in read.kernels[0].name and matrix:
-            one = matrix[len(matrix) // 2]
-            start = bytes(data).index(code) + at + one.pc
-            data[start : start + one.size] = _NOP * (one.size // 4)
-            shutil.copy(program, made)
-            made.write_bytes(data)
-            return made
+            instruction = matrix[len(matrix) // 2]
+            start = bytes(data).index(code) + at + instruction.pc
+            data[start : start + instruction.size] = _NOP * (instruction.size // 4)
+            shutil.copy(program, output)
+            output.write_bytes(data)
+            return output
     raise AssertionError("no attention kernel in the program")
 
 
 def test_its_verification_sees_wrong_kernel(tmp_path: Path) -> None:
     chosen = configurations()["d64"]
-    said = verdict(chosen, program=without_a_matrix_instruction(executable(chosen), tmp_path / "wrong"))
-    assert said.exit_code != 0
-    assert "valid:n" in said.output
+    result = verdict(chosen, program=without_a_matrix_instruction(executable(chosen), tmp_path / "wrong"))
+    assert result.exit_code != 0
+    assert "valid:n" in result.output
 
 
 def test_what_no_kernel_serves_is_refused() -> None:
-    said = verdict(configurations()["d64"], "-prec=bf16")
-    assert said.exit_code != 0
-    assert "not supported yet" in said.output
+    result = verdict(configurations()["d64"], "-prec=bf16")
+    assert result.exit_code != 0
+    assert "not supported yet" in result.output
 
 
 def test_enough_configurations() -> None:
     assert len(configurations()) >= 14
-    assert len({one.arguments for one in configurations().values()}) == len(configurations())
+    assert len({configuration.arguments for configuration in configurations().values()}) == len(configurations())

@@ -10,8 +10,8 @@ from tests.programs.test_programs import output, run
 UNSUPPORTED, INVALIDATED = "hipErrorStreamCaptureUnsupported", "hipErrorStreamCaptureInvalidated"
 
 
-def _lines(*words: str) -> list[list[str]]:
-    return [line.split() for line in output(sample("graphs"), *words).decode().splitlines()]
+def _lines(*arguments: str) -> list[list[str]]:
+    return [line.split() for line in output(sample("graphs"), *arguments).decode().splitlines()]
 
 
 def test_capture_of_two_streams() -> None:
@@ -29,8 +29,8 @@ def test_capture_of_two_streams() -> None:
 
 def test_graph_of_nodes_runs_in_order_of_edges() -> None:
     """An instantiated graph keeps its nodes until it is changed itself."""
-    said = _lines("nodes")
-    assert said == [
+    lines = _lines("nodes")
+    assert lines == [
         ["order", str(1 * 10 + 4), "calls", "1", "type", "3"],
         ["factor", "10", "threads", "64"],
         ["set", str(1 * 20 + 4)],

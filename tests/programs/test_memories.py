@@ -8,8 +8,8 @@ from tests.programs.test_programs import output, run
 INVALID = "hipErrorInvalidValue"
 
 
-def _pairs(*words: str) -> list[tuple[str, str]]:
-    text = output(sample("memories"), *words).decode()
+def _pairs(*arguments: str) -> list[tuple[str, str]]:
+    text = output(sample("memories"), *arguments).decode()
     return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines())]
 
 

@@ -22,8 +22,8 @@ def test_child_uses_device_like_parent(how: str, checks: str) -> None:
 
 
 def test_threads_launch_at_once() -> None:
-    said = output(sample("processes"), "threads", options=("--threads", "2")).decode().split()
-    assert [int(one) for one in said] == [128 * i * 11 for i in range(6)]
+    tokens = output(sample("processes"), "threads", options=("--threads", "2")).decode().split()
+    assert [int(token) for token in tokens] == [128 * i * 11 for i in range(6)]
 
 
 # Launches of two workgroups with 64 lanes that store 4 bytes each. A forked child has its parent's counts, too.

@@ -27,17 +27,20 @@ ILLEGAL_ADDRESS, NOT_SUPPORTED = "hipErrorIllegalAddress", "hipErrorNotSupported
 
 
 def run(
-    *words: str | Path, options: tuple[str, ...] = (), given: bytes = b"", variables: Mapping[str, str] | None = None
+    *arguments: str | Path,
+    options: tuple[str, ...] = (),
+    stdin: bytes = b"",
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """The finished run of a program on the emulated device."""
-    command = [sys.executable, "-m", "ckpm_emulator", "run", *options, "--", *map(str, words)]
+    command = [sys.executable, "-m", "ckpm_emulator", "run", *options, "--", *map(str, arguments)]
     environment = {**os.environ, **(variables or {})}
-    return subprocess.run(command, cwd=ROOT, env=environment, input=given, capture_output=True, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environment, input=stdin, capture_output=True, check=False)
 
 
-def output(*words: str | Path, options: tuple[str, ...] = (), given: bytes = b"") -> bytes:
+def output(*arguments: str | Path, options: tuple[str, ...] = (), stdin: bytes = b"") -> bytes:
     """The output of a program that ended well, without a report of the emulator or the dynamic loader."""
-    done = run(*words, options=options, given=given)
+    done = run(*arguments, options=options, stdin=stdin)
     assert (done.returncode, done.stderr) == (0, b"")
     return done.stdout
 
@@ -53,7 +56,7 @@ def test_saxpy_on_two_streams(arch: str) -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_atomics_and_dynamic_lds(arch: str) -> None:
     data = np.random.default_rng(15).integers(0, 250, 5000).astype(np.uint8)
-    counts = np.frombuffer(output(sample("histogram"), given=data.tobytes(), options=("--arch", arch)), np.uint32)
+    counts = np.frombuffer(output(sample("histogram"), stdin=data.tobytes(), options=("--arch", arch)), np.uint32)
     assert (counts[:256] == np.bincount(data, minlength=256)).all()
     assert counts[256] == data.max()
 
@@ -71,9 +74,9 @@ def test_arithmetic_in_f64(arch: str) -> None:
 @pytest.mark.parametrize(("arch", "lds", "resident"), [("gfx942", 65536, 1), ("gfx950", 163840, 2)])
 def test_symbols_rectangles_and_queries(arch: str, lds: int, resident: int) -> None:
     text = output(sample("queries"), options=("--arch", arch, "--cus", "17")).decode()
-    said = dict(line.split(" ", 1) for line in text.splitlines())
-    assert said.pop("arch").partition(":")[0] == arch
-    assert {name: int(value) for name, value in said.items()} == {
+    answers = dict(line.split(" ", 1) for line in text.splitlines())
+    assert answers.pop("arch").partition(":")[0] == arch
+    assert {name: int(value) for name, value in answers.items()} == {
         **{"table0": 4 * 7, "table3": 1 * 7, "third_by_address": 2 * 7},  # read in reverse, times the value of the host
         **{"wide_enough": 1, "sum": 3 * 9 * 5},
         **{"warp": 64, "lds": lds, "compute_units": 17, "peer": 0},
@@ -91,10 +94,10 @@ IMAGES = (32, 39, 41, 42, 43, 44, 49, 50, 51, 53, 10014)  # gfx9 with matrix ins
 
 def test_attributes_are_those_of_rocm() -> None:
     lines = output(sample("queries"), "attributes", options=("--cus", "17")).decode().splitlines()
-    said = {int(number): int(value) for number, value in (line.split() for line in lines)}
-    assert sorted(ATTRIBUTES - set(said)) == []
-    assert [said[number] for number in IMAGES] == [0] * len(IMAGES)
-    assert said[63] == said[10015] == 17  # compute units
+    attributes = {int(number): int(value) for number, value in (line.split() for line in lines)}
+    assert sorted(ATTRIBUTES - set(attributes)) == []
+    assert [attributes[number] for number in IMAGES] == [0] * len(IMAGES)
+    assert attributes[63] == attributes[10015] == 17  # compute units
 
 
 def test_fault_is_error_of_call_and_report() -> None:
@@ -132,8 +135,8 @@ def test_counters_that_cannot_be_written_set_exit_code(tmp_path: Path) -> None:
     """The program removes the folder of the file, which was there at its start."""
     file = tmp_path / "gone" / "counters.json"
     file.parent.mkdir()
-    words = ("sh", "-c", 'rmdir "$1"; exec "$2" 1000 2.0', "sh", file.parent, sample("saxpy"))
-    done = run(*words, options=("--counters", str(file)))
+    command = ("sh", "-c", 'rmdir "$1"; exec "$2" 1000 2.0', "sh", file.parent, sample("saxpy"))
+    done = run(*command, options=("--counters", str(file)))
     assert done.returncode == OutputError.exit_code
     assert "the counters can't be written: No such file or directory" in done.stderr.decode()
 
@@ -147,7 +150,7 @@ def test_checks_are_on_with_option() -> None:
 
 def test_memory_that_is_never_freed_is_reported() -> None:
     """The histogram's program frees neither its bytes nor its 257 counts of 4 bytes; saxpy's frees all."""
-    done = run(sample("histogram"), given=b"abc", options=("--checks", "all"))
+    done = run(sample("histogram"), stdin=b"abc", options=("--checks", "all"))
     assert done.returncode == 0
     (report,) = done.stderr.decode().splitlines()
     assert report.startswith("emulator: never freed: 2 allocations of 1031 bytes together")

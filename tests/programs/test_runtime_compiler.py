@@ -30,14 +30,14 @@ const char* hiprtcGetErrorString(int error) { return error == 6 ? "COMPILATION" 
 
 
 def _answers(folder: Path) -> list[str]:
-    words = [sys.executable, "-c", CALLS, str(toolchain.library())]
+    command = [sys.executable, "-c", CALLS, str(toolchain.library())]
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def test_calls_go_to_installed_library(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "ziglang", "cc", "-shared", "-x", "c", "-", "-o", str(tmp_path / "libhiprtc.so.7")]
-    subprocess.run(words, input=COMPILER, text=True, check=True)
+    command = [sys.executable, "-m", "ziglang", "cc", "-shared", "-x", "c", "-", "-o", str(tmp_path / "libhiprtc.so.7")]
+    subprocess.run(command, input=COMPILER, text=True, check=True)
     assert _answers(tmp_path) == ["0 9 5", "87654321", "COMPILATION"]
 
 

@@ -24,12 +24,12 @@ def versions(file: Path) -> dict[str, str]:
         definitions = elf.get_section_by_name(".gnu.version_d")
         names = {version["vd_ndx"]: next(names).name for version, names in definitions.iter_versions()}
         of_symbol = elf.get_section_by_name(".gnu.version")
-        found = {}
+        by_symbol = {}
         for at, symbol in enumerate(elf.get_section_by_name(".dynsym").iter_symbols()):
             index = of_symbol.get_symbol(at)["ndx"]
             if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] != "SHN_UNDEF":
-                found[symbol.name] = BASE if index == BASE else names[index]  # a hidden version is a KeyError
-        return found
+                by_symbol[symbol.name] = BASE if index == BASE else names[index]  # a hidden version is a KeyError
+        return by_symbol
 
 
 def test_functions_have_versions_of_rocms_runtime() -> None:
@@ -41,12 +41,12 @@ def test_functions_have_versions_of_rocms_runtime() -> None:
 
 
 def test_function_with_other_version_is_found(tmp_path: Path) -> None:
-    made, script = tmp_path / "lib.so", tmp_path / "lib.map"
+    library, script = tmp_path / "lib.so", tmp_path / "lib.map"
     script.write_text("hip_4.2 { global: hipInit; };\nhip_4.3 { global: hipMalloc; };\n")
     source = "void hipInit(void) {} void hipMalloc(void) {} void emu_version(void) {}"
-    words = [sys.executable, "-m", "ziglang", "cc", "-shared", f"-Wl,--version-script={script}", "-x", "c", "-"]
-    subprocess.run([*words, "-o", str(made)], input=source, text=True, check=True)
-    assert versions(made) == {"hipInit": "hip_4.2", "hipMalloc": "hip_4.3", "emu_version": BASE}
+    command = [sys.executable, "-m", "ziglang", "cc", "-shared", f"-Wl,--version-script={script}", "-x", "c", "-"]
+    subprocess.run([*command, "-o", str(library)], input=source, text=True, check=True)
+    assert versions(library) == {"hipInit": "hip_4.2", "hipMalloc": "hip_4.3", "emu_version": BASE}
     assert symbol_versions()["hipMalloc"] == "hip_4.2"
 
 
@@ -90,7 +90,7 @@ def test_half_precision_of_host_code() -> None:
         np.testing.assert_array_equal(narrowed, singles.astype(np.float16))
 
 
-def in_python(code: str, given: bytes = b"") -> bytes:
+def in_python(code: str, stdin: bytes = b"") -> bytes:
     """The output of a process that loads the library itself."""
-    words = [sys.executable, "-c", code, str(toolchain.library())]
-    return subprocess.run(words, input=given, capture_output=True, check=True).stdout
+    command = [sys.executable, "-c", code, str(toolchain.library())]
+    return subprocess.run(command, input=stdin, capture_output=True, check=True).stdout

@@ -8,8 +8,8 @@ from tests.programs.program_builder import ARCHS, sample
 from tests.programs.test_programs import run
 
 
-def _lines(*words: str, options: tuple[str, ...] = ()) -> list[str]:
-    return run(sample("waiting"), *words, options=options).stdout.decode().split()
+def _lines(*arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+    return run(sample("waiting"), *arguments, options=options).stdout.decode().split()
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,12 @@ def tiles_fill(problem: str, kernel: str) -> bool:
 
 
 def test_kernels_agree_or_have_known_defect(folder: Path) -> None:
-    made = benchmark(folder, "--verify")
-    assert (made.kernels, len(made.rows), dict(made.left_out)) == (KERNELS, KERNELS, {})
-    differ = [row for row in made.rows if row["agrees"] is not True]
+    results = benchmark(folder, "--verify")
+    assert (results.kernels, len(results.rows), dict(results.left_out)) == (KERNELS, KERNELS, {})
+    differ = [row for row in results.rows if row["agrees"] is not True]
     assert {row["known_defect"] for row in differ} <= {"v-overwrites-the-last-slice-of-k"}
     assert {row["kernel_hdim_q"] for row in differ} <= {96, 192}  # with 3 and 6 slices of K
-    for row in made.rows:
+    for row in results.rows:
         assert min(int(row[name] or 0) for name in ("instructions", "mfma_flops", "modelled_cycles")) > 0
         assert row.get("latency_ms") is None  # an emulator has none
     with (folder / "r.csv").open() as file:
@@ -59,10 +59,10 @@ def test_kernels_agree_or_have_known_defect(folder: Path) -> None:
 
 def test_smoke_shapes_give_tuning_database(folder: Path) -> None:
     limit = ("--category", "smoke", "--most-instructions", "500000")
-    made = benchmark(folder, *limit, "--verify", "--tuning", str(folder / "t.db"))
-    assert made.finished
-    assert len(made.rows) > 100
-    refused = [case for case, why in made.left_out.items() if "--most-instructions" not in why]
+    results = benchmark(folder, *limit, "--verify", "--tuning", str(folder / "t.db"))
+    assert results.finished
+    assert len(results.rows) > 100
+    refused = [case for case, why in results.left_out.items() if "--most-instructions" not in why]
     assert all("_psskddv_" in kernel and tiles_fill(problem, kernel) for problem, kernel in refused)
-    assert all("no kernel of this library serves" in made.left_out[case] for case in refused)
+    assert all("no kernel of this library serves" in results.left_out[case] for case in refused)
     assert TuningDatabase(folder / "t.db").file.stat().st_size > 0

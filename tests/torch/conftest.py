@@ -33,7 +33,7 @@ SELECTIONS = {
 
 
 @pytest.fixture(scope="session")
-def over(tmp_path_factory: pytest.TempPathFactory) -> Dispatcher:
+def dispatcher(tmp_path_factory: pytest.TempPathFactory) -> Dispatcher:
     work, registry = tmp_path_factory.mktemp("libraries"), Registry()
     for options, where in SELECTIONS.items():
         command = [sys.executable, "-m", "ckpm", "build", "--arch", ARCH, "--tier", "full", "--work", str(work)]
@@ -44,10 +44,10 @@ def over(tmp_path_factory: pytest.TempPathFactory) -> Dispatcher:
 
 
 @pytest.fixture(autouse=True)
-def operators(over: Dispatcher) -> Iterator[None]:
+def operators(dispatcher: Dispatcher) -> Iterator[None]:
     """The operators launch kernels of these libraries."""
     from ckpm import torch as operators
 
-    operators.dispatch_to(over)
+    operators.dispatch_to(dispatcher)
     yield
     operators.dispatch_to(None)

@@ -36,11 +36,11 @@ def paged_arguments(name: str) -> tuple[Call, dict[str, Any]]:
     """A call whose unused slots hold NaN, and the operator's arguments."""
     options = dict(PAGED[name])
     call = paged_call(3, LENGTHS, 16, options.pop("table"))
-    q, k, v = (tensor(one) for one in call.arrays)
+    q, k, v = (tensor(array) for array in call.arrays)
     pages = call.options["pages"]
     tables = {"page_table": pages.indices, "cu_seqlens_q": call.options["cu_seqlens_q"]}
     tables |= {"indptr": pages.indptr, "last_page_lens": pages.last_page_lens, "seqlens_k": pages.seqlens_k}
-    given = {key: tensor(table, INT) for key, table in tables.items() if table is not None}
+    tensors = {key: tensor(table, INT) for key, table in tables.items() if table is not None}
     return call, {
         "q": q,
         "k": k,
@@ -48,21 +48,23 @@ def paged_arguments(name: str) -> tuple[Call, dict[str, Any]]:
         "max_seqlen_q": 45,
         "max_seqlen_k": 71,
         "return_lse": True,
-        **given,
+        **tensors,
         **options,
     }
 
 
-def attention_in_float64(call: Call, given: dict[str, Any], **fields: Any) -> tuple[Any, Any]:
+def attention_in_float64(call: Call, arguments: dict[str, Any], **fields: Any) -> tuple[Any, Any]:
     """O and LSE in float64 of the mask, cap and sinks that the operator was given."""
-    causal, left, right = (given.get(n, d) for n, d in (("causal", False), ("window_left", -1), ("window_right", -1)))
+    causal, left, right = (
+        arguments.get(n, d) for n, d in (("causal", False), ("window_left", -1), ("window_right", -1))
+    )
     masked = causal or (left, right) != (-1, -1)
     problem = Problem(
         family="fwd", mode="group", batch=2, seqlen_q=45, total_q=70, seqlen_k=71, total_k=101, nhead_q=2, nhead_k=1,
         mask="bottom_right" if masked else "no", window_left=left, window_right=0 if causal else right, lse=True,
-        logits_soft_cap=given.get("soft_cap", 0.0), sink_logits="sinks" in given, **fields,
+        logits_soft_cap=arguments.get("soft_cap", 0.0), sink_logits="sinks" in arguments, **fields,
     )  # fmt: skip
-    more = {"sink_logits": given["sinks"].numpy()} if "sinks" in given else {}
+    more = {"sink_logits": arguments["sinks"].numpy()} if "sinks" in arguments else {}
     return reference.attention(problem, call.q, call.k, call.v, **more)
 
 
@@ -73,30 +75,30 @@ def agree(got: torch.Tensor, want: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("name", PAGED)
 def test_paged_prefill_agrees_with_float64(name: str) -> None:
-    call, given = paged_arguments(name)
-    o, lse = operators.paged_prefill(**given)
-    want, want_lse = attention_in_float64(call, given)
+    call, arguments = paged_arguments(name)
+    o, lse = operators.paged_prefill(**arguments)
+    want, want_lse = attention_in_float64(call, arguments)
     agree(o, want, "bf16")
     agree(lse, want_lse, "lse")
 
 
-def test_aiter_s_varlen_call_of_pages_agrees_with_float64(over: Dispatcher) -> None:
-    call, given = paged_arguments("block table, causal")
-    sums = torch.nn.functional.pad(given["seqlens_k"].cumsum(0), (1, 0)).to(INT)
+def test_aiter_s_varlen_call_of_pages_agrees_with_float64(dispatcher: Dispatcher) -> None:
+    call, arguments = paged_arguments("block table, causal")
+    sums = torch.nn.functional.pad(arguments["seqlens_k"].cumsum(0), (1, 0)).to(INT)
     o, lse = ckpm.aiter.flash_attn_varlen_func(
-        given["q"], given["k"], given["v"], given["cu_seqlens_q"], sums, 45, 71,
-        causal=True, return_lse=True, block_table=given["page_table"], dispatcher=over,
+        arguments["q"], arguments["k"], arguments["v"], arguments["cu_seqlens_q"], sums, 45, 71,
+        causal=True, return_lse=True, block_table=arguments["page_table"], dispatcher=dispatcher,
     )  # fmt: skip
-    want, want_lse = attention_in_float64(call, given)
+    want, want_lse = attention_in_float64(call, arguments)
     agree(o, want, "bf16")
     agree(lse, want_lse, "lse")
 
 
-def test_aiter_s_varlen_call_agrees_with_float64(over: Dispatcher) -> None:
-    call, leaves, given = varlen()
-    q, k, v = (one.detach() for one in leaves)
-    o, _ = ckpm.aiter.flash_attn_varlen_func(q, k, v, return_lse=True, dispatcher=over, **given)
-    agree(o, in_float64(call, [one.double() for one in (q, k, v)]).numpy(), "bf16")
+def test_aiter_s_varlen_call_agrees_with_float64(dispatcher: Dispatcher) -> None:
+    call, leaves, options = varlen()
+    q, k, v = (leaf.detach() for leaf in leaves)
+    o, _ = ckpm.aiter.flash_attn_varlen_func(q, k, v, return_lse=True, dispatcher=dispatcher, **options)
+    agree(o, in_float64(call, [leaf.double() for leaf in (q, k, v)]).numpy(), "bf16")
 
 
 def test_paged_prefill_passes_opcheck() -> None:
@@ -104,15 +106,15 @@ def test_paged_prefill_passes_opcheck() -> None:
 
 
 def test_paged_prefill_is_one_node_of_traced_programs() -> None:
-    _, given = paged_arguments("block table, causal")
-    names = [name for name, one in given.items() if isinstance(one, torch.Tensor)]
-    rest = {name: one for name, one in given.items() if name not in names}
+    _, arguments = paged_arguments("block table, causal")
+    names = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+    rest = {name: value for name, value in arguments.items() if name not in names}
 
     class Attention(torch.nn.Module):  # type: ignore[misc]  # without PyTorch it is Any
         def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
             return operators.paged_prefill(**dict(zip(names, tensors, strict=True)), **rest)[0] * 2
 
-    tensors = tuple(given[name] for name in names)
+    tensors = tuple(arguments[name] for name in names)
     plain = Attention()(*tensors)
     compiled = torch.compile(Attention(), fullgraph=True, backend="aot_eager")
     exported = torch.export.export(Attention(), tensors)
@@ -124,7 +126,7 @@ def test_paged_prefill_is_one_node_of_traced_programs() -> None:
 def varlen(**more: Any) -> tuple[Call, tuple[Any, ...], dict[str, Any]]:
     """Tensors that require gradients, 4 heads over 2, and the other arguments."""
     call = contiguous(5, LENGTHS, (4, 2), (64, 64), layout="", **more)
-    q, k, v = (tensor(one).requires_grad_() for one in call.arrays)
+    q, k, v = (tensor(array).requires_grad_() for array in call.arrays)
     sums = {name: tensor(call.options[name], INT) for name in ("cu_seqlens_q", "cu_seqlens_k")}
     return call, (q, k, v), {**sums, "max_seqlen_q": 45, "max_seqlen_k": 71, "causal": True}
 
@@ -133,7 +135,7 @@ def in_float64(call: Call, leaves: list[torch.Tensor]) -> torch.Tensor:
     """Causal attention by PyTorch's own operations, whose autograd gives the expected gradients."""
     outputs = []
     q, k, v = leaves
-    k, v = (one.repeat_interleave(q.shape[1] // one.shape[1], dim=1) for one in (k, v))
+    k, v = (tokens.repeat_interleave(q.shape[1] // tokens.shape[1], dim=1) for tokens in (k, v))
     for (sq, sk), (at_q, at_k) in zip(LENGTHS, ((0, 0), (45, 71)), strict=True):
         scores = torch.einsum("qhd,khd->hqk", q[at_q : at_q + sq], k[at_k : at_k + sk]) * q.shape[2] ** -0.5
         hidden = torch.ones(sq, sk, dtype=torch.bool).triu(sk - sq + 1)
@@ -145,13 +147,13 @@ def in_float64(call: Call, leaves: list[torch.Tensor]) -> torch.Tensor:
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_varlen_attention_and_its_gradients_agree_with_float64(compiled: bool, deterministic: bool) -> None:
-    call, leaves, given = varlen()
+    call, leaves, options = varlen()
 
     def attend(*tensors: torch.Tensor) -> torch.Tensor:
-        return operators.varlen_attention(*tensors, **given)[0]
+        return operators.varlen_attention(*tensors, **options)[0]
 
     program = torch.compile(attend, fullgraph=True, backend="aot_eager") if compiled else attend
-    exact = [one.detach().double().requires_grad_() for one in leaves]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
     want = in_float64(call, exact)
     upstream = torch.randn(want.shape, generator=torch.Generator().manual_seed(0)).to(BF16)
     torch.use_deterministic_algorithms(deterministic)
@@ -161,68 +163,68 @@ def test_varlen_attention_and_its_gradients_agree_with_float64(compiled: bool, d
     finally:
         torch.use_deterministic_algorithms(False)
     agree(o, want.detach().numpy(), "bf16")
-    for mine, one in zip(gradients, torch.autograd.grad(want, exact, upstream.double()), strict=True):
-        assert mine.dtype == BF16
-        agree(mine, one.numpy(), "bf16 gradient")
+    for gradient, exact_gradient in zip(gradients, torch.autograd.grad(want, exact, upstream.double()), strict=True):
+        assert gradient.dtype == BF16
+        agree(gradient, exact_gradient.numpy(), "bf16 gradient")
 
 
 def test_varlen_attention_passes_opcheck() -> None:
-    _, leaves, given = varlen()
-    torch.library.opcheck(operators.varlen_attention, leaves, given)
+    _, leaves, options = varlen()
+    torch.library.opcheck(operators.varlen_attention, leaves, options)
 
 
 def test_lse_and_paged_prefill_have_no_gradients() -> None:
-    _, leaves, given = varlen()
-    o, lse = operators.varlen_attention(*leaves, **given)
+    _, leaves, arguments = varlen()
+    o, lse = operators.varlen_attention(*leaves, **arguments)
     assert (o.requires_grad, lse.requires_grad) == (True, False)
-    _, given = paged_arguments("list")
-    o, _ = operators.paged_prefill(**{**given, "q": given["q"].requires_grad_()})
+    _, arguments = paged_arguments("list")
+    o, _ = operators.paged_prefill(**{**arguments, "q": arguments["q"].requires_grad_()})
     with pytest.raises(RuntimeError, match="ckpm::paged_prefill has no gradient"):
         o.sum().backward()
 
 
 @pytest.fixture
-def in_place(over: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> Any:
+def in_place(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Puts tensors into the emulated device's memory, where the operators then leave them, as on a GPU."""
-    hip, held = over.device.hip, []
+    hip, held = dispatcher.device.hip, []
 
-    def put(given: torch.Tensor) -> torch.Tensor:
-        size = given.numel() * given.element_size() + 1024  # page lists are read ahead
+    def put(source: torch.Tensor) -> torch.Tensor:
+        size = source.numel() * source.element_size() + 1024  # page lists are read ahead
         memory = hip.malloc(size)
         held.append(memory)
         whole = torch.frombuffer((ctypes.c_uint8 * size).from_address(memory.address), dtype=torch.uint8).zero_()
-        placed = whole.view(given.dtype)[: given.numel()].view(given.shape)
-        return placed.copy_(given.detach())
+        placed = whole.view(source.dtype)[: source.numel()].view(source.shape)
+        return placed.copy_(source.detach())
 
     new = implementation._new
-    monkeypatch.setattr(implementation, "_is_in_place", lambda q, over: True)
-    monkeypatch.setattr(implementation, "_new", lambda *given: put(new(*given)))
-    monkeypatch.setattr(implementation, "empty_like", lambda *given: put(empty_like(*given)))
+    monkeypatch.setattr(implementation, "_is_in_place", lambda q, dispatcher: True)
+    monkeypatch.setattr(implementation, "_new", lambda *arguments: put(new(*arguments)))
+    monkeypatch.setattr(implementation, "empty_like", lambda *arguments: put(empty_like(*arguments)))
     yield put
     for memory in held:
         hip.free(memory)
 
 
 def test_tensors_in_device_memory_give_the_bits_of_copied_ones(
-    over: Dispatcher, request: pytest.FixtureRequest
+    dispatcher: Dispatcher, request: pytest.FixtureRequest
 ) -> None:
-    _, given = paged_arguments("list, window, capped")
+    _, arguments = paged_arguments("list, window, capped")
     _, leaves, more = varlen()
     upstream = torch.ones(70, 4, 64, dtype=BF16)
 
     def attend(put: Any) -> list[torch.Tensor]:
-        placed = {name: put(one) if isinstance(one, torch.Tensor) else one for name, one in given.items()}
-        tensors = [put(one.detach()).requires_grad_() for one in leaves]
-        tables = {name: put(one) if isinstance(one, torch.Tensor) else one for name, one in more.items()}
+        placed = {name: put(value) if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
+        tensors = [put(leaf.detach()).requires_grad_() for leaf in leaves]
+        tables = {name: put(value) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
         o, lse = operators.varlen_attention(*tensors, **tables)
         gradients = torch.autograd.grad(o, tensors, put(upstream))
         results = [*operators.paged_prefill(**placed), o, lse, *gradients]
-        over.device.hip.synchronize()
-        return [one.detach().clone() for one in results]
+        dispatcher.device.hip.synchronize()
+        return [result.detach().clone() for result in results]
 
-    copied = attend(lambda one: one)
-    assert not over.kept
+    copied = attend(lambda value: value)
+    assert not dispatcher.kept
     lying = attend(request.getfixturevalue("in_place"))
-    assert len(over.kept) == 3
-    for mine, other in zip(lying, copied, strict=True):
-        assert torch.equal(mine, other)
+    assert len(dispatcher.kept) == 3
+    for uncopied, copy in zip(lying, copied, strict=True):
+        assert torch.equal(uncopied, copy)

@@ -39,8 +39,8 @@ def cases(arch: str, groups: Sequence[str] = GROUPS) -> Iterator[Case]:
     """Cases of an arch. The modules are imported here, because they need Triton."""
     from tests.triton import elementwise_cases, products_cases, shapes_cases
 
-    known = {"elementwise": elementwise_cases, "shapes": shapes_cases, "products": products_cases}
-    return itertools.chain.from_iterable(known[group].cases(arch) for group in groups)
+    modules = {"elementwise": elementwise_cases, "shapes": shapes_cases, "products": products_cases}
+    return itertools.chain.from_iterable(modules[group].cases(arch) for group in groups)
 
 
 def outcome(case: Case, machine: Machine) -> Outcome:
@@ -55,12 +55,12 @@ def outcome(case: Case, machine: Machine) -> Outcome:
 
 def parser() -> argparse.ArgumentParser:
     """Arguments of the command line."""
-    made = argparse.ArgumentParser(prog="python -m tests.triton", description=__doc__, allow_abbrev=False)
-    made.add_argument("--arch", choices=ARCHS, required=True)
-    made.add_argument("--group", choices=GROUPS, action="append", help="all of them, unless one is named")
-    made.add_argument("--only", action="append", metavar="WORD", help="cases with one of these words in the name")
-    made.add_argument("--store", action="store_true", help="run all cases and store their outcomes for the arch")
-    return made
+    arguments = argparse.ArgumentParser(prog="python -m tests.triton", description=__doc__, allow_abbrev=False)
+    arguments.add_argument("--arch", choices=ARCHS, required=True)
+    arguments.add_argument("--group", choices=GROUPS, action="append", help="all of them, unless one is named")
+    arguments.add_argument("--only", action="append", metavar="WORD", help="cases with one of these words in the name")
+    arguments.add_argument("--store", action="store_true", help="run all cases and store their outcomes for the arch")
+    return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,11 +88,11 @@ def store(arch: str, ended: Sequence[Outcome]) -> None:
     """Replace an arch's part of the stored outcomes; the file's first lines, which are comments, stay."""
     text = STORED.read_text()
     document = yaml.safe_load(text)
-    found: dict[str, dict[str, list[str]]] = {UNSUPPORTED: {}, WRONG: {}}
-    for one in ended:
-        if one.outcome != PASSED:
-            found[one.outcome].setdefault(one.detail, []).append(one.name)
-    document["archs"][arch] = {"tests": len(ended), **found}
+    by_reason: dict[str, dict[str, list[str]]] = {UNSUPPORTED: {}, WRONG: {}}
+    for outcome in ended:
+        if outcome.outcome != PASSED:
+            by_reason[outcome.outcome].setdefault(outcome.detail, []).append(outcome.name)
+    document["archs"][arch] = {"tests": len(ended), **by_reason}
     head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
     draft = STORED.with_suffix(".draft")
     draft.write_text(head + yaml.safe_dump(document, sort_keys=False, width=120))

@@ -33,7 +33,7 @@ def forward(q, k, v, out, logsum, length, scale, CAUSAL: tl.constexpr, WIDTH: tl
     query = _block(q + matrix, first, length, WIDTH, BLOCK_M)
     highest = tl.full([BLOCK_M], -1e30, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    made = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    result = tl.zeros([BLOCK_M, WIDTH], tl.float32)
     end = length
     if CAUSAL:
         end = tl.minimum(length, first + BLOCK_M)
@@ -46,12 +46,12 @@ def forward(q, k, v, out, logsum, length, scale, CAUSAL: tl.constexpr, WIDTH: tl
         p = tl.exp2(scores - higher[:, None])
         factor = tl.exp2(highest - higher)
         value = _block(v + matrix, start, length, WIDTH, BLOCK_N)
-        made = tl.dot(p.to(value.dtype), value, made * factor[:, None])
+        result = tl.dot(p.to(value.dtype), value, result * factor[:, None])
         total = total * factor + tl.sum(p, 1)
         highest = higher
     at = rows[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     inside = rows < length
-    tl.store(out + matrix + at, (made / total[:, None]).to(out.dtype.element_ty), mask=inside[:, None])
+    tl.store(out + matrix + at, (result / total[:, None]).to(out.dtype.element_ty), mask=inside[:, None])
     tl.store(logsum + head * length + rows, highest + tl.log2(total), mask=inside)
 
 

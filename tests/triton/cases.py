@@ -24,13 +24,13 @@ class Case:
     check: Callable[[Machine], None]
 
 
-def random(*words: Any) -> np.random.Generator:
-    """A generator whose numbers depend on the words alone."""
-    return np.random.default_rng([ord(letter) for letter in repr(words)])
+def random(*names: Any) -> np.random.Generator:
+    """A generator whose numbers depend on the names alone."""
+    return np.random.default_rng([ord(letter) for letter in repr(names)])
 
 
 def close(actual: Array, expected: Array, relative: float, absolute: float = 0.0) -> None:
-    """Raises AssertionError with the worst element: ``|actual - expected|`` over absolute + relative * |expected|."""
+    """Check that ``|actual - expected|`` is at most absolute + relative * |expected|; the error names an element."""
     assert actual.shape == expected.shape, f"{actual.shape} and not {expected.shape}"
     with np.errstate(invalid="ignore"):
         apart = np.abs(actual - expected)
@@ -42,7 +42,7 @@ def close(actual: Array, expected: Array, relative: float, absolute: float = 0.0
 
 
 def same(actual: Array, expected: Array) -> None:
-    """Raises AssertionError with the first element that is another."""
+    """Check that all elements are equal; the error names the first that differs."""
     assert actual.shape == expected.shape, f"{actual.shape} and not {expected.shape}"
     other = np.argwhere(actual != expected)
     if len(other):

@@ -42,16 +42,16 @@ def cases(arch: str) -> Iterator[Case]:
     yield Case("normal distribution", _normal)
 
 
-def _integers(kind: str, *words: Any) -> Array:
+def _integers(kind: str, *names: Any) -> Array:
     limits = np.iinfo(PLAIN[kind])
-    return random(kind, *words).integers(limits.min, limits.max, _N, PLAIN[kind], endpoint=True)
+    return random(kind, *names).integers(limits.min, limits.max, _N, PLAIN[kind], endpoint=True)
 
 
 def _add(kind: str, machine: Machine) -> None:
     if kind in _FLOATS:
-        x, y = (tensor(random(kind, one).standard_normal(_N), kind) for one in "xy")
+        x, y = (tensor(random(kind, operand).standard_normal(_N), kind) for operand in "xy")
     else:
-        x, y = (Tensor(_integers(kind, one), kind) for one in "xy")
+        x, y = (Tensor(_integers(kind, operand), kind) for operand in "xy")
     out = room(_N, kind)
     machine.run(kernels.add, _GRID, x=x, y=y, out=out, n=_N, BLOCK=_BLOCK)
     with np.errstate(over="ignore"):
@@ -84,11 +84,11 @@ def _of_integers(name: str, kind: str, machine: Machine) -> None:
         y[::3] = np.clip(y[::3], 1, 100)  # quotients of more than a bit or two
     if name == "equal":
         y[::2] = x[::2]
-    expected = _expected_integers(name, [int(one) for one in x], [int(one) for one in y], width)
+    expected = _expected_integers(name, [int(value) for value in x], [int(value) for value in y], width)
     out = room(_N, kind)
     machine.run(kernels.combined, _GRID, x=Tensor(x, kind), y=Tensor(y, kind), out=out, n=_N, WHAT=name, BLOCK=_BLOCK)
     mask = (1 << width) - 1
-    same(out.bits, np.array([one & mask for one in expected], f"uint{width}").view(out.bits.dtype))
+    same(out.bits, np.array([value & mask for value in expected], f"uint{width}").view(out.bits.dtype))
 
 
 def _expected_integers(name: str, x: list[int], y: list[int], width: int) -> list[int]:
@@ -113,7 +113,7 @@ def _expected_integers(name: str, x: list[int], y: list[int], width: int) -> lis
 
 
 def _of_floats(name: str, kind: str, machine: Machine) -> None:
-    x, y = (tensor(random(name, kind, one).standard_normal(_N) * 3 + 0.01, kind) for one in "xy")
+    x, y = (tensor(random(name, kind, operand).standard_normal(_N) * 3 + 0.01, kind) for operand in "xy")
     out = room(_N, kind)
     machine.run(kernels.combined, _GRID, x=x, y=y, out=out, n=_N, WHAT=name, BLOCK=_BLOCK)
     a, b = x.values.astype(np.longdouble), y.values.astype(np.longdouble)
@@ -181,11 +181,11 @@ def _widen(small: str, wide: str, machine: Machine) -> None:
 
 def _narrow(wide: str, small: str, machine: Machine) -> None:
     """Numbers within the range, those half-way between two codes among them."""
-    known = numbers(small)
-    known = np.sort(known[np.isfinite(known)])
-    middle = (known[1:] + known[:-1]) / 2
-    spread = random(wide, small).uniform(known[0], known[-1], 1024 - len(known) - len(middle))
-    x, out = tensor(np.concatenate([known, middle, spread]), wide), room(1024, small)
+    representable = numbers(small)
+    representable = np.sort(representable[np.isfinite(representable)])
+    middle = (representable[1:] + representable[:-1]) / 2
+    spread = random(wide, small).uniform(representable[0], representable[-1], 1024 - len(representable) - len(middle))
+    x, out = tensor(np.concatenate([representable, middle, spread]), wide), room(1024, small)
     machine.run(kernels.converted, 1, x=x, out=out, BLOCK=1024)
     same(out.values, round_to(x.values, small))
 
@@ -251,7 +251,7 @@ _OF_TWO = ("atan2", "copysign", "fmod", "hypot", "nextafter", "pow")
 
 
 def _arguments(name: str, kind: str, low: float, high: float) -> tuple[Tensor, Tensor]:
-    return tuple(tensor(random(name, one).uniform(low, high, _N), kind) for one in "xy")  # type: ignore[return-value]
+    return tuple(tensor(random(name, operand).uniform(low, high, _N), kind) for operand in "xy")  # type: ignore[return-value]
 
 
 def _function(name: str, kind: str, machine: Machine) -> None:
@@ -267,11 +267,11 @@ def _library(name: str, kind: str, machine: Machine) -> None:
     x, y = _arguments(name, kind, low, high)
     out = room(_N, kind)
     machine.run(kernels.of_device_library, _GRID, x=x, y=y, out=out, n=_N, FUNCTION=name, BLOCK=_BLOCK)
-    given = (x.values, y.values) if name in _OF_TWO else (x.values,)
+    operands = (x.values, y.values) if name in _OF_TWO else (x.values,)
     if name == "nextafter":  # depends on the type
         close(out.values, np.nextafter(x.bits, y.bits).astype(np.float64), 0)
     else:
-        close(out.values, exact(*given), units * 2.0 ** -_MANTISSA[kind])
+        close(out.values, exact(*operands), units * 2.0 ** -_MANTISSA[kind])
 
 
 # ---- masks, control flow, random numbers
@@ -299,23 +299,23 @@ def _collatz(machine: Machine) -> None:
 
 def philox(counters: Array, seed: int) -> Array:
     """Philox 4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"), a row a word."""
-    words = [counters.astype(np.uint64), *(np.zeros(len(counters), np.uint64) for _ in range(3))]
+    state = [counters.astype(np.uint64), *(np.zeros(len(counters), np.uint64) for _ in range(3))]
     key, low = [seed & 0xFFFFFFFF, seed >> 32], np.uint64(0xFFFFFFFF)
     for _ in range(10):
-        first, second = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
-        words = [
-            (second >> np.uint64(32)) ^ words[1] ^ np.uint64(key[0]),
+        first, second = state[0] * np.uint64(0xD2511F53), state[2] * np.uint64(0xCD9E8D57)
+        state = [
+            (second >> np.uint64(32)) ^ state[1] ^ np.uint64(key[0]),
             second & low,
-            (first >> np.uint64(32)) ^ words[3] ^ np.uint64(key[1]),
+            (first >> np.uint64(32)) ^ state[3] ^ np.uint64(key[1]),
             first & low,
         ]
         key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return np.array(words).astype(np.uint32)
+    return np.array(state).astype(np.uint32)
 
 
-def _uniform(words: Array) -> Array:
+def _uniform(bits: Array) -> Array:
     """Triton's number of [0, 1) for a word: its size as a signed one (of a negative one ``-x - 1``) over 2**31."""
-    signed = words.view(np.int32).astype(np.int64)
+    signed = bits.view(np.int32).astype(np.int64)
     return np.where(signed < 0, -signed - 1, signed) * np.float64(np.float32(4.6566127342e-10))
 
 
@@ -337,6 +337,6 @@ def _normal(machine: Machine) -> None:
     """Box and Muller's transformation of the first two words."""
     out = room(1024)
     machine.run(kernels.normal, 4, out=out, seed=99, BLOCK=256)
-    words = philox(np.arange(1024), 99)
-    u, v = np.maximum(_uniform(words[0]), 1e-7), _uniform(words[1])
+    bits = philox(np.arange(1024), 99)
+    u, v = np.maximum(_uniform(bits[0]), 1e-7), _uniform(bits[1])
     close(out.values, np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v), 1e-5, 1e-5)

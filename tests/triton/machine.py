@@ -40,9 +40,9 @@ def tensor(values: Any, kind: str = "fp32") -> Tensor:
 
 def room(shape: Any, kind: str = "fp32") -> Tensor:
     """Memory for a result. A kernel that leaves an element out leaves what no case expects."""
-    made = np.empty(shape, storage(kind))
-    made.view(np.uint8)[...] = 0x5B
-    return Tensor(made, kind)
+    array = np.empty(shape, storage(kind))
+    array.view(np.uint8)[...] = 0x5B
+    return Tensor(array, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Machine:
         self._device = EmulatedDevice(arch)
 
     def run(
-        self, kernel: Any, grid: int | tuple[int, ...], options: Mapping[str, Any] | None = None, /, **given: Any
+        self, kernel: Any, grid: int | tuple[int, ...], options: Mapping[str, Any] | None = None, /, **parameters: Any
     ) -> None:
         """Launch a kernel with its arguments by name; tensors hold afterwards what it wrote.
 
@@ -72,19 +72,21 @@ class Machine:
             DeviceError: the device lacks an instruction, or the launch faults.
         """
         constants = {param.name for param in kernel.params if param.is_constexpr}
-        constants |= {name for name, value in given.items() if value is None or (isinstance(value, int) and value == 1)}
+        constants |= {
+            name for name, value in parameters.items() if value is None or (isinstance(value, int) and value == 1)
+        }
         chosen = {"num_warps": 4, "num_stages": 2, **(options or {})}
         code = compile_candidate(
             kernel,
             Candidate(
                 kernel=kernel.__name__,
                 arch=self.arch,
-                signature={name: _type(value) for name, value in given.items() if name not in constants},
-                constexprs={name: value for name, value in given.items() if name in constants},
+                signature={name: _type(value) for name, value in parameters.items() if name not in constants},
+                constexprs={name: value for name, value in parameters.items() if name in constants},
                 options=chosen,
             ),
         )
-        values = [given[param.name] for param in kernel.params if param.name not in constants]
+        values = [parameters[param.name] for param in kernel.params if param.name not in constants]
         whole = ((grid,) if isinstance(grid, int) else grid) + (1, 1)
         threads = _LANES * int(chosen["num_warps"])
         with ExitStack() as stack:
@@ -103,13 +105,13 @@ class Machine:
             except DeviceError:
                 self._device.recover()  # memory can't be freed otherwise
                 raise
-            for one, memory in held:
-                one.bits = self._device.hip.read(memory, one.bits.dtype, one.bits.shape)
+            for output, memory in held:
+                output.bits = self._device.hip.read(memory, output.bits.dtype, output.bits.shape)
 
     def _argument(self, value: Any, stack: ExitStack, held: list[tuple[Tensor, Memory]]) -> Any:
         """The launch's argument for a value. Tensors are copied to the device and added to ``held``."""
         if isinstance(value, Addresses):
-            addresses = [self._argument(one, stack, held).value for one in value.tensors]
+            addresses = [self._argument(pointee, stack, held).value for pointee in value.tensors]
             return self._argument(tensor(np.array(addresses, np.uint64), "u64"), stack, held)
         if isinstance(value, Tensor):
             memory = self._device.hip.malloc(value.bits.nbytes)

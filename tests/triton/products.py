@@ -46,10 +46,10 @@ def product(a, b, out, m, n, k, TYPE: tl.constexpr, PRECISION: tl.constexpr, LEA
             BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):  # fmt: skip
     """``a @ b``, one tile a program; with LEAKY negative elements are divided by 100 afterwards."""
     row, column = _place(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP)
-    made = _tile(a, b, m, n, k, row, column, TYPE, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K)
+    result = _tile(a, b, m, n, k, row, column, TYPE, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K)
     if LEAKY:
-        made = tl.where(made >= 0, made, 0.01 * made)
-    _keep(out, made, m, n, row, column, BLOCK_M, BLOCK_N)
+        result = tl.where(result >= 0, result, 0.01 * result)
+    _keep(out, result, m, n, row, column, BLOCK_M, BLOCK_N)
 
 
 @triton.jit
@@ -59,8 +59,8 @@ def persistent(a, b, out, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     tiles = tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         row, column = _place(tile, m, n, BLOCK_M, BLOCK_N, GROUP)
-        made = _tile(a, b, m, n, k, row, column, tl.float32, "ieee", BLOCK_M, BLOCK_N, BLOCK_K)
-        _keep(out, made, m, n, row, column, BLOCK_M, BLOCK_N)
+        result = _tile(a, b, m, n, k, row, column, tl.float32, "ieee", BLOCK_M, BLOCK_N, BLOCK_K)
+        _keep(out, result, m, n, row, column, BLOCK_M, BLOCK_N)
 
 
 @triton.jit
@@ -77,8 +77,8 @@ def grouped(addresses, sizes, problems, BLOCK_M: tl.constexpr, BLOCK_N: tl.const
             b = tl.load(addresses + 3 * problem + 1).to(tl.pointer_type(tl.float16))
             out = tl.load(addresses + 3 * problem + 2).to(tl.pointer_type(tl.float16))
             row, column = (tile - passed) // across, (tile - passed) % across
-            made = _tile(a, b, m, n, k, row, column, tl.float32, "ieee", BLOCK_M, BLOCK_N, BLOCK_K)
-            _keep(out, made, m, n, row, column, BLOCK_M, BLOCK_N)
+            result = _tile(a, b, m, n, k, row, column, tl.float32, "ieee", BLOCK_M, BLOCK_N, BLOCK_K)
+            _keep(out, result, m, n, row, column, BLOCK_M, BLOCK_N)
             tile += tl.num_programs(0)
         passed += tiles
 

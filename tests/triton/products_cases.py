@@ -80,11 +80,11 @@ def _product(kind: str, precision: str, deep: int, leaky: bool, machine: Machine
     out = room((_M, _N), {"i8": "i32", "fp64": "fp64"}.get(kind, "fp32"))
     import triton.language as tl
 
-    made = {"i8": tl.int32, "fp64": tl.float64}.get(kind, tl.float32)
-    given = {**_TILE, "BLOCK_K": deep, "TYPE": made, "PRECISION": precision, "LEAKY": leaky, "GROUP": 2}
+    accumulator = {"i8": tl.int32, "fp64": tl.float64}.get(kind, tl.float32)
+    arguments = {**_TILE, "BLOCK_K": deep, "TYPE": accumulator, "PRECISION": precision, "LEAKY": leaky, "GROUP": 2}
     # of fp64 Triton can't copy elements to LDS one by one, which two stages would
     options = {"num_stages": 1} if kind == "fp64" else {}
-    machine.run(kernels.product, _tiles(), options, a=a, b=b, out=out, m=_M, n=_N, k=_K, **given)
+    machine.run(kernels.product, _tiles(), options, a=a, b=b, out=out, m=_M, n=_N, k=_K, **arguments)
     if kind == "i8":
         same(out.values, a.values.astype(np.int32) @ b.values.astype(np.int32))
     elif leaky:
@@ -114,8 +114,8 @@ def _launch(machine: Machine, a: Tensor, b: Tensor, options: dict[str, int]) -> 
     import triton.language as tl
 
     out = room((_M, _N))
-    given = {**_TILE, "TYPE": tl.float32, "PRECISION": "ieee", "LEAKY": False, "GROUP": 4}
-    machine.run(kernels.product, _tiles(), options, a=a, b=b, out=out, m=_M, n=_N, k=_K, **given)
+    arguments = {**_TILE, "TYPE": tl.float32, "PRECISION": "ieee", "LEAKY": False, "GROUP": 4}
+    machine.run(kernels.product, _tiles(), options, a=a, b=b, out=out, m=_M, n=_N, k=_K, **arguments)
     _compare(out, a, b, _FLOAT32)
 
 
@@ -133,7 +133,7 @@ def _grouped_case(machine: Machine) -> None:
         (tensor(rng.standard_normal((m, k)), "fp16"), tensor(rng.standard_normal((k, n)), "fp16"), room((m, n), "fp16"))
         for m, n, k in sizes
     ]
-    addresses = Addresses(tuple(one for problem in problems for one in problem))
+    addresses = Addresses(tuple(operand for problem in problems for operand in problem))
     machine.run(kernels.grouped, 4, addresses=addresses, sizes=tensor(sizes, "i32"), problems=len(sizes), **_TILE)
     for a, b, out in problems:
         close(out.values, a.values @ b.values, 2.0**-10, 2.0**-10)
@@ -189,8 +189,16 @@ def _scaled_case(first: str, second: str, machine: Machine) -> None:
     b, b_scale, right = _microscaled_case(second, 1, (k, n))
     out = room((m, n))
     packed = {"A_PACKED": 1 + (first == "e2m1"), "B_PACKED": 1 + (second == "e2m1")}
-    given = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "out": out, "A_FORMAT": first, "B_FORMAT": second}
-    machine.run(kernels.scaled, 1, M=m, N=n, K=k, BLOCK_K=128, **given, **packed)
+    arguments = {
+        "a": a,
+        "a_scale": a_scale,
+        "b": b,
+        "b_scale": b_scale,
+        "out": out,
+        "A_FORMAT": first,
+        "B_FORMAT": second,
+    }
+    machine.run(kernels.scaled, 1, M=m, N=n, K=k, BLOCK_K=128, **arguments, **packed)
     apart = np.abs(out.values - left @ right)
     # elements times scales are rounded to bf16 where the arch has no such product (Triton's documentation)
     assert (apart <= _FLOAT32 * (np.abs(left) @ np.abs(right))).all(), f"{apart.max()} apart"

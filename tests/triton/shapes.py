@@ -12,21 +12,21 @@ def reduced(x, out, WHAT: tl.constexpr, AXIS: tl.constexpr, ROWS: tl.constexpr, 
     rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     tile = tl.load(x + rows[:, None] * COLUMNS + columns[None, :])
     if WHAT == "sum":
-        made = tl.sum(tile, AXIS)
+        result = tl.sum(tile, AXIS)
     elif WHAT == "max":
-        made = tl.max(tile, AXIS)
+        result = tl.max(tile, AXIS)
     elif WHAT == "min":
-        made = tl.min(tile, AXIS)
+        result = tl.min(tile, AXIS)
     elif WHAT == "argmax":
-        made = tl.argmax(tile, AXIS)
+        result = tl.argmax(tile, AXIS)
     elif WHAT == "argmin":
-        made = tl.argmin(tile, AXIS)
+        result = tl.argmin(tile, AXIS)
     else:
-        made = tl.xor_sum(tile, AXIS)
+        result = tl.xor_sum(tile, AXIS)
     if AXIS == 0:
-        tl.store(out + columns, made)
+        tl.store(out + columns, result)
     else:
-        tl.store(out + rows, made)
+        tl.store(out + rows, result)
 
 
 @triton.jit
@@ -59,12 +59,12 @@ def scanned(x, y, out, WHAT: tl.constexpr, REVERSE: tl.constexpr, ROWS: tl.const
     at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     tile = tl.load(x + at)
     if WHAT == "cumsum":
-        made = tl.cumsum(tile, 1, reverse=REVERSE)
+        result = tl.cumsum(tile, 1, reverse=REVERSE)
     elif WHAT == "cumprod":
-        made = tl.cumprod(tile, 1, reverse=REVERSE)
+        result = tl.cumprod(tile, 1, reverse=REVERSE)
     else:
-        _decay, made = tl.associative_scan((tl.load(y + at), tile), 1, _recurrence, reverse=REVERSE)
-    tl.store(out + at, made)
+        _decay, result = tl.associative_scan((tl.load(y + at), tile), 1, _recurrence, reverse=REVERSE)
+    tl.store(out + at, result)
 
 
 @triton.jit
@@ -102,20 +102,20 @@ def reshaped(x, out, WHAT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constex
     """A change of shape that moves elements, by its name; the result is stored in its own order."""
     tile = tl.load(x + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :])
     if WHAT == "transpose":
-        made = tl.trans(tile)
+        result = tl.trans(tile)
     elif WHAT == "flip":
-        made = tl.flip(tile, 1)
+        result = tl.flip(tile, 1)
     elif WHAT == "permute":
-        made = tl.permute(tl.reshape(tile, [4, ROWS // 4, COLUMNS]), [1, 2, 0])
+        result = tl.permute(tl.reshape(tile, [4, ROWS // 4, COLUMNS]), [1, 2, 0])
     elif WHAT == "split":
         left, right = tl.split(tl.reshape(tile, [ROWS, COLUMNS // 2, 2]))
-        made = tl.join(right, left)
+        result = tl.join(right, left)
     elif WHAT == "interleave":
         left, right = tl.split(tl.reshape(tile, [ROWS, COLUMNS // 2, 2]))
-        made = tl.interleave(left, left + right)
+        result = tl.interleave(left, left + right)
     else:
-        made = tl.broadcast_to(tl.sum(tile, 1)[:, None], [ROWS, COLUMNS])
-    flat = tl.reshape(made, [ROWS * COLUMNS])
+        result = tl.broadcast_to(tl.sum(tile, 1)[:, None], [ROWS, COLUMNS])
+    flat = tl.reshape(result, [ROWS * COLUMNS])
     tl.store(out + tl.arange(0, ROWS * COLUMNS), flat)
 
 
@@ -124,23 +124,23 @@ def atomically(x, index, out, before, n, WHAT: tl.constexpr, BLOCK: tl.constexpr
     """An atomic operation of each element on ``out[index]``, by its name; ``before`` gets what was there."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
-    value, place = tl.load(x + at, mask=inside), out + tl.load(index + at, mask=inside, other=0)
+    value, pointer = tl.load(x + at, mask=inside), out + tl.load(index + at, mask=inside, other=0)
     if WHAT == "add":
-        old = tl.atomic_add(place, value, mask=inside)
+        old = tl.atomic_add(pointer, value, mask=inside)
     elif WHAT == "add relaxed":
-        old = tl.atomic_add(place, value, mask=inside, sem="relaxed", scope="cta")
+        old = tl.atomic_add(pointer, value, mask=inside, sem="relaxed", scope="cta")
     elif WHAT == "max":
-        old = tl.atomic_max(place, value, mask=inside)
+        old = tl.atomic_max(pointer, value, mask=inside)
     elif WHAT == "min":
-        old = tl.atomic_min(place, value, mask=inside)
+        old = tl.atomic_min(pointer, value, mask=inside)
     elif WHAT == "and":
-        old = tl.atomic_and(place, value, mask=inside)
+        old = tl.atomic_and(pointer, value, mask=inside)
     elif WHAT == "or":
-        old = tl.atomic_or(place, value, mask=inside)
+        old = tl.atomic_or(pointer, value, mask=inside)
     elif WHAT == "xor":
-        old = tl.atomic_xor(place, value, mask=inside)
+        old = tl.atomic_xor(pointer, value, mask=inside)
     else:
-        old = tl.atomic_xchg(place, value, mask=inside)
+        old = tl.atomic_xchg(pointer, value, mask=inside)
     tl.store(before + at, old, mask=inside)
 
 
@@ -204,7 +204,7 @@ def layer_norm_backward(x, weight, grad, means, scales, dx, dw, db, columns, BLO
     weighted = upstream * w
     projection = tl.sum(normal * weighted, 0) / columns
     centre = tl.sum(weighted, 0) / columns
-    made = (weighted - normal * projection - centre) * scale
-    tl.store(dx + row * columns + across, made.to(dx.dtype.element_ty), mask=inside)
+    gradient = (weighted - normal * projection - centre) * scale
+    tl.store(dx + row * columns + across, gradient.to(dx.dtype.element_ty), mask=inside)
     tl.atomic_add(dw + across, upstream * normal, mask=inside)
     tl.atomic_add(db + across, upstream, mask=inside)

@@ -47,9 +47,9 @@ def cases(arch: str) -> Iterator[Case]:
         yield Case(f"layer norm forward and backward {kind}", functools.partial(_layer_norm, kind))
 
 
-def _spread(kind: str, *words: Any, shape: Any = _SHAPE) -> Tensor:
+def _spread(kind: str, *names: Any, shape: Any = _SHAPE) -> Tensor:
     """Numbers of a type: of floats normal, of integers the whole range."""
-    rng = random(kind, *words)
+    rng = random(kind, *names)
     if kind in PLAIN and kind[0] in "iu":
         limits = np.iinfo(PLAIN[kind])
         return Tensor(rng.integers(limits.min, limits.max, shape, PLAIN[kind], endpoint=True), kind)
@@ -91,7 +91,7 @@ def _scan(what: str, reverse: bool, kind: str, machine: Machine) -> None:
     x = tensor(rng.uniform(0.8, 1.2, _SHAPE) * (50 if kind == "i32" else 1), kind)
     y, out = tensor(rng.uniform(0.1, 0.9, _SHAPE), kind), room(_SHAPE, kind)
     machine.run(kernels.scanned, 1, x=x, y=y, out=out, WHAT=what, REVERSE=reverse, ROWS=_ROWS, COLUMNS=_COLUMNS)
-    values, decay = (one.values[:, ::-1] if reverse else one.values for one in (x, y))
+    values, decay = (operand.values[:, ::-1] if reverse else operand.values for operand in (x, y))
     expected: Array
     if what == "recurrence":
         expected = np.zeros(_SHAPE)
@@ -198,21 +198,21 @@ def _atomic(what: str, kind: str, machine: Machine) -> None:
     out, before = tensor(start, kind), room(n, kind)
     machine.run(kernels.atomically, 3, x=x, index=index, out=out, before=before, n=n, WHAT=what, BLOCK=128)
     values, old = x.values, before.values
-    for place in range(places):
-        here = index.values == place
+    for slot in range(places):
+        here = index.values == slot
         if what == "xchg":  # a chain: each value but the last is what another one saw
-            same(np.sort(np.append(old[here], out.values[place])), np.sort(np.append(values[here], start[place])))
+            same(np.sort(np.append(old[here], out.values[slot])), np.sort(np.append(values[here], start[slot])))
             continue
         operation = {"add": np.add, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
                      "xor": np.bitwise_xor}[what.split()[0]]  # fmt: skip
-        first = np.asarray(start[place]).astype(values.dtype)
+        first = np.asarray(start[slot]).astype(values.dtype)
         expected = operation.reduce(np.append(first, values[here]))
-        assert out.values[place] == expected, f"place {place}: {out.values[place]} and not {expected}"
+        assert out.values[slot] == expected, f"place {slot}: {out.values[slot]} and not {expected}"
         if here.any():
-            assert (old[here] == first).any(), f"no program saw the first value at index {place}"
+            assert (old[here] == first).any(), f"no program saw the first value at index {slot}"
     if what.startswith("add"):  # what each saw is another partial sum
-        for place in range(places):
-            here = index.values == place
+        for slot in range(places):
+            here = index.values == slot
             assert len(set(old[here])) == here.sum()
 
 
@@ -239,15 +239,15 @@ def _softmax(columns: int, machine: Machine) -> None:
 
 def _softmax_persistent(columns: int, machine: Machine) -> None:
     x, out = _spread("fp32", "persistent", shape=(11, columns)), room((11, columns))
-    given = {"x": x, "out": out, "rows": 11, "columns": columns, "BLOCK": 1 << (columns - 1).bit_length()}
-    machine.run(kernels.softmax_persistent, 3, {"num_warps": 8}, **given)
+    arguments = {"x": x, "out": out, "rows": 11, "columns": columns, "BLOCK": 1 << (columns - 1).bit_length()}
+    machine.run(kernels.softmax_persistent, 3, {"num_warps": 8}, **arguments)
     close(out.values, _expected_softmax(x.values), 1e-5)
 
 
 def _layer_norm(kind: str, machine: Machine) -> None:
     rows, columns, block, epsilon = 6, 500, 512, 1e-5
-    x, grad = (_spread(kind, one, shape=(rows, columns)) for one in ("x", "grad"))
-    weight, bias = (_spread("fp32", one, shape=columns) for one in ("weight", "bias"))
+    x, grad = (_spread(kind, name, shape=(rows, columns)) for name in ("x", "grad"))
+    weight, bias = (_spread("fp32", name, shape=columns) for name in ("weight", "bias"))
     out, dx, means, scales = room((rows, columns), kind), room((rows, columns), kind), room(rows), room(rows)
     shared = {"x": x, "weight": weight, "means": means, "scales": scales, "columns": columns, "BLOCK": block}
     machine.run(kernels.layer_norm, rows, bias=bias, out=out, epsilon=epsilon, **shared)

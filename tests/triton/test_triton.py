@@ -32,9 +32,9 @@ def outcomes(arch: str) -> dict[str, tuple[str, str]]:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    made = {line["name"]: (line["outcome"], line["detail"]) for line in lines}
-    assert len(made) == len(lines), "two cases have one name"
-    return made
+    by_name = {line["name"]: (line["outcome"], line["detail"]) for line in lines}
+    assert len(by_name) == len(lines), "two cases have one name"
+    return by_name
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -70,11 +70,11 @@ def test_comparisons_see_element_another() -> None:
     ],
 )
 def test_small_floats(kind: str, largest: float, smallest: float) -> None:
-    known = numbers(kind)
-    finite = known[np.isfinite(known)]
+    values = numbers(kind)
+    finite = values[np.isfinite(values)]
     assert finite.max() == largest
     assert finite[finite > 0].min() == smallest
-    codes = np.arange(len(known))[np.isfinite(known)]
+    codes = np.arange(len(values))[np.isfinite(values)]
     assert (encode(finite, kind) == codes).all()  # FNUZ has no minus zero
     tie = 1.0 + 2.0 ** -(ml_dtypes.finfo(SMALL[kind]).nmant + 1)
     assert encode(np.array([tie]), kind) == encode(np.array([1.0]), kind)

@@ -48,12 +48,12 @@ def results() -> list[str]:
     for caller, name in CALLERS.items():
         ran = read(OUTCOMES / f"caller-{caller}.yaml").archs["gfx950"]
         lacking = {
-            case: why for found in (ran.unsupported, ran.wrong) for why, names in found.items() for case in names
+            case: why for accounts in (ran.unsupported, ran.wrong) for why, names in accounts.items() for case in names
         }
-        for one, case in cases(caller).items():
+        for case_name, case in cases(caller).items():
             served = "; ".join(
                 f"`{function}`: {', '.join(f'`{pattern}`' for pattern in patterns.split())}"
                 for function, patterns in case.calls.items()
             )
-            rows.append(f"| {name} | {case.what} | {lacking.get(f'test_{caller}[{one}]', served)} |")
+            rows.append(f"| {name} | {case.what} | {lacking.get(f'test_{caller}[{case_name}]', served)} |")
     return rows

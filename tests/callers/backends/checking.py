@@ -20,7 +20,7 @@ class _Calls(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.found: list[tuple[str, str]] = []
+        self.served: list[tuple[str, str]] = []
         self._kernels = ""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -28,7 +28,7 @@ class _Calls(logging.Handler):
         if record.name == _PLACES[0]:
             self._kernels = str(record.args[0])
         elif record.levelno == logging.DEBUG:
-            self.found.append((str(record.args[0]), self._kernels))
+            self.served.append((str(record.args[0]), self._kernels))
 
 
 @contextmanager
@@ -36,16 +36,16 @@ def served_calls() -> Iterator[list[tuple[str, str]]]:
     """A list that gets (aiter's function, kernels) of each call that is served meanwhile."""
     handler = _Calls()
     loggers = [logging.getLogger(name) for name in _PLACES]
-    levels = [one.level for one in loggers]
-    for one in loggers:
-        one.addHandler(handler)
-        one.setLevel(logging.DEBUG)
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
     try:
-        yield handler.found
+        yield handler.served
     finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.removeHandler(handler)
-            one.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 def check(case: Case, numbers: Numbers, o: Any, calls: list[tuple[str, str]], left: int) -> None:
@@ -53,8 +53,8 @@ def check(case: Case, numbers: Numbers, o: Any, calls: list[tuple[str, str]], le
     want = numbers.exact_o(left)
     kind = "fp8bf16" if any("_fp8bf16_" in names for _, names in calls) else "bf16"
     unit = numbers.v_scale.double() if kind == "fp8bf16" else 1  # its tolerance is of weights times V without the scale
-    found = agreement((o.reshape(want.shape).double() / unit).numpy(), (want / unit).numpy(), kind)
-    assert found.passed, str(found)
+    verdict = agreement((o.reshape(want.shape).double() / unit).numpy(), (want / unit).numpy(), kind)
+    assert verdict.passed, str(verdict)
     assert {name for name, _ in calls} == case.calls.keys(), calls
     for name, kernels in calls:
         assert any(fnmatch(kernels, pattern) for pattern in case.calls[name].split()), f"{name}: {kernels}"

@@ -28,11 +28,11 @@ class Numbers:
         self.k = [draw(new + old, heads_k, dim).to(kind) for new, old in case.lengths]
         self.v = [draw(new + old, heads_k, dim_v).to(kind) for new, old in case.lengths]
         if case.absorbed:
-            self.v = [one[..., :dim_v] for one in self.k]
+            self.v = [keys[..., :dim_v] for keys in self.k]
         self.sinks = 3 + draw(heads_q) if case.sinks else None  # as much as many keys
         scaled = case.kv == "fp8" and not case.absorbed  # SGLang stores latents without a scale
         scales = (K_SCALE, V_SCALE) if scaled else (1.0, 1.0)
-        self.k_scale, self.v_scale = (torch.tensor([one]) for one in scales)
+        self.k_scale, self.v_scale = (torch.tensor([scale]) for scale in scales)
         self.new = [new for new, _ in case.lengths]
         self.all = [new + old for new, old in case.lengths]
 
@@ -43,7 +43,7 @@ class Numbers:
     def of_new_tokens(self) -> tuple[Any, Any, Any]:
         """Q, K and V of the new tokens of all sequences, in bf16."""
         wide = [self.wide(at) for at in range(len(self.new))]
-        k, v = (torch.cat([one[half][-new:] for one, new in zip(wide, self.new, strict=True)]) for half in (0, 1))
+        k, v = (torch.cat([pair[half][-new:] for pair, new in zip(wide, self.new, strict=True)]) for half in (0, 1))
         return torch.cat(self.q), k, v
 
     def exact_o(self, left: int = -1) -> Any:

@@ -23,15 +23,15 @@ def test_sglang(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
     for setting, word in case.settings.items():
         monkeypatch.setenv(setting, word)
-    theirs = importlib.import_module(stands.BACKEND)
-    theirs.get_schedule().page_size = case.page
+    upstream = importlib.import_module(stands.BACKEND)
+    upstream.get_schedule().page_size = case.page
     # the module reads this setting when it is imported
-    monkeypatch.setattr(theirs, "_use_fp8_prefill_attn", stands.is_set("SGLANG_AITER_FP8_PREFILL_ATTN", "True"))
+    monkeypatch.setattr(upstream, "_use_fp8_prefill_attn", stands.is_set("SGLANG_AITER_FP8_PREFILL_ATTN", "True"))
     numbers = Numbers(case)
-    mode = theirs.ForwardMode.DECODE if case.drive.endswith("decode") else theirs.ForwardMode.EXTEND
+    mode = upstream.ForwardMode.DECODE if case.drive.endswith("decode") else upstream.ForwardMode.EXTEND
     batch = stands.Batch(case, numbers, mode)
-    arch = theirs.AttentionArch.MLA if case.drive.startswith("mla") else theirs.AttentionArch.MHA
-    backend = theirs.AiterAttnBackend(stands.model_runner(case, batch, arch))
+    arch = upstream.AttentionArch.MLA if case.drive.startswith("mla") else upstream.AttentionArch.MHA
+    backend = upstream.AiterAttnBackend(stands.model_runner(case, batch, arch))
     with served_calls() as calls:
         backend.init_forward_metadata(batch.forward)
         o = DRIVES[case.drive](backend, batch, numbers, stands.layer(case, numbers))
@@ -64,7 +64,7 @@ def extend_latent_by_chunks(backend: Any, batch: stands.Batch, numbers: Numbers,
     o, lse = backend.forward_extend(q, k, v, layer, batch.forward, save_kv_cache=False)
     batch.forward.attn_attend_prefix_cache = True
     wide = [numbers.wide(at) for at in range(len(old))]
-    k, v = (torch.cat([one[half][:n] for one, n in zip(wide, old, strict=True)]) for half in (0, 1))
+    k, v = (torch.cat([pair[half][:n] for pair, n in zip(wide, old, strict=True)]) for half in (0, 1))
     before, lse_before = backend.forward_extend(q, k, v, layer, batch.forward, save_kv_cache=False)
     merge = importlib.import_module("sglang.kernels.ops.attention.merge_state").merge_state_triton
     return merge(before, lse_before, o, lse)[0]

@@ -48,7 +48,7 @@ def the_batch(batch: Any, *_: Any, **__: Any) -> Any:
 
 def finder(folder: Path) -> Finder:
     """The finder of SGLang's modules in an unpacked package."""
-    one = SimpleNamespace(attn_tp_size=1, attn_dcp_size=1)
+    parallel = SimpleNamespace(attn_tp_size=1, attn_dcp_size=1)
     spec = SimpleNamespace(
         speculative_num_draft_tokens=None, speculative_num_steps=None, speculative_algorithm=None,
         speculative_attention_mode="prefill",
@@ -60,7 +60,7 @@ def finder(folder: Path) -> Finder:
     }  # fmt: skip
     members: dict[str, dict[str, Any]] = {
         "sglang.srt.runtime_context": {
-            "get_parallel": lambda: one, "get_spec": lambda: spec, "get_schedule": lambda: schedule,
+            "get_parallel": lambda: parallel, "get_spec": lambda: spec, "get_schedule": lambda: schedule,
         },
         "sglang.srt.utils": utils,
         "sglang.srt.configs.model_config": {"AttentionArch": enum.Enum("AttentionArch", ["MLA", "MHA"])},
@@ -90,8 +90,8 @@ class Pool:
 
     def set_kv_buffer(self, layer: Any, batch: Any, k: Any, v: Any, *scales: Any) -> None:
         """Store the keys and values of a batch's new tokens."""
-        for cache, given in ((self.k, k), (self.v, v)):
-            cache[batch.out_cache_loc] = given.to(cache.dtype)
+        for cache, values in ((self.k, k), (self.v, v)):
+            cache[batch.out_cache_loc] = values.to(cache.dtype)
 
 
 class Batch:
@@ -99,20 +99,20 @@ class Batch:
 
     def __init__(self, case: Case, numbers: Numbers, mode: Any) -> None:
         kind = FP8 if case.kv == "fp8" else torch.bfloat16
-        found = shuffled_pages(numbers.all, case.page)
-        room = (1 + sum(map(len, found))) * case.page
+        page_lists = shuffled_pages(numbers.all, case.page)
+        room = (1 + sum(map(len, page_lists))) * case.page
         slots = [
             (pages[:, None] * case.page + torch.arange(case.page)).flatten()[:length]
-            for pages, length in zip(found, numbers.all, strict=True)
+            for pages, length in zip(page_lists, numbers.all, strict=True)
         ]
         self.pool = Pool(*(torch.zeros(room, case.heads[1], dim, dtype=kind) for dim in case.dims))
         self.table = torch.zeros(len(slots), max(numbers.all), dtype=torch.int32)
         for at, (row, new) in enumerate(zip(slots, numbers.new, strict=True)):
             self.table[at, : len(row)] = row
             old = len(row) - new
-            bits = (one.view(torch.uint8) if case.kv == "fp8" else one for one in (self.pool.k, self.pool.v))
-            for cache, given in zip(bits, (numbers.k[at], numbers.v[at]), strict=True):
-                cache[row[:old]] = given[:old].view(cache.dtype)
+            bits = (pool.view(torch.uint8) if case.kv == "fp8" else pool for pool in (self.pool.k, self.pool.v))
+            for cache, values in zip(bits, (numbers.k[at], numbers.v[at]), strict=True):
+                cache[row[:old]] = values[:old].view(cache.dtype)
         lengths = torch.tensor(numbers.all)
         old_lengths = [length - new for length, new in zip(numbers.all, numbers.new, strict=True)]
         self.forward = SimpleNamespace(

@@ -61,7 +61,9 @@ def attend_latent(case: Case, numbers: Numbers) -> Any:
     chunk = SimpleNamespace(
         query_start_loc=starts, cu_seq_lens=sums(old), max_query_len=longest, max_seq_len=max(old)
     )  # fmt: skip
-    k, v = (torch.cat([one[:n] for one, n in zip(all_of, old, strict=True)]) for all_of in (numbers.k, numbers.v))
+    k, v = (
+        torch.cat([sequence[:n] for sequence, n in zip(all_of, old, strict=True)]) for all_of in (numbers.k, numbers.v)
+    )
     before, lse_before = backend.run_prefill_context_chunk(chunk, q, k, v)
     o = torch.empty_like(after)
     stands.merge_attn_states(o, before, lse_before, after, lse_after)

@@ -36,9 +36,9 @@ OWN = (
 )
 
 
-def merge_attn_states(*given: Any) -> None:
+def merge_attn_states(*arguments: Any) -> None:
     """Merge by vLLM's own function for CPUs, in the place of its C++."""
-    importlib.import_module(_MERGE)._merge_attn_states_torch(*given)
+    importlib.import_module(_MERGE)._merge_attn_states_torch(*arguments)
 
 
 def finder(folder: Path) -> Finder:
@@ -99,8 +99,8 @@ def common_metadata(case: Case, numbers: Numbers) -> Any:
     """A batch as vLLM's model runner describes it."""
     pages = shuffled_pages(numbers.all, case.page)
     table = torch.zeros(len(pages), max(map(len, pages)), dtype=torch.int32)
-    for row, one in zip(table, pages, strict=True):
-        row[: len(one)] = one
+    for row, page_list in zip(table, pages, strict=True):
+        row[: len(page_list)] = page_list
     starts, lengths = sums(numbers.new), torch.tensor(numbers.all, dtype=torch.int32)
     return importlib.import_module(_CORE).CommonAttentionMetadata(
         query_start_loc=starts, query_start_loc_cpu=starts, seq_lens=lengths, num_reqs=len(pages),
@@ -114,10 +114,10 @@ def filled_cache(case: Case, numbers: Numbers, attention: Any, table: Any) -> An
     """A cache of [page, head, token, K and V], with all tokens of a batch where its table has them."""
     kind = torch.uint8 if case.kv == "fp8" else torch.bfloat16
     cache = torch.zeros(int(table.max()) + 1, case.heads[1], case.page, sum(case.dims), dtype=kind)
-    for half, given in zip(attention._split_kv_cache(cache), (numbers.k, numbers.v), strict=True):
-        for row, one in zip(table.long(), given, strict=True):
-            at = torch.arange(len(one))
-            half[row[at // case.page], at % case.page] = one.view(kind)
+    for half, sequences in zip(attention._split_kv_cache(cache), (numbers.k, numbers.v), strict=True):
+        for row, sequence in zip(table.long(), sequences, strict=True):
+            at = torch.arange(len(sequence))
+            half[row[at // case.page], at % case.page] = sequence.view(kind)
     return cache
 
 

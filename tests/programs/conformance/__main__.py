@@ -51,8 +51,8 @@ def programs(suite: str) -> Programs:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m tests.programs.conformance", allow_abbrev=False)
-    commands = made.add_subparsers(required=True)
+    arguments = argparse.ArgumentParser(prog="python -m tests.programs.conformance", allow_abbrev=False)
+    commands = arguments.add_subparsers(required=True)
     run = commands.add_parser("run", allow_abbrev=False, help="run a suite and compare it with its stored outcomes")
     run.add_argument("name", choices=(*GTESTS, EXAMPLES))
     run.add_argument("--root", type=Path, default=Path("/"), help="where its distribution is installed (default: /)")
@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     table = commands.add_parser("table", allow_abbrev=False, help="write all stored outcomes into their page")
     table.add_argument("--check", action="store_true", help="write nothing; fail if it would change")
     table.set_defaults(function=write_table)
-    return made
+    return arguments
 
 
 def run_suite(args: argparse.Namespace) -> int:
@@ -108,9 +108,9 @@ def run_objects(args: argparse.Namespace) -> int:
     failed = 0
     for family in [args.family] if args.family else running.FAMILIES:
         seen = dict[str, gtests.Outcome]()
-        for name, found in running.outcomes(family, args.arch, args.only or ""):
-            seen[name] = found
-            print(f"{name}: {': '.join(filter(None, found))}", flush=True)
+        for name, outcome in running.outcomes(family, args.arch, args.only or ""):
+            seen[name] = outcome
+            print(f"{name}: {': '.join(filter(None, outcome))}", flush=True)
         if args.only:
             failed |= any(outcome == WRONG for outcome, _ in seen.values())
         elif seen:
@@ -131,13 +131,13 @@ def _examples(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
     root, clone = args.root.absolute(), args.clone and args.clone.absolute()
     if clone is None or not clone.is_relative_to(root):
         raise UsageError(f"{EXAMPLES} needs --clone: a clone of them below --root, whose hipcc compiles it.")
-    chosen = [one for one in rocm_examples.examples(args.arch) if args.only in (None, one.name)]
+    chosen = [example for example in rocm_examples.examples(args.arch) if args.only in (None, example.name)]
     if not chosen:
         raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml lists them.")
     seen = {}
-    for one in chosen:
-        seen[one.name] = rocm_examples.outcome(one, args.arch, root, clone)
-        print(f"{one.name}: {': '.join(filter(None, seen[one.name]))}", flush=True)
+    for example in chosen:
+        seen[example.name] = rocm_examples.outcome(example, args.arch, root, clone)
+        print(f"{example.name}: {': '.join(filter(None, seen[example.name]))}", flush=True)
     return seen
 
 

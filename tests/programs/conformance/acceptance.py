@@ -20,17 +20,17 @@ BEGIN, END = "<!-- {}: python -m tests.programs.conformance table -->", "<!-- {}
 
 def ran(seen: Mapping[str, tuple[str, str]], before: Ran | None) -> Ran:
     """The outcomes of a run, to be stored. A wrong test without an account in ``before`` is a UsageError."""
-    known = {name: why for why, names in (before.wrong if before else {}).items() for name in names}
+    accounts = {name: why for why, names in (before.wrong if before else {}).items() for name in names}
     unsupported, wrong = dict[str, list[str]](), dict[str, list[str]]()
     for name, (outcome, detail) in sorted(seen.items()):
-        if outcome == WRONG and name not in known:
+        if outcome == WRONG and name not in accounts:
             raise UsageError(
                 f"{name} is wrong ({detail}). Find out why, and list it by hand in its file, with the account."
             )
         if outcome == UNSUPPORTED:
             unsupported.setdefault(detail, []).append(name)
         elif outcome == WRONG:
-            wrong.setdefault(known[name], []).append(name)
+            wrong.setdefault(accounts[name], []).append(name)
     return Ran(tests=len(seen), unsupported=unsupported, wrong=wrong)
 
 
@@ -39,9 +39,9 @@ def store(suite: Suite, file: Path) -> None:
     write_atomically(file, yaml.safe_dump(msgspec.to_builtins(suite), sort_keys=False, width=120).encode())
 
 
-def with_arch(suite: Suite, arch: str, one: Ran) -> Suite:
-    """Return a suite with the outcomes ``one`` on an arch."""
-    return msgspec.structs.replace(suite, archs={**suite.archs, arch: one})
+def with_arch(suite: Suite, arch: str, outcomes: Ran) -> Suite:
+    """Return a suite with these outcomes on an arch."""
+    return msgspec.structs.replace(suite, archs={**suite.archs, arch: outcomes})
 
 
 def with_table(page: str, name: str, lines: Sequence[str]) -> str:

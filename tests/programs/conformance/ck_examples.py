@@ -51,7 +51,7 @@ class Verdict:
 @cache
 def runs() -> dict[str, Run]:
     """The runs of the table, by name."""
-    made = [
+    listed = [
         Run(
             program=row["program"],
             sources=tuple(row["sources"]),
@@ -62,7 +62,7 @@ def runs() -> dict[str, Run]:
         for row in yaml.safe_load(TABLE.read_text())["programs"]
         for arguments in row["runs"]
     ]
-    return {one.name: one for one in made}
+    return {run.name: run for run in listed}
 
 
 def executable(run: Run) -> Path:
@@ -72,8 +72,8 @@ def executable(run: Run) -> Path:
 
 def verdict(run: Run) -> Verdict:
     """Run a program on the emulated device."""
-    words = [str(executable(run)), *run.arguments.split()]
-    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", *words]
+    program = [str(executable(run)), *run.arguments.split()]
+    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", *program]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
     )

@@ -41,15 +41,15 @@ def _compile_unit(folder: Path, unit: str) -> Path:
     tc, source = toolchain(), folder / "src" / unit
     texts = [file.read_text() for file in sorted(folder.rglob("*")) if file.suffix in (".cc", ".h")]
     digest = hashlib.sha256("".join(texts).encode()).hexdigest()
-    made = cache_of("googletest", *toolchains.describe(tc).values(), digest) / f"{source.stem}.o"
-    if made.is_file():
-        return made
+    output = cache_of("googletest", *toolchains.describe(tc).values(), digest) / f"{source.stem}.o"
+    if output.is_file():
+        return output
     plain = [flag for flag in tc.link_flags if flag != "-shared"]
-    draft = made.with_suffix(f".{os.getpid()}.o")
-    words = [*tc.linker, *plain, "-std=c++17", "-c", str(source), f"-I{folder}", f"-I{folder / 'include'}"]
+    draft = output.with_suffix(f".{os.getpid()}.o")
+    command = [*tc.linker, *plain, "-std=c++17", "-c", str(source), f"-I{folder}", f"-I{folder / 'include'}"]
     done = subprocess.run(
-        [*words, "-o", str(draft)], env={**os.environ, **tc.environment}, capture_output=True, text=True, check=False
+        [*command, "-o", str(draft)], env={**os.environ, **tc.environment}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{unit}: {done.stderr[-4000:]}"
-    draft.replace(made)
-    return made
+    draft.replace(output)
+    return output

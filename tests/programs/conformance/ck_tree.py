@@ -49,18 +49,18 @@ def build_program(
     chosen = (*_DEFINITIONS, *flags)
     identity = (*toolchains.describe(tc).values(), tree.identity, ARCH, (INCLUDE / _FIRST).read_text())
     cached = cache_of(name, *identity, *chosen, *files, *map(str, objects))
-    made = cached / name
-    if made.is_file():
-        return made
+    program = cached / name
+    if program.is_file():
+        return program
     paths = [tree.root / folder / file for file in files]
     headers = header_folders(tc)
     includes = [*dict.fromkeys(path.parent for path in paths), *headers, *tree.includes]
-    extra = (*chosen, *(word for one in headers for word in ("-include", str(one / _FIRST))))
+    extra = (*chosen, *(word for folder in headers for word in ("-include", str(folder / _FIRST))))
     units = [
         compile_object(tc, path, cached / f"{path.stem}.o", archs=[ARCH], includes=includes, extra=extra)
         for path in paths
     ]
-    return link(tc, [*units, *objects], made)
+    return link(tc, [*units, *objects], program)
 
 
 def unpack_once(root: Path, prefix: str, parts: tuple[str, ...]) -> Path:
@@ -81,7 +81,7 @@ def _unpack(root: Path, prefix: str, parts: tuple[str, ...]) -> None:
             for name in wheel.namelist():
                 inner = name.removeprefix(prefix)
                 if name.startswith(prefix) and inner.startswith(parts) and not name.endswith("/"):
-                    made = draft / inner
-                    made.parent.mkdir(parents=True, exist_ok=True)
-                    made.write_bytes(wheel.read(name))
+                    output = draft / inner
+                    output.parent.mkdir(parents=True, exist_ok=True)
+                    output.write_bytes(wheel.read(name))
         draft.rename(root)

@@ -80,10 +80,10 @@ def tests(start: Start, chosen: str) -> tuple[str, ...]:
 
 def first_of_each(names: Sequence[str]) -> tuple[str, ...]:
     """Keep the first of equal tests for several lists of types, as Id54/Suite/0.test and Id55/Suite/0.test."""
-    found = dict[str, str]()
+    kept = dict[str, str]()
     for name in names:
-        found.setdefault(_LIST_OF_TYPES.sub("", name), name)
-    return tuple(found.values())
+        kept.setdefault(_LIST_OF_TYPES.sub("", name), name)
+    return tuple(kept.values())
 
 
 def outcomes(start: Start, names: Sequence[str]) -> Mapping[str, Outcome]:
@@ -93,11 +93,11 @@ def outcomes(start: Start, names: Sequence[str]) -> Mapping[str, Outcome]:
         text = start([f"--gtest_filter={':'.join(left)}"])
         counted = list(_until_report(sections(text)))
         assert counted, f"{left[0]} was not run:\n{text[-2000:]}"
-        for one in counted:
-            seen[one.test] = judge(one.ended, one.text)
-        for name in [one.test for one in counted if seen[one.test][0] == WRONG and len(left) > 1]:
+        for section in counted:
+            seen[section.test] = judge(section.ended, section.text)
+        for name in [section.test for section in counted if seen[section.test][0] == WRONG and len(left) > 1]:
             alone = start([f"--gtest_filter={name}"])
-            seen[name] = judge(next((one.ended for one in sections(alone)), None), alone)
+            seen[name] = judge(next((section.ended for section in sections(alone)), None), alone)
     return seen
 
 
@@ -116,10 +116,10 @@ def sections(text: str) -> Iterator[Section]:
         yield Section(test=test, ended=None, text="\n".join(lines))
 
 
-def _until_report(found: Iterator[Section]) -> Iterator[Section]:
-    for one in found:
-        yield one
-        if _REPORT in one.text:
+def _until_report(sections: Iterator[Section]) -> Iterator[Section]:
+    for section in sections:
+        yield section
+        if _REPORT in section.text:
             return
 
 

@@ -75,8 +75,8 @@ def _flags(example: Example, arch: str, clone: Path) -> tuple[str | Path, ...]:
     return ("-std=c++17", "-O2", f"--offload-arch={arch}", *includes, "-x", "hip", source)
 
 
-def _hipcc(root: Path, *words: str | Path) -> None:
-    inside = [f"/{word.relative_to(root)}" if isinstance(word, Path) else word for word in words]
+def _hipcc(root: Path, *arguments: str | Path) -> None:
+    inside = [f"/{word.relative_to(root)}" if isinstance(word, Path) else word for word in arguments]
     command = [*(["chroot", str(root)] if root != Path("/") else []), "hipcc", *inside]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

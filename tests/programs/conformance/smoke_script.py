@@ -56,32 +56,32 @@ def script_lines() -> tuple[str, ...]:
 
 def features(arguments: str) -> Features:
     """The features of an argument line, with the program's defaults for the others."""
-    given = dict(word.removeprefix("-").partition("=")[::2] for word in arguments.split())
-    widths = [int(given.get(name, "0")) for name in ("d", "d_v")]
+    values = dict(word.removeprefix("-").partition("=")[::2] for word in arguments.split())
+    widths = [int(values.get(name, "0")) for name in ("d", "d_v")]
     return Features(
-        prec=given.get("prec", "fp16"),
-        group=given.get("mode", "0") == "1",
-        head_dim=min((one for one in _HEAD_DIMS if one >= max(widths)), default=0),
-        mask=given.get("mask", "0") not in ("0", "n"),
-        lse=given.get("lse", "0") == "1",
-        bias=given.get("bias", "n")[:1],
-        dropout=float(given.get("p_drop", "0")) > 0,
+        prec=values.get("prec", "fp16"),
+        group=values.get("mode", "0") == "1",
+        head_dim=min((head_dim for head_dim in _HEAD_DIMS if head_dim >= max(widths)), default=0),
+        mask=values.get("mask", "0") not in ("0", "n"),
+        lse=values.get("lse", "0") == "1",
+        bias=values.get("bias", "n")[:1],
+        dropout=float(values.get("p_drop", "0")) > 0,
     )
 
 
 def _needs_padding(arguments: str) -> bool:
     """True if K ends within a tile, or has a length for each sequence: our configurations' kernels pad."""
-    given = dict(word.removeprefix("-").partition("=")[::2] for word in arguments.split())
-    lengths = given.get("s_k", given.get("s", "0")).split(",")
-    return given.get("mode", "0") == "1" or all(int(one) == 0 or int(one) % 32 for one in lengths)
+    values = dict(word.removeprefix("-").partition("=")[::2] for word in arguments.split())
+    lengths = values.get("s_k", values.get("s", "0")).split(",")
+    return values.get("mode", "0") == "1" or all(int(length) == 0 or int(length) % 32 for length in lengths)
 
 
 def runnable() -> dict[str, Configuration]:
     """The script's runs with the features of one of our configurations, by argument line."""
     kernels: dict[Features, str] = {}
-    for one in configurations().values():
-        if not _EXACT.search(one.kernels) and "soft_cap" not in one.arguments:
-            kernels.setdefault(features(one.arguments), one.kernels)
+    for configuration in configurations().values():
+        if not _EXACT.search(configuration.kernels) and "soft_cap" not in configuration.arguments:
+            kernels.setdefault(features(configuration.arguments), configuration.kernels)
     return {
         line: Configuration(name=line, kernels=kernels[features(line)], arguments=line)
         for line in script_lines()

@@ -29,7 +29,7 @@ class Ran(Record, frozen=True, omit_defaults=True):
     def outcomes(self) -> dict[str, str]:
         """The outcomes of the tests that did not pass, by name."""
         kinds = {UNSUPPORTED: self.unsupported, WRONG: self.wrong}
-        return {name: kind for kind, found in kinds.items() for names in found.values() for name in names}
+        return {name: kind for kind, by_reason in kinds.items() for names in by_reason.values() for name in names}
 
 
 class Suite(Record, frozen=True):
@@ -48,7 +48,7 @@ def read(file: Path) -> Suite:
 
 def suites(folder: Path = OUTCOMES) -> tuple[Suite, ...]:
     """All stored suites, sorted by name."""
-    return tuple(sorted(map(read, folder.glob("*.yaml")), key=lambda one: one.name))
+    return tuple(sorted(map(read, folder.glob("*.yaml")), key=lambda suite: suite.name))
 
 
 def differences(stored: Ran, seen: Mapping[str, tuple[str, str]]) -> list[str]:
@@ -57,28 +57,31 @@ def differences(stored: Ran, seen: Mapping[str, tuple[str, str]]) -> list[str]:
     A test that passes and was stored as unsupported is a difference, too.
     """
     missing = {name: what for what, names in stored.unsupported.items() for name in names}
-    known = stored.outcomes()
+    expected = stored.outcomes()
     lines = [f"{len(seen)} tests ran, {stored.tests} are stored"] if len(seen) != stored.tests else []
     for name, (outcome, detail) in seen.items():
-        before = known.get(name, PASSED)
+        before = expected.get(name, PASSED)
         if outcome == PASSED and before != PASSED:
             lines.append(f"{name}: passes now, stored as {before}: take it off the list")
         elif outcome == UNSUPPORTED and missing.get(name) != detail:
             lines.append(f"{name}: unsupported: {detail}; stored: {missing.get(name, before)}")
         elif outcome == WRONG != before:
             lines.append(f"{name}: {outcome}: {detail}")
-    return [*lines, *(f"{name}: stored as {before}, did not run" for name, before in known.items() if name not in seen)]
+    return [
+        *lines,
+        *(f"{name}: stored as {before}, did not run" for name, before in expected.items() if name not in seen),
+    ]
 
 
-def table(found: Sequence[Suite]) -> list[str]:
+def table(stored_suites: Sequence[Suite]) -> list[str]:
     """The lines of a Markdown table, a row for each suite and arch. Defects of the tested code are counted apart."""
     rows = [f"| {' | '.join(_HEAD)} |", "| --- | --- | --- | ---: | ---: | --- | ---: | ---: |"]
-    for suite in found:
+    for suite in stored_suites:
         for arch, ran in suite.archs.items():
             lacking = "; ".join(f"{len(names)}: {what}" for what, names in ran.unsupported.items()) or "0"
-            theirs = sum(len(names) for why, names in ran.wrong.items() if why.startswith(THEIRS))
-            wrong = sum(map(len, ran.wrong.values())) - theirs
+            defects = sum(len(names) for why, names in ran.wrong.items() if why.startswith(THEIRS))
+            wrong = sum(map(len, ran.wrong.values())) - defects
             passed = ran.tests - len(ran.outcomes())
-            cells = (suite.name, suite.toolchain, arch, ran.tests, passed, lacking, theirs, wrong)
+            cells = (suite.name, suite.toolchain, arch, ran.tests, passed, lacking, defects, wrong)
             rows.append(f"| {' | '.join(map(str, cells))} |")
     return rows

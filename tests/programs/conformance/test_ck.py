@@ -21,8 +21,8 @@ def test_example_accepts_its_result(name: str) -> None:
 
 def test_verdict_of_run_without_comparison_is_not_valid() -> None:
     """The program has no kernel for fp32. It prints nothing and ends with 0."""
-    (known, *_) = (run for run in runs().values() if run.program == "topk_softmax")
-    result = verdict(dataclasses.replace(known, arguments="-pr_i=fp32 -warmup=0 -repeat=1"))
+    (sample_run, *_) = (run for run in runs().values() if run.program == "topk_softmax")
+    result = verdict(dataclasses.replace(sample_run, arguments="-pr_i=fp32 -warmup=0 -repeat=1"))
     assert result.exit_code == 0
     assert not result.valid
 

@@ -77,7 +77,7 @@ def check(machine: Machine, code: CodeObject) -> None:
         AssertionError: another result.
         DeviceError: the device lacks an instruction, or the launch faults.
     """
-    group = "group" in code.words
+    group = "group" in code.name_parts
     for number, shape in enumerate(GROUP if group else BATCH):
         with machine.memory() as memory:
             for line in _run(machine, memory, code, shape, np.random.default_rng(number), group=group):
@@ -87,8 +87,8 @@ def check(machine: Machine, code: CodeObject) -> None:
 def _run(
     machine: Machine, memory: Memory, code: CodeObject, shape: Shape, generator: np.random.Generator, *, group: bool
 ) -> Iterator[Any]:
-    arch, hdim_q = machine.arch, 192 if "hd192" in code.words else 128
-    hdim_v, causal = 128, "causal" in code.words
+    arch, hdim_q = machine.arch, 192 if "hd192" in code.name_parts else 128
+    hdim_v, causal = 128, "causal" in code.name_parts
     posed = problem(arch, shape, mode="group" if group else "batch", hdim_q=hdim_q, hdim_v=hdim_v, causal=causal)
     q = [numbers(generator, (length, shape.nhead_q, hdim_q), arch) for length in shape.seqlens_q]
     k = [numbers(generator, (length, shape.nhead_k, hdim_q), arch) for length in shape.seqlens_k]
@@ -111,8 +111,8 @@ def _run(
     heads, batch = shape.nhead_q, posed.batch
     grid = (heads, batch, tiles) if group else (tiles, heads, batch)
     machine.launch(code, Launch("fmha_v3_fwd", grid, 256 if hdim_q == 192 else 512, values))
-    found = decode(memory.read(o, (total_q, heads, hdim_v), np.uint16), "bf16", arch)
-    yield compare("o", found, expected.o, o_tolerance(inputs.problem, expected))
+    computed = decode(memory.read(o, (total_q, heads, hdim_v), np.uint16), "bf16", arch)
+    yield compare("o", computed, expected.o, o_tolerance(inputs.problem, expected))
     rows = memory.read(lse, (heads, total_q), np.float32).astype(np.float64)
     if not group:
         rows = rows.reshape(batch, heads, -1).transpose(1, 0, 2).reshape(heads, -1)

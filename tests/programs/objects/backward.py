@@ -35,7 +35,7 @@ _PARTIAL = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kernel's features, by the words of its file's name and the size of its arguments."""
+    """A kernel's features, by the parts of its file's name and the size of its arguments."""
 
     table: str
     dtype: str
@@ -48,18 +48,18 @@ class Kind:
 
     @classmethod
     def of(cls, code: CodeObject) -> Kind:
-        """Read the words."""
-        words, heads = code.words, [int(word[2:]) for word in code.words if word.startswith("hd")]
-        causal = "bottom_right" if "br" in words else "top_left"
+        """Read the parts of the file's name."""
+        parts, heads = code.name_parts, [int(word[2:]) for word in code.name_parts if word.startswith("hd")]
+        causal = "bottom_right" if "br" in parts else "top_left"
         return cls(
             table=_TABLES[code.kernel.kernarg_bytes],
-            dtype="fp16" if "fp16" in words else "bf16",
+            dtype="fp16" if "fp16" in parts else "bf16",
             hdim=heads[0],
             hdim_v=heads[-1],
-            mask="window" if "swa" in words else causal if "causal" in words else "no",
-            half="a16" in words,
-            group="group" in words,
-            padded_hdim=any(word.endswith("ddv") for word in words),
+            mask="window" if "swa" in parts else causal if "causal" in parts else "no",
+            half="a16" in parts,
+            group="group" in parts,
+            padded_hdim=any(word.endswith("ddv") for word in parts),
         )
 
     @property
@@ -75,7 +75,7 @@ def check(machine: Machine, code: CodeObject) -> None:
         AssertionError: another result.
         DeviceError: the device lacks an instruction, or a launch faults.
     """
-    if "shuffle" in code.words:
+    if "shuffle" in code.name_parts:
         code = _partner(machine.arch, code)
     kind = Kind.of(code)
     with machine.memory() as memory:
@@ -84,8 +84,12 @@ def check(machine: Machine, code: CodeObject) -> None:
 
 def _partner(arch: str, code: CodeObject) -> CodeObject:
     """The first kernel whose dQ a dq_shuffle kernel takes."""
-    named = [one for one in code_objects(arch, "fmha_v3_bwd") if "shuffle" not in one.words]
-    return next(one for one in named if Kind.of(one).shuffled and _shuffle_name(Kind.of(one)) == code.name)
+    named = [candidate for candidate in code_objects(arch, "fmha_v3_bwd") if "shuffle" not in candidate.name_parts]
+    return next(
+        candidate
+        for candidate in named
+        if Kind.of(candidate).shuffled and _shuffle_name(Kind.of(candidate)) == code.name
+    )
 
 
 def _shuffle_name(kind: Kind) -> str:
@@ -114,8 +118,8 @@ class _Run:
     def compare(self) -> None:
         backward = self._pose()
         expected = self._widen(exact_gradients(backward))
-        for name, found in self._launch(backward).items():
-            line = compare(name, found, expected.values[name], expected.tolerances[name])
+        for name, computed in self._launch(backward).items():
+            line = compare(name, computed, expected.values[name], expected.tolerances[name])
             assert line.passed, str(line)
 
     def _pose(self) -> Backward:
@@ -175,8 +179,8 @@ class _Run:
             **{"scale": problem.softmax_scale, "log2e": _LOG2E, "gqa": self.heads // self.kv_heads},
             **self._sizes(problem),
         }
-        known = self._known(values)
-        self.machine.launch(self.code, Launch(kind.table, self._grid(), _THREADS, known))
+        fields = self._layout_fields(values)
+        self.machine.launch(self.code, Launch(kind.table, self._grid(), _THREADS, fields))
         if kind.shuffled:
             dq, dq_shape = self._shuffle(dq, values)
         return {
@@ -185,10 +189,10 @@ class _Run:
             "dv": self._decode(memory.read(dv, (self.total_k, self.heads, self.hdim_v), np.uint16)),
         }
 
-    def _known(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _layout_fields(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         from tests.programs.objects.launching import layouts
 
-        names = {one.name for one in layouts()[self.kind.table]}
+        names = {argument.name for argument in layouts()[self.kind.table]}
         return {name: value for name, value in values.items() if name in names}
 
     def _grid(self) -> tuple[int, int, int]:
@@ -206,23 +210,23 @@ class _Run:
 
     def _sizes(self, problem: Problem) -> dict[str, Any]:
         heads, kv_heads = self.heads, self.kv_heads
-        found: dict[str, Any] = {
+        dimensions: dict[str, Any] = {
             **{"seqlen_q": self.longest_q, "seqlen_k": self.longest_k, "hdim": self.hdim, "hdim_v": self.hdim_v},
             **{"nhead_q": heads, "total_k": self.total_k, "lse_head": 4 * self.total_q},
             **{"k_tile": self._tile() * kv_heads * self.hdim * 2},
             **starts(self.memory, self.shape),
         }
-        found["longest_q"] = -(-self.longest_q // 16) * 16 if self.kind.half else self.longest_q
+        dimensions["longest_q"] = -(-self.longest_q // 16) * 16 if self.kind.half else self.longest_q
         sizes = {
             **{"q": (heads, self.hdim, self.longest_q), "do": (heads, self.hdim_v, self.longest_q)},
             **{"k": (kv_heads, self.hdim, self.longest_k), "v": (kv_heads, self.hdim_v, self.longest_k)},
             **{"dk": (heads, self.hdim, self.longest_k), "dv": (heads, self.hdim_v, self.longest_k)},
         }
         for name, (count, hdim, length) in sizes.items():
-            found |= strides(name, count * hdim, hdim, length * count * hdim)
+            dimensions |= strides(name, count * hdim, hdim, length * count * hdim)
         if self.kind.mask == "window":
-            found["mask_y"], found["mask_x"] = mask_corner(problem, self.longest_q, self.longest_k)
-        return found
+            dimensions["mask_y"], dimensions["mask_x"] = mask_corner(problem, self.longest_q, self.longest_k)
+        return dimensions
 
     def _room_of_dq(self) -> tuple[Any, tuple[int, ...]]:
         """Memory for dQ, to whose zeros kernels add: [batch, head, query, dim], rows of all tokens for a16 alone."""
@@ -242,7 +246,7 @@ class _Run:
         kind, shape = self.kind, (self.total_q, self.heads, self.hdim)
         longest = values["longest_q"]
         dq = self.memory.room((self.total_q + TAIL_ROWS, self.heads, self.hdim), np.uint16)
-        known = {
+        fields = {
             **{"dq_acc": dq_acc, "dq": dq, "dq_tile": _SHUFFLED_ROWS * 2 * self.heads * self.hdim},
             **strides("dq_acc", kind.hdim, longest * kind.hdim, self.heads * longest * kind.hdim),
             **strides("dq", self.heads * self.hdim, self.hdim, self.longest_q * self.heads * self.hdim),
@@ -250,14 +254,14 @@ class _Run:
             **{name: values[name] for name in ("start_q", "start_padded_q")},
         }
         name = _shuffle_name(kind)
-        code = next(one for one in code_objects(self.machine.arch, "fmha_v3_bwd") if one.name == name)
+        code = next(candidate for candidate in code_objects(self.machine.arch, "fmha_v3_bwd") if candidate.name == name)
         grid = (-(-self.longest_q // _SHUFFLED_ROWS), self.heads, self.batch)
-        self.machine.launch(code, Launch("dq_shuffle", grid, _THREADS, known))
+        self.machine.launch(code, Launch("dq_shuffle", grid, _THREADS, fields))
         return dq, shape
 
-    def _rows_of_dq(self, found: Array) -> Array:
+    def _rows_of_dq(self, computed: Array) -> Array:
         """dQ as [token, head, dim]."""
-        numbers = self._decode(found) if self.kind.half else found.astype(np.float64)
+        numbers = self._decode(computed) if self.kind.half else computed.astype(np.float64)
         if self.kind.half:
             return numbers
         if self.kind.group:

@@ -42,21 +42,21 @@ class Kind:
 
     @classmethod
     def of(cls, code: CodeObject) -> Kind:
-        """Read the words."""
-        words = code.words
-        small = "int8" if "pertokenInt8" in words else "fp8"
+        """Read the parts of the file's name."""
+        parts = code.name_parts
+        small = "int8" if "pertokenInt8" in parts else "fp8"
         tile = int(re.findall(r"32x(\d+)", code.name)[0])
-        return cls(words[1], small, "gelu" in words, "tkw1" in words, "ps" in words, tile)
+        return cls(parts[1], small, "gelu" in parts, "tkw1" in parts, "ps" in parts, tile)
 
 
 def sample(codes: Sequence[CodeObject]) -> tuple[CodeObject, ...]:
     """Kernels from all over the list of those that this module can launch."""
-    known = [code for code in codes if re.search(_KNOWN, code.name)]
-    return tuple(known[i * len(known) // SAMPLE] for i in range(SAMPLE))
+    launchable = [code for code in codes if re.search(_KNOWN, code.name)]
+    return tuple(launchable[i * len(launchable) // SAMPLE] for i in range(SAMPLE))
 
 
 def check(machine: Machine, code: CodeObject) -> None:
-    """Raises AssertionError for another result than float64's, DeviceError for a fault."""
+    """Compare a kernel's output with float64: a difference is an AssertionError, a fault a DeviceError."""
     kind, generator = Kind.of(code), np.random.default_rng(0)
     inter = 2 * kind.tile
     x = _Rounded.of(generator.standard_normal((_TOKENS, _DIM)), kind, machine.arch)
@@ -81,8 +81,8 @@ def check(machine: Machine, code: CodeObject) -> None:
         }
         grid = (_PERSISTENT, 1, 1) if kind.persistent else (inter // kind.tile, len(experts), 1)
         machine.launch(code, Launch("fmoe", grid, _THREADS, values))
-        found = decode(memory.read(o, (_TOKENS, _DIM), bits_type(kind.o)), kind.o, machine.arch)
-    line = compare("o", found, expected, tolerance)
+        computed = decode(memory.read(o, (_TOKENS, _DIM), bits_type(kind.o)), kind.o, machine.arch)
+    line = compare("o", computed, expected, tolerance)
     assert line.passed, str(line)
 
 
@@ -105,7 +105,7 @@ class _Rounded:
 
 
 def _weights(memory: Memory, weights: _Rounded) -> object:
-    return memory.upload(np.stack([in_order_of_lanes(one) for one in weights.bits]))
+    return memory.upload(np.stack([in_order_of_lanes(matrix) for matrix in weights.bits]))
 
 
 def _sort(chosen: Array, weights: Array) -> tuple[Array, Array, Array]:
@@ -141,5 +141,5 @@ def _activation(kind: Kind, gate: Array) -> Array:
     if kind.gelu:
         from math import erf
 
-        return np.array([0.5 * one * (1 + erf(one / 2**0.5)) for one in gate])
+        return np.array([0.5 * value * (1 + erf(value / 2**0.5)) for value in gate])
     return np.asarray(gate / (1 + np.exp(-gate)))

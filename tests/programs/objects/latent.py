@@ -41,8 +41,8 @@ class Kind:
 
     @classmethod
     def of(cls, code: CodeObject) -> Kind:
-        """Read the words."""
-        name, prefill = code.name, "pfl" in code.words
+        """Read the parts of the file's name."""
+        name, prefill = code.name, "pfl" in code.name_parts
         heads = int(re.findall(r"(?:qh|mqa)(\d+)", name)[0])
         count = 8 if "m32x4_n16x1" in name else 4 if "m16x4" in name else 1
         several = re.findall(r"qseqlen(\d)", name)
@@ -53,15 +53,15 @@ class Kind:
             kv="fp8" if bits[1] == "8" else "bf16",
             heads=heads,
             queries=queries,
-            rows=16 if "subQ16" in code.words and not prefill else 128,
+            rows=16 if "subQ16" in code.name_parts and not prefill else 128,
             prefill=prefill,
-            persistent="ps" in code.words,
-            page_tokens=64 if "page" in code.words else 1,
+            persistent="ps" in code.name_parts,
+            page_tokens=64 if "page" in code.name_parts else 1,
         )
 
 
 def check(machine: Machine, code: CodeObject) -> None:
-    """Raises AssertionError for another result than float64's, DeviceError for a fault."""
+    """Compare a kernel's output with float64: a difference is an AssertionError, a fault a DeviceError."""
     kind, arch, generator = Kind.of(code), machine.arch, np.random.default_rng(0)
     lengths = _LONGER if kind.prefill else _CONTEXTS
     total, longest, batch = sum(kind.queries), max(kind.queries), len(lengths)
@@ -86,7 +86,7 @@ def check(machine: Machine, code: CodeObject) -> None:
         window_right=0,
     )
     queries = np.split(q, np.cumsum(kind.queries)[:-1])
-    inputs = inputs_of(problem, queries, k, [one[..., :_HDIM_V] for one in k])
+    inputs = inputs_of(problem, queries, k, [keys[..., :_HDIM_V] for keys in k])
     expected = exact(inputs)
     with machine.memory() as memory:
         starts = {
@@ -94,7 +94,7 @@ def check(machine: Machine, code: CodeObject) -> None:
             for name, counts in (("start_q", kind.queries), ("start_pages", pages))
         }
         last = [length - (count - 1) * kind.page_tokens for length, count in zip(lengths, pages, strict=True)]
-        found = _Output(memory, kind, total)
+        output = _Output(memory, kind, total)
         size = q_bits.itemsize
         values = {
             **starts,
@@ -104,22 +104,22 @@ def check(machine: Machine, code: CodeObject) -> None:
                 "pages": memory.upload(np.append(order, np.zeros(_TAIL, np.int32))),
             },
             **{"last_page_lens": memory.upload(np.array(last, np.int32)), "scale": problem.softmax_scale},
-            **{"rows": kind.heads * (1 if kind.prefill else longest), "splits": found.splits, "direct": found.splits},
+            **{"rows": kind.heads * (1 if kind.prefill else longest), "splits": output.splits, "direct": output.splits},
             **{"q_batch": kind.heads * _HDIM * size * (1 if kind.prefill else longest)},
             **{
                 "page": kind.page_tokens * _HDIM * kv_bits.itemsize,
                 "log2_page_tokens": kind.page_tokens.bit_length() - 1,
             },
-            **{"split_o": found.parts, "split_lse": found.lse, "o": found.o},
+            **{"split_o": output.parts, "split_lse": output.lse, "o": output.o},
             **{"q_scale": memory.upload(np.full(1, _Q_SCALE, np.float32))},
             **{"kv_scale": memory.upload(np.full(1, _KV_SCALE, np.float32))},
-            "start_splits": memory.upload(np.arange(batch + 1, dtype=np.int32) * found.splits),
+            "start_splits": memory.upload(np.arange(batch + 1, dtype=np.int32) * output.splits),
         }
-        grid = (-(-longest * kind.heads // kind.rows), batch, found.splits)
+        grid = (-(-longest * kind.heads // kind.rows), batch, output.splits)
         if kind.persistent:
             values["start_splits"], grid = _work(memory, kind, pages), (batch, 1, 1)
         machine.launch(code, Launch("mla", grid, _THREADS, values))
-        o = found.join()
+        o = output.join()
     line = compare("o", o, expected.o, _tolerance(kind, o_tolerance(inputs.problem, expected), expected))
     assert line.passed, str(line)
 
@@ -137,7 +137,7 @@ def _work(memory: Memory, kind: Kind, pages: list[int]) -> Any:
     for i in range(len(pages)):
         items[i] = (i, -1, starts_q[i], starts_q[i + 1], starts_kv[i], starts_kv[i + 1], 0, 0)
     lists = [memory.upload(np.arange(len(pages) + 1, dtype=np.int32)), memory.upload(items)]
-    return memory.upload(np.array([*(one.address for one in lists), *(0,) * 8], np.uint64))
+    return memory.upload(np.array([*(buffer.address for buffer in lists), *(0,) * 8], np.uint64))
 
 
 class _Output:
@@ -155,8 +155,8 @@ class _Output:
         """O of all splits."""
         total, splits, heads = self.shape
         if splits == 1:
-            place = self.parts if self.kind.prefill else self.o
-            return decode(self.memory.read(place, (total, heads, _HDIM_V), bits_type("bf16")), "bf16", "gfx950")
+            buffer = self.parts if self.kind.prefill else self.o
+            return decode(self.memory.read(buffer, (total, heads, _HDIM_V), bits_type("bf16")), "bf16", "gfx950")
         parts = self.memory.read(self.parts, (*self.shape, _HDIM_V), np.float32).astype(np.float64)
         lse = self.memory.read(self.lse, self.shape, np.float32).astype(np.float64)[..., None]
         weights = np.exp(lse - lse.max(axis=1, keepdims=True))

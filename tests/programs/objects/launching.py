@@ -54,8 +54,8 @@ def layouts() -> Mapping[str, tuple[Argument, ...]]:
     """The tables of arguments by name."""
     rows: Mapping[str, Mapping[str, Sequence[Any]]] = yaml.safe_load(TABLES.read_text())
     return {
-        table: tuple(Argument(name, kind, offset) for name, (kind, offset) in found.items())
-        for table, found in rows.items()
+        table: tuple(Argument(name, kind, offset) for name, (kind, offset) in arguments.items())
+        for table, arguments in rows.items()
     }
 
 
@@ -65,12 +65,12 @@ def pack(table: str, values: Mapping[str, Any]) -> bytes:
     Raises:
         KeyError: a value that the table lacks.
     """
-    arguments = {one.name: one for one in layouts()[table]}
-    block = bytearray(max(one.end for one in arguments.values()))
+    arguments = {argument.name: argument for argument in layouts()[table]}
+    block = bytearray(max(argument.end for argument in arguments.values()))
     for name, value in values.items():
-        one = arguments[name]
+        argument = arguments[name]
         plain = value.address if isinstance(value, Buffer) else value
-        struct.pack_into(_FORMATS[one.type], block, one.offset, plain)
+        struct.pack_into(_FORMATS[argument.type], block, argument.offset, plain)
     return bytes(block)
 
 

@@ -22,15 +22,15 @@ class CodeObject:
     content: bytes
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def name_parts(self) -> tuple[str, ...]:
         """The parts of the file's name."""
         return tuple(Path(self.name).stem.split("_"))
 
     @property
     def kernel(self) -> image.KernelInfo:
         """Its kernel."""
-        (one,) = image.read(self.content).kernels
-        return one
+        (kernel,) = image.read(self.content).kernels
+        return kernel
 
 
 @functools.cache

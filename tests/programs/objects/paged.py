@@ -36,22 +36,22 @@ class Kind:
 
     @classmethod
     def of(cls, code: CodeObject) -> Kind:
-        """Read the words."""
-        words, name = code.words, code.name
+        """Read the parts of the file's name."""
+        parts, name = code.name_parts, code.name
         gqa, several = int(re.findall(r"gqa(\d+)", name)[0]), re.findall(r"qlen(\d)", name)
-        cache = {"noquant": words[1], "pertokenFp8": "fp8", "pertokenInt8": "int8"}[words[2]]
+        cache = {"noquant": parts[1], "pertokenFp8": "fp8", "pertokenInt8": "int8"}[parts[2]]
         return cls(
-            dtype=words[1],
+            dtype=parts[1],
             cache=cache,
             gqa=gqa,
-            queries=int(several[0]) if several else 2 if "mtp" in words else 1,
-            causal="msk1" in words,
+            queries=int(several[0]) if several else 2 if "mtp" in parts else 1,
+            causal="msk1" in parts,
             page_tokens=1024 if several else 16,
         )
 
 
 def check(machine: Machine, code: CodeObject) -> None:
-    """Raises AssertionError for another result than float64's, DeviceError for a fault."""
+    """Compare a kernel's output with float64: a difference is an AssertionError, a fault a DeviceError."""
     kind, arch, generator = Kind.of(code), machine.arch, np.random.default_rng(0)
     heads, batch = _KV_HEADS * kind.gqa, len(_CONTEXTS)
     q = decode(
@@ -93,16 +93,16 @@ def check(machine: Machine, code: CodeObject) -> None:
         }
         if kind.cache != kind.dtype:
             values |= {
-                name: memory.upload(one.scales) for name, one in zip(("k_scales", "v_scales"), caches, strict=True)
+                name: memory.upload(cache.scales) for name, cache in zip(("k_scales", "v_scales"), caches, strict=True)
             }
         if kind.queries > 1:
             values["start_q"] = memory.upload(np.arange(batch + 1, dtype=np.int32) * kind.queries)
         machine.launch(code, Launch("pa", (_KV_HEADS, batch, 1), _THREADS, values))
-        found = decode(memory.read(o, shape, bits_type(kind.dtype)), kind.dtype, arch)
+        computed = decode(memory.read(o, shape, bits_type(kind.dtype)), kind.dtype, arch)
     tolerance = o_tolerance(inputs.problem, expected)
     if kind.cache in _ROUNDED:
         tolerance = tolerance + _ROUNDED[kind.cache] * (expected.magnitude + expected.floor)
-    line = compare("o", found, expected.o, tolerance)
+    line = compare("o", computed, expected.o, tolerance)
     assert line.passed, str(line)
 
 

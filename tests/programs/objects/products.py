@@ -28,7 +28,7 @@ class Sizes(NamedTuple):
 
 
 def bf16(machine: Machine, code: CodeObject) -> None:
-    """Raises AssertionError for another result than float64's, DeviceError for a fault."""
+    """Compare a kernel's output with float64: a difference is an AssertionError, a fault a DeviceError."""
     tile_m, tile_n = tile(code)
     for sizes in (Sizes(2 * tile_m + 5, 3 * tile_n, 448, 1), Sizes(tile_m - 1, 2 * tile_n, 256, 2)):
         generator = np.random.default_rng(sizes)
@@ -42,14 +42,14 @@ def bf16(machine: Machine, code: CodeObject) -> None:
             }
             grid = (sizes.n // tile_n, -(-sizes.m // tile_m), sizes.splits)
             machine.launch(code, Launch("bf16gemm", grid, _THREADS, values))
-            found = memory.read(d, (sizes.m, sizes.n), np.float32).astype(np.float64)
-        agree(found, a, b, sizes)
+            computed = memory.read(d, (sizes.m, sizes.n), np.float32).astype(np.float64)
+        agree(computed, a, b, sizes)
 
 
 def fp4(machine: Machine, code: CodeObject) -> None:
-    """Raises AssertionError for another result than float64's, DeviceError for a fault."""
+    """Compare a kernel's output with float64: a difference is an AssertionError, a fault a DeviceError."""
     tile_m, tile_n = tile(code)
-    shuffled = "BpreShuffle" in code.words
+    shuffled = "BpreShuffle" in code.name_parts
     several = (tile_m, tile_n) in ((256, 256), (128, 512)) and shuffled  # csv: splitK
     for sizes in (Sizes(tile_m + 32, 2 * tile_n, 768, 1), *([Sizes(tile_m, tile_n, 1024, 4)] if several else [])):
         generator = np.random.default_rng(sizes)
@@ -62,29 +62,32 @@ def fp4(machine: Machine, code: CodeObject) -> None:
                     "a": memory.upload(of_a[0]),
                     "b": memory.upload(in_order_of_lanes(of_b[0]) if shuffled else of_b[0]),
                 },
-                **{f"scale_{name}": memory.upload(scales_in_order(one[1])) for name, one in (("a", of_a), ("b", of_b))},
+                **{
+                    f"scale_{name}": memory.upload(scales_in_order(operand[1]))
+                    for name, operand in (("a", of_a), ("b", of_b))
+                },
                 **dict.fromkeys(("a_row", "b_row"), sizes.k),
                 **{"c_row": sizes.n, "log2_splits": sizes.splits.bit_length() - 1},
                 **dict.fromkeys(("scale_a_row", "scale_b_row"), -(-sizes.k // _BLOCK // _COLUMNS) * _COLUMNS),
             }
             grid = (sizes.n // tile_n, -(-sizes.m // tile_m), sizes.splits)
             machine.launch(code, Launch("f4gemm", grid, _THREADS, values))
-            found = decode(memory.read(d, (sizes.m, sizes.n), np.uint16), "bf16", machine.arch)
-        agree(found, a, b, sizes, stored=_HALF_ULP)
+            computed = decode(memory.read(d, (sizes.m, sizes.n), np.uint16), "bf16", machine.arch)
+        agree(computed, a, b, sizes, stored=_HALF_ULP)
 
 
 def tile(code: CodeObject) -> tuple[int, int]:
     """Rows and columns of a workgroup's tile, by the name of the file."""
-    words = next(word for word in reversed(code.words) if "x" in word and word[0].isdigit())
-    m, n = map(int, words.split("x"))
+    size = next(word for word in reversed(code.name_parts) if "x" in word and word[0].isdigit())
+    m, n = map(int, size.split("x"))
     return m, n
 
 
-def agree(found: Array, a: Array, b: Array, sizes: Sizes, stored: float = 0.0) -> None:
-    """Raises AssertionError for more than sums in float32 differ by, each split's part being rounded by ``stored``."""
+def agree(computed: Array, a: Array, b: Array, sizes: Sizes, stored: float = 0.0) -> None:
+    """Compare within the error of sums in float32, with each split's part rounded by ``stored``."""
     size = np.abs(a) @ np.abs(b).T
     allowed = (sizes.k + 8) * U * size + stored * (np.abs(a @ b.T) + (sizes.splits - 1) * size)
-    line = compare("d", found, a @ b.T, allowed)
+    line = compare("d", computed, a @ b.T, allowed)
     assert line.passed, str(line)
 
 

@@ -44,12 +44,12 @@ def outcomes(family: str, arch: str, only: str = "") -> Iterator[tuple[str, tupl
 
 def outcome(machine: Machine, code: CodeObject, check: Callable[[Machine, CodeObject], None]) -> tuple[str, str]:
     """Outcome and detail of a code object. The detail begins with AT_ONCE if it passes with loads that do."""
-    found = _attempt(machine, code, check)
-    if found[0] != WRONG:
-        return found
+    attempt = _attempt(machine, code, check)
+    if attempt[0] != WRONG:
+        return attempt
     with machine.loads_at_once():
         again, _ = _attempt(machine, code, check)
-    return (WRONG, f"{AT_ONCE if again == PASSED else ''}{found[1]}")
+    return (WRONG, f"{AT_ONCE if again == PASSED else ''}{attempt[1]}")
 
 
 def _attempt(machine: Machine, code: CodeObject, check: Callable[[Machine, CodeObject], None]) -> tuple[str, str]:

@@ -24,15 +24,15 @@ def test_arguments_are_those_of_metadata(arch: str, family: str) -> None:
     for code in code_objects(arch, family):
         kernel = code.kernel
         table = family if family in TABLES else _backward_table(code)
-        known = [one for one in layouts()[table] if one.end <= kernel.kernarg_bytes]
-        assert {one.offset for one in known} <= {offset for offset, _ in kernel.arguments}, code.name
+        arguments = [argument for argument in layouts()[table] if argument.end <= kernel.kernarg_bytes]
+        assert {argument.offset for argument in arguments} <= {offset for offset, _ in kernel.arguments}, code.name
         if family.startswith("fmha"):
-            assert len(known) == len(layouts()[table]), code.name
-            assert kernel.kernarg_bytes - known[-1].end < _SLOT, code.name
+            assert len(arguments) == len(layouts()[table]), code.name
+            assert kernel.kernarg_bytes - arguments[-1].end < _SLOT, code.name
 
 
 def _backward_table(code: CodeObject) -> str:
-    return "dq_shuffle" if "shuffle" in code.words else Kind.of(code).table
+    return "dq_shuffle" if "shuffle" in code.name_parts else Kind.of(code).table
 
 
 def test_product_with_one_instruction_removed_is_wrong() -> None:
@@ -40,12 +40,12 @@ def test_product_with_one_instruction_removed_is_wrong() -> None:
     (code, *_) = code_objects("gfx950", "bf16gemm")
     machine = Machine("gfx950")
     assert outcome(machine, code, bf16) == (PASSED, "")
-    words = list(struct.unpack(f"<{len(code.content) // 4}I", code.content[: len(code.content) // 4 * 4]))
-    mfma = next(i for i, word in enumerate(words) if word >> 16 == 0xD3E0 or word >> 16 == 0xD3E1)
-    words[mfma : mfma + 2] = [0xBF800000] * 2
-    other = CodeObject(code.name, struct.pack(f"<{len(words)}I", *words) + code.content[len(words) * 4 :])
-    found, detail = outcome(machine, other, bf16)
-    assert found == WRONG
+    encodings = list(struct.unpack(f"<{len(code.content) // 4}I", code.content[: len(code.content) // 4 * 4]))
+    mfma = next(i for i, word in enumerate(encodings) if word >> 16 == 0xD3E0 or word >> 16 == 0xD3E1)
+    encodings[mfma : mfma + 2] = [0xBF800000] * 2
+    other = CodeObject(code.name, struct.pack(f"<{len(encodings)}I", *encodings) + code.content[len(encodings) * 4 :])
+    ended, detail = outcome(machine, other, bf16)
+    assert ended == WRONG
     assert "elements differ" in detail
 
 

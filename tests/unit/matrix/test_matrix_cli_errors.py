@@ -98,8 +98,8 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
     ],
 )
 def test_bad_input_is_one_message_and_exit_code(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
-    found, out, err = run(*argv)
-    assert (found, out) == (code, "")
+    actual_code, out, err = run(*argv)
+    assert (actual_code, out) == (code, "")
     assert err.startswith(f"error: {message}")
     assert err.count("\n") == 1
 

@@ -204,14 +204,14 @@ def test_mistake_names_its_place_and_nearest_word(run: Run, tmp_path: Path, text
 
 
 def test_vocabulary_is_of_fields_that_keys_have() -> None:
-    words = vocabulary()
-    for name, families in words.variants.items():
+    sweep_vocabulary = vocabulary()
+    for name, families in sweep_vocabulary.variants.items():
         for family, traits in families.items():
-            assert set(traits) <= set(words.traits), (name, family)
-            known = dialect("rocm-libraries-2026").families[family]
+            assert set(traits) <= set(sweep_vocabulary.traits), (name, family)
+            family_table = dialect("rocm-libraries-2026").families[family]
             for trait in traits:
-                field = words.traits[trait].field
-                assert field.startswith("tile.") or known.values(field), (family, field)
+                field = sweep_vocabulary.traits[trait].field
+                assert field.startswith("tile.") or family_table.values(field), (family, field)
 
 
 def test_json_and_yaml_say_same(tmp_path: Path) -> None:

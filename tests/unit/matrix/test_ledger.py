@@ -61,7 +61,7 @@ def test_ledger_of_house_expects_no_pass_and_reports_why() -> None:
         assert entry.expires > datetime.date(2026, 1, 1), entry.name
 
 
-def test_entries_as_written(ledger: Ledger) -> None:
+def test_read_ledger_has_entries_as_written(ledger: Ledger) -> None:
     big_pools, over_read = ledger.entries
     assert (big_pools.name, big_pools.place, big_pools.outcomes) == ("big_pools", "ledger.yaml:4", ("wrong", "fault"))
     assert over_read.problems == ("page-fault/*",)
@@ -86,7 +86,9 @@ def test_entries_as_written(ledger: Ledger) -> None:
         ("dispatch/a", "aiter", "gfx950", "unsupported", "unsupported", True),
     ],
 )
-def test_verdicts(ledger: Ledger, problem: str, upstream: str, arch: str, result: str, kind: str, good: bool) -> None:
+def test_judge_of_result_has_kind_and_good(
+    ledger: Ledger, problem: str, upstream: str, arch: str, result: str, kind: str, good: bool
+) -> None:
     verdict = ledger.judge(make_case(problem), upstream, arch, result)
     assert (verdict.kind, verdict.good) == (kind, good)
 
@@ -105,7 +107,7 @@ def test_dialect_entry_excuses_checkouts_and_allows_pass() -> None:
     assert passed.text.startswith("passed: this checkout is without unused-slots-of-last-pages-enter-as-zero-times-v (")
 
 
-def test_verdicts_say_where_to_look(ledger: Ledger) -> None:
+def test_verdict_text_names_line_of_entry(ledger: Ledger) -> None:
     verdict = ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "fault")
     assert verdict.text == "fault: the table is read past its end (over_read, ledger.yaml:12)"
     surprise = ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "passed")
@@ -201,7 +203,7 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
         ("entries:", "entrys:", "unknown field"),
     ],
 )
-def test_mistakes(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_read_ledger_with_mistake_names_it(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert message in table_complaint(tmp_path / "ledger.yaml", replace_text(TEXT, old, new), read_ledger)
 
 

@@ -141,7 +141,7 @@ def test_backward_head_dims_stand_in_order_of_tiles() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_serves_has_exactly_features_asked_for(family: str) -> None:
+def test_serving_kernels_have_exactly_requested_features(family: str) -> None:
     shape = Shape(mask="top_left", bias="alibi", lse=True, mode="group", dtype="bf16")
     kernels = kernels_for(family, shape if family != "fwd_pagedkv" else replace(shape, lse=False))
     assert kernels
@@ -164,7 +164,7 @@ def test_what_serves_has_exactly_features_asked_for(family: str) -> None:
         ("bwd_dq_dk_dv", Shape(bias="alibi", dbias=True), "no kernel with dbias true among "),
     ],
 )
-def test_nothing_serves_and_why(family: str, shape: Shape, message: str) -> None:
+def test_unserved_shape_has_reason(family: str, shape: Shape, message: str) -> None:
     assert kernels_for(family, shape) == ()
     assert any(text.startswith(message) for text in reason(family, shape).split("; "))
 
@@ -283,7 +283,7 @@ def test_paging_is_either_way_unless_asked_for() -> None:
         ("psskddv", "s sk d dv"), ("pdv", "dv"), ("pd", "d"), ("psdv", "s dv"), ("pddv", "d dv"), ("pd8dv1", ""),
     ],
 )  # fmt: skip
-def test_padding_words(pad: str, lengths: str) -> None:
+def test_padding_of_word_lists_its_lengths(pad: str, lengths: str) -> None:
     assert padding(pad) == set(lengths.split())
 
 
@@ -312,7 +312,7 @@ def test_one_shape_lists_its_kernels_and_one_kernel_its_shapes(run: Run) -> None
     ] == listed
 
 
-def test_nothing_is_dropped_in_silence(run: Run) -> None:
+def test_match_counts_include_unserved_shapes_and_kernels(run: Run) -> None:
     options = ("--family", "fwd,bwd_dq_dk_dv", *NEWEST, "--format", "json")
     rows = {row["family"]: row for row in json.loads(run("match", *options, "--count-only")[1])}
     for family, row in rows.items():
@@ -347,7 +347,7 @@ def test_nothing_is_dropped_in_silence(run: Run) -> None:
         (("match", "--family", "fwdd"), 2, "unknown family 'fwdd'; did you mean 'fwd'? "),
     ],
 )
-def test_bad_input(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
+def test_match_with_bad_option_is_refused(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
     exit_code, out, err = run(*argv)
     assert (exit_code, out) == (code, "")
     assert err.startswith(f"error: {message}")

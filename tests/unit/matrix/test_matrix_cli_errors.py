@@ -143,7 +143,7 @@ def test_full_disk_is_message() -> None:
         ),
     ],
 )
-def test_what_machine_does_to_program_is_message(
+def test_failure_of_machine_is_one_message(
     capsys: pytest.CaptureFixture[str], failure: BaseException, code: int, message: str
 ) -> None:
     def command() -> int:
@@ -153,7 +153,7 @@ def test_what_machine_does_to_program_is_message(
     assert capsys.readouterr().err == f"error: {message}\n"
 
 
-def test_mistake_of_ours_keeps_its_traceback() -> None:
+def test_defect_of_ckpm_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         exit_code(lambda: 1 // 0)
 

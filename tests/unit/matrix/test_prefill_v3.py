@@ -217,7 +217,7 @@ def test_v2_alone_serves_what_lies_just_beyond_v3(changes: dict[str, Any]) -> No
     assert {key.pipeline for key in able} == {"qr_async"}
 
 
-def test_what_v3_does_not_pad_is_asked_of_pad() -> None:
+def test_needed_pad_depends_on_head_dim_of_v3() -> None:
     """No other dialect's answer depends on it: in group mode all other kernels pad head dims."""
     assert "pad" not in needed_values(fp8())
     assert needed_values(fp8(hdim_q=112, hdim_v=112))["pad"] == {"psskddv"}

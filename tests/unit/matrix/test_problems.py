@@ -66,7 +66,7 @@ def test_smoke_tier_suits_emulator() -> None:
     assert len([problem for problem in cases if problem.v3 != "on"]) < 3110
 
 
-def test_nothing_that_issue_asks_for_is_missing_from_smoke() -> None:
+def test_smoke_cases_have_all_features_of_issue() -> None:
     cases = [problem for suite in SUITES for problem in problems(suite)]
     byte = [(p, p.pool_pages * p.page_elements("k") * p.element_bytes) for p in cases]
     assert any(0 in p.seqlens_k for p in cases)
@@ -171,7 +171,7 @@ def test_names_do_not_change_by_accident() -> None:
         ({"logits_soft_cap": 30.0}, "logits", {True}),
     ],
 )
-def test_needed(fields: dict[str, object], field: str, values: set[object]) -> None:
+def test_needed_values_follow_fields_of_case(fields: dict[str, object], field: str, values: set[object]) -> None:
     assert needed_values(make(**fields))[field] == values
 
 
@@ -288,7 +288,7 @@ def test_batch_mode_promises_whole_tiles_only_if_all_lengths_are() -> None:
     assert launch_seqlen_k(make(seqlens_k=(100,))) == 100
 
 
-def test_mask_corner() -> None:
+def test_mask_corner_equals_values_by_hand() -> None:
     """(y, x) by hand: row r sees r - y < c < r + x. 3 queries, 5 keys; the last row of a bottom-right mask is row 4."""
     causal = make(mask="bottom_right", window_left=-1, window_right=0)
     assert mask_corner(causal, 3, 5) == (3, 3)
@@ -306,7 +306,7 @@ def test_cost_counts_tiles_that_mask_leaves_and_every_launch() -> None:
     assert wave_instructions(dataclasses.replace(problem, expect="unsupported")) == 0
 
 
-def test_counterparts_differ_where_they_say() -> None:
+def test_counterpart_differs_in_one_respect_only() -> None:
     problem = make(seqlens_q=(3, 4), seqlens_k=(5, 6), page_size=16, kv_layout="vectorized", seed=9)
     for check in {*PAIRWISE} - {"batch_orders"}:
         other = counterpart(problem, check)
@@ -358,7 +358,7 @@ def test_other_batches_hold_sequences_at_their_places() -> None:
         ({"dtype": "fp8bf16", "qscale": "kv_blockscale", "v_page_scales": (1.0, -1.0)}, "page scales are not negative"),
     ],
 )
-def test_complaints(fields: dict[str, object], message: str) -> None:
+def test_complaint_names_mistake_of_case(fields: dict[str, object], message: str) -> None:
     assert complaint(make()) is None
     assert message in str(complaint(make(**fields)))
 
@@ -434,7 +434,7 @@ def test_mistakes_in_table(tmp_path: Path, old: str, new: str, message: str) -> 
     assert message in table_complaint(tmp_path / "dispatch.yaml", text, lambda file: read(file, "dispatch", "smoke"))
 
 
-def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_command_lists_and_counts_cases(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["problems", "--suite", "large-kv", "--count", "--format", "csv"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     assert header == "suite,problems,million_wave_instructions"

@@ -103,7 +103,7 @@ PROFILES = {
 
 
 @pytest.mark.parametrize(("profile", "count"), PROFILES.items())
-def test_profiles(profile: str, count: int) -> None:
+def test_profile_selects_its_count_of_kernels(profile: str, count: int) -> None:
     assert len(chosen(profile=profile)) == count
 
 
@@ -166,13 +166,13 @@ def test_shards_are_dealt_after_all_conditions() -> None:
 @pytest.mark.parametrize(
     "text", ["0/3", "4/3", "3", "3/", "/3", "1/0", "-1/3", "1.0/3", "a/b", "1/3/5", "", " 1/3", "٣/٤"]
 )
-def test_bad_shards(text: str) -> None:
+def test_parse_shard_of_bad_text_raises(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_shard(text)
     assert str(caught.value) == f"--shard {text!r}: write I/N with 1 <= I <= N, e.g. 3/16"
 
 
-def test_good_shards() -> None:
+def test_parse_shard_of_good_text_is_pair() -> None:
     assert parse_shard("3/16") == (3, 16)
     assert parse_shard("1/1") == (1, 1)
 

@@ -63,7 +63,7 @@ def test_profile_narrows_builds_and_is_refused_for_libraries() -> None:
         parse([*suite, "aiter", "--profile", "v4"])
 
 
-def test_table() -> None:
+def test_upstream_profiles_of_ckpm_are_three() -> None:
     assert upstream_profiles() == {"ckpm": {"v3": "ckpm-v3", "extended": "ckpm-extended", "serving": "ckpm-serving"}}
     assert variant("ckpm", "all") is None
     assert not set(upstream_profiles()["ckpm"]) & set(profiles())
@@ -77,7 +77,7 @@ def test_table() -> None:
         ("ckpm: {all: ckpm-v3}", "3: profiles.ckpm.all: is also a profile of selections.yaml"),
     ],
 )
-def test_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
+def test_malformed_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
     monkeypatch.setattr(options, "TABLES", tmp_path)
     text = f"upstreams: {{}}\nprofiles:\n  {row}\n"
     complaint = table_complaint(tmp_path / "upstreams.yaml", text, lambda _: upstream_profiles.__wrapped__())

@@ -79,7 +79,7 @@ def in_16_bits() -> set[str]:
 
 
 @pytest.mark.parametrize("masks", ["simplified", "generic"])
-def test_v3_has_what_issue_names_and_v2_is_what_it_was(masks: str) -> None:
+def test_v3_names_equal_issue_list(masks: str) -> None:
     listed = enumerate_names(EXTENDED, arch="gfx950", mask_impl=masks)
     v3 = [name for name in listed if "_v3_" in name]
     assert len(v3) == V3_KERNELS
@@ -114,7 +114,7 @@ def test_why_of_pull_request_kernels_and_larger_pages() -> None:
     assert reasons_against("ckpm-serving", capped) == ["serving_has_v3_of_head_dim_256_without_soft_caps"]
 
 
-def test_its_smoke_tier_has_v3_of_each_mask_and_page() -> None:
+def test_smoke_tier_has_v3_of_each_mask_and_page() -> None:
     smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
     older = [key for key in smoke if "_split_" not in key.name and key.page_size not in (0, 32, 256)]
     older = [key for key in older if key.hdim_q <= 256]
@@ -186,7 +186,7 @@ BF16 = {"dtype": "bf16", "qscale": "no", "seqlens_q": (129,)}
         ({**BF16, "kv_layout": "vectorized", "page_size": 1024, "lse": True}, 1),
     ],
 )
-def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
+def test_v3_serves_requests_within_its_limits(changes: dict[str, Any], count: int) -> None:
     able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, "hdim_v": 128, **changes}))
     assert ["_v3_" in key.name for key in able].count(True) == count
     assert count == 0 or "_v3_" in able[0].name

@@ -183,7 +183,7 @@ def test_file_that_is_not_configuration_ends_at_once(run: Run, name: str, text: 
     assert err.startswith(f"error: {expected}")
 
 
-def test_missing_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_missing_file_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["validate", str(tmp_path / "no.yaml")]) == 3
     assert "no.yaml:1: the configuration can't be read: [Errno 2]" in capsys.readouterr().err
 
@@ -221,7 +221,7 @@ def test_kernel_outside_matrix_is_refused_by_its_tables(
         (("c.yaml", "--dialect", "ck"), 2, "unknown dialect 'ck'"),
     ],
 )
-def test_options_that_make_no_sense(
+def test_validate_with_wrong_options_is_refused(
     capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], code: int, message: str
 ) -> None:
     assert main(["validate", *argv]) == code

@@ -101,7 +101,7 @@ allowed:
 """
 
 
-def test_what_one_compiler_may_spill_another_may_not(tmp_path: Path) -> None:
+def test_allowance_holds_for_its_toolchain_alone(tmp_path: Path) -> None:
     file = tmp_path / "budgets.yaml"
     file.write_text(ALLOWED)
     for toolchain, verdict in (("rocm", "unchanged"), ("embedded", "regressed")):

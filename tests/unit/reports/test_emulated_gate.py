@@ -99,7 +99,7 @@ def test_model_by_hand() -> None:
         ({"scratch_bytes": 128000}, "l1", 2 * 1100),
     ],
 )
-def test_what_bounds_grid(change: dict[str, int], bound: str, cycles: float) -> None:
+def test_estimate_names_bound_of_grid(change: dict[str, int], bound: str, cycles: float) -> None:
     model = estimate(with_counts(**change), MACHINE)
     assert (model.bound, model.grid_cycles) == (bound, cycles)
 
@@ -177,7 +177,7 @@ def test_every_metric_has_threshold() -> None:
     assert set(read_thresholds(THRESHOLDS)) == {*METRICS, *MODEL_METRICS, *SUITE_METRICS, DECODE_CYCLES}
 
 
-def test_arch_without_model() -> None:
+def test_arch_without_model_raises() -> None:
     with pytest.raises(InconclusiveError, match="no numbers of gfx950"):
         by_problem(measurements(ONE), {"gfx942": MACHINE})
 
@@ -235,7 +235,7 @@ def test_compulsory_bytes_by_hand() -> None:
     assert compulsory_bytes(problem) == 2 * 128 * (2 * 8 * 4 + 2 * 30 * 2)
 
 
-def test_library_not_there_or_of_another_arch(tmp_path: Path) -> None:
+def test_missing_or_foreign_library_raises(tmp_path: Path) -> None:
     library = tmp_path / "libckpm.so"
     with pytest.raises(InconclusiveError, match=r"no such file. Build the library first: ckpm build --arch gfx950"):
         measure(library, "gfx950", "smoke")
@@ -272,7 +272,7 @@ def test_file_too_large_for_library_is_not_read(tmp_path: Path, foreign: bool) -
         identity_facts(library, manifests.record(), foreign=foreign)
 
 
-def test_model_that_reports_nothing_of_field(tmp_path: Path) -> None:
+def test_model_table_without_field_raises(tmp_path: Path) -> None:
     file = tmp_path / "model.yaml"
     file.write_text("archs: {gfx950: {product: MI355X, clock_mhz: 1}}\ncannot_see: []\n")
     with pytest.raises(TableError, match=r"archs.gfx950: field 'compute_units' is missing"):
@@ -379,7 +379,7 @@ def test_model_against_compares_common_problems(tmp_path: Path, capsys: pytest.C
     assert row[1:5] == ["430", "-50.00%", f"{serial[0]:.0f}", f"{serial[0] / serial[1] - 1:+.2%}"]
 
 
-def test_what_cannot_be_compared_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_against_foreign_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {name: str(tmp_path / name) for name in ("one", "alone", "elsewhere")}
     measurements(ONE).write(Path(files["one"]))
     measurements(dataclasses.replace(ONE, problem="performance/alone")).write(Path(files["alone"]))

@@ -117,7 +117,7 @@ def test_launch_that_fails_stops_gate() -> None:
         compare(device(), side(1.0), side(1.0, status=Status.HIP_ERROR), [ONE], SETTINGS)
 
 
-def test_library_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_with_unknown_device_removes_old_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = ("--baseline", str(tmp_path / "a.so"), "--candidate", str(tmp_path / "b.so"))
     result = tmp_path / "gate.json"
     write_output(result, b"an older verdict")
@@ -157,7 +157,7 @@ def test_circumstances_are_read_from_driver(tmp_path: Path, card: Callable[[str,
 
 
 @pytest.mark.parametrize("bus", ["0000:c2:00.0", ""])
-def test_card_not_there_is_no_known(tmp_path: Path, card: Callable[[str, str], None], bus: str) -> None:
+def test_settings_of_missing_card_are_empty(tmp_path: Path, card: Callable[[str, str], None], bus: str) -> None:
     card("power_dpm_force_performance_level", "auto")
     card_settings = gpu_context.settings(bus, tmp_path / "drm", tmp_path / "version")
     assert (card_settings["clock_policy"], card_settings["compute_partition"]) == ("", "")
@@ -261,14 +261,14 @@ def test_one_command_answers_row_by_row(
         ((*UPSTREAM, "--arch", "gfx942"), "only ckpm-v3 on gfx950 has V3 before V2"),
     ],
 )
-def test_words_that_name_no_two_sides(
+def test_compare_without_two_sides_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     assert main(["compare", *arguments, "--output", str(tmp_path / "gpu.json")]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_what_tables_build_serves_every_row() -> None:
+def test_kernels_of_tables_serve_every_published_row() -> None:
     """Four kernels of each version; without one of them a problem of the documents has no row."""
     where = Selection(archs=("gfx950",), tier="full", where=(tables.WHERE,))
     chosen = tuple(select(dialect("prefill-v3"), where))

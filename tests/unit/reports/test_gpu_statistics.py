@@ -57,7 +57,7 @@ def test_small_samples_are_enumerated() -> None:
         assert p_value(sample, rest) == pytest.approx(sum(d >= distance for d in distances) / len(splits))
 
 
-def test_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p_value_of_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
     assert u_statistic(MEN, WOMEN) == 17
     assert p_value(MEN, WOMEN) == pytest.approx(0.1111111111111111)
     monkeypatch.setattr(mann_whitney, "_EXACT_UP_TO", 0)
@@ -100,7 +100,7 @@ def test_library_against_itself_never_regresses() -> None:
     assert verdicts(1.0, 0.15) == {"inconclusive": 200}
 
 
-def test_nor_does_mean_over_problems() -> None:
+def test_mean_of_equal_libraries_is_unchanged() -> None:
     for run in range(30):
         samples = [taken(100 * run + seed, 1.0, 0.01) for seed in range(8)]
         assert {row.verdict for row in rows(samples, HERE, HERE, SETTINGS)} == {"unchanged"}
@@ -156,7 +156,7 @@ def test_nothing_known_is_not_comparable() -> None:
 
 
 @pytest.mark.parametrize("time", [math.nan, 0.0, -1.0, math.inf])
-def test_time_none_stops_gate(time: float) -> None:
+def test_invalid_time_stops_gate(time: float) -> None:
     times = taken(1, 1.0, 0.01)
     broken = dataclasses.replace(times, candidate=(*times.candidate[:-1], time))
     with pytest.raises(InconclusiveError, match=r"p: candidate\[17\]: .* is not a time"):

@@ -130,7 +130,7 @@ def test_malformed_results_name_field(tmp_path: Path, change: dict[str, object],
     assert str(file) in str(caught.value)
 
 
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_junit_command_writes_file_and_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = tmp_path / "results.json", tmp_path / "junit.xml"
     RESULTS.write(source)
     assert main(["report", "--junit", str(source), "--output", str(output)]) == 8
@@ -147,7 +147,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("output", ["", "results.json/below.xml"])
-def test_report_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str) -> None:
+def test_report_to_unwritable_path_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
     source = tmp_path / "results.json"
     RESULTS.write(source)
     assert main(["report", "--junit", str(source), "--output", str(tmp_path / output)]) == 10
@@ -254,7 +256,7 @@ def test_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not output.exists()
 
 
-def test_missing_shard_and_one_given_twice(
+def test_missing_or_repeated_shard_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, again, output = shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "a"), str(tmp_path / "merged.xml")

@@ -64,7 +64,7 @@ def test_every_described_problem_is_there_to_be_timed() -> None:
         assert len([problem for problem in problems if figure.shape and figure.shape.is_of(problem)]) == 1, figure.label
 
 
-def test_what_is_assumed_of_figure_stands_beside_it() -> None:
+def test_comparison_states_assumption_of_figure() -> None:
     forty = [figure for figure in read_references() if figure.label == "h=40/40 sq=37k nc"]
     assert {(figure.shape.heads, figure.shape.seqlen, figure.shape.causal) for figure in forty if figure.shape} == {
         ((40, 40), 37 * 1024, False)
@@ -106,7 +106,7 @@ def test_change_is_shown_beside_cost_of_published_one() -> None:
         gate_of("geometric mean", 1.0),
     ],
 )
-def test_other_hardware_or_problems_have_nothing_beside_them(gate: Gate) -> None:
+def test_other_hardware_or_problem_has_no_published_figure(gate: Gate) -> None:
     assert compare_with_references(gate) == []
 
 
@@ -130,7 +130,7 @@ def test_shape_is_of_no_problem_that_differs(change: dict[str, object]) -> None:
     assert not shape.is_of(other)
 
 
-def test_reports_show_them_and_take_no_verdict_from_them(tmp_path: Path) -> None:
+def test_report_shows_published_figures_without_verdict(tmp_path: Path) -> None:
     gate_of(ONE_K, 60.0).write(tmp_path / "gpu.json")
     inputs = gather(tmp_path)
     verdict = overall(inputs)
@@ -144,7 +144,7 @@ def test_reports_show_them_and_take_no_verdict_from_them(tmp_path: Path) -> None
     assert printed.replace("26.870", "26.87") in markdown(inputs, verdict)
 
 
-def test_compare_shows_them(
+def test_compare_prints_published_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(device, "choose", lambda *_: None)

@@ -169,7 +169,7 @@ INCONCLUSIVE = dataclasses.replace(SLOWER, verdict="inconclusive")
         ([FAILED], [INCONCLUSIVE], "failed"),
     ],
 )
-def test_verdict(tmp_path: Path, cases: Sequence[Case], rows: list[Any], verdict: str) -> None:
+def test_verdict_follows_cases_and_rows(tmp_path: Path, cases: Sequence[Case], rows: list[Any], verdict: str) -> None:
     folder = write(tmp_path, {"batch-prefill": list(cases)}, rows)
     assert overall(inputs(folder)).verdict == verdict
     assert main(["report", "--input", str(folder)]) == (0 if verdict == "passed" else 8)
@@ -213,7 +213,7 @@ def test_damaged_input_is_named_and_leaves_no_report(
     assert not output.exists()
 
 
-def test_nothing_to_report_and_nowhere_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_without_input_or_output_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     folder = write(tmp_path / "build")
     assert main(["report", "--input", str(tmp_path / "none"), "--html", str(tmp_path / "a.html")]) == 9

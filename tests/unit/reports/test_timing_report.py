@@ -42,7 +42,7 @@ def test_shares_of_phases_by_hand() -> None:
     assert sum(phase_figures.cycles for phase_figures in by_name.values()) == pytest.approx(1)
 
 
-def test_phases_in_line() -> None:
+def test_summary_lists_phases_with_largest_stalls() -> None:
     assert summary(make_timed()) == (
         "performance/prefill.m64: 1000 cycles; phases with their largest stalls: prologue 10.0% (wait_memory 60.0%), "
         "matrix 50.0% (wait_memory 40.0%), softmax 40.0% (barrier 25.0%)"

@@ -124,7 +124,7 @@ def find_missed(keys: list[Key]) -> Iterator[tuple[Key, set[str | None]]]:
         ("fwd_pagedkv", "full", "True", 0),
     ],
 )
-def test_what_no_candidate_reaches_nothing_reaches(family: str, tier: str, where: str, never: int) -> None:
+def test_missed_kernel_is_reached_by_no_candidate(family: str, tier: str, where: str, never: int) -> None:
     keys = keys_of(family, tier, where)
     dispatch = Dispatch(dispatch_text(keys), keys[0].arch_trait)
     missed = list(find_missed(keys))
@@ -159,7 +159,7 @@ def test_kernel_alone_in_its_library_is_reached_at_once(mask_impl: str) -> None:
             assert dispatch.chosen(first) == key.name, (key.name, str(first))
 
 
-def test_what_pads_is_asked_for_what_is_not_whole() -> None:
+def test_first_candidate_of_padding_kernel_has_partial_tiles() -> None:
     (key,) = [
         key for key in keys_of("fwd", "smoke") if key.pad == "psskddv" and key.mode == "batch" and key.mask == "no"
     ]
@@ -213,7 +213,7 @@ def test_case_is_found_by_glob_with_or_without_suite() -> None:
     assert cases(keys, "kernels/*_bf16_mask") == cases(keys, "*_bf16_mask")
 
 
-def test_what_is_not_laid_out_is_named() -> None:
+def test_not_laid_out_names_reason() -> None:
     reasons = {not_laid_out(key) for key in keys_of("fwd", "full", "key.dtype not in ('fp16', 'bf16')")}
     assert reasons == {
         None, "tensors and tolerances of fp8", "tensors and tolerances of fp8fp32", "fp8 without scales",

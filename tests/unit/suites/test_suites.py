@@ -143,7 +143,7 @@ def test_library_for_several_archs_serves_each(work: Path) -> None:
     assert locate(work, "gfx942", "aiter").library == manifest.with_name("libckpm.so")
 
 
-def test_manifest_that_is_none_or_of_another_library(work: Path) -> None:
+def test_wrong_or_foreign_manifest_raises(work: Path) -> None:
     manifest = work / "build/gfx950/aiter/manifest.json"
     with pytest.raises(LibraryError, match="lists other kernels than the library holds"):
         manifest_keys(manifest, NAMES[1:])
@@ -190,7 +190,7 @@ def record(reply: dict[str, Any], book: Ledger) -> results.Case:
     return record_case(judged, "dispatch", "gfx950", "aiter", "ckpm test", "fwd")
 
 
-def test_what_case_showed_is_recorded_in_fields() -> None:
+def test_record_has_fields_of_case() -> None:
     fault = {
         "kind": "memory", "message": "load outside", "access": "load", "kernel": "_Zk", "text": "global_load_dword",
         "pc": 16, "instruction": 3, "workgroup": [1, 0, 0], "wave": 2, "lane": None, "address": 4096, "bytes": 4,
@@ -279,7 +279,7 @@ def run(work: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
-def test_all_passed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_of_passing_cases_ends_with_zero(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--output", str(work / "r.json")) == 0
     out = capsys.readouterr().out
     assert f"{COUNT} cases of dispatch on emulator gfx950, aiter" in out
@@ -289,7 +289,7 @@ def test_all_passed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) ->
     assert names == [problem.name for problem in problems("dispatch", "smoke")]
 
 
-def test_what_dialect_has_no_kernel_for_is_left_out_and_said(
+def test_cases_without_kernel_are_left_out_and_counted(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [key.name for key in select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))]

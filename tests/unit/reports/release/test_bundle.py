@@ -237,7 +237,7 @@ def wrong_subject(document: Any) -> None:
         ("results/parity.json", lambda d: d["cases"].pop(), r"parity\.json: not the file"),
     ],
 )
-def test_files_that_contradict_one_another(
+def test_contradictory_files_are_refused(
     unsigned: tuple[Path, Path], tmp_path: Path, name: str, change: Any, complaint: str
 ) -> None:
     """Fit the checksums to an unsigned bundle: the rest of the bundle still contradicts the change."""

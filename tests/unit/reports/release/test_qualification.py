@@ -67,7 +67,7 @@ def test_mistake_in_table_is_named(tmp_path: Path, change: tuple[str, str], comp
         read_stages(file)
 
 
-def test_what_passed_is_not_repeated(tmp_path: Path) -> None:
+def test_passed_stage_is_not_repeated(tmp_path: Path) -> None:
     first, second = Stages(), Stages()
     passed = run(plan(tmp_path), first)
     assert set(first.called) == ALL == set(passed)

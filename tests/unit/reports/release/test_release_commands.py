@@ -119,7 +119,9 @@ def test_bundle_of_unknown_signer_has_own_exit_code(
         (["--arch", "gfx1"], 2, "unknown arch"),
     ],
 )
-def test_refusals(qualify: Run, arguments: list[str], code: int, complaint: str) -> None:
+def test_qualification_with_bad_option_is_refused(
+    qualify: Run, arguments: list[str], code: int, complaint: str
+) -> None:
     exit_code, _, err = qualify(*arguments)
     assert exit_code == code
     assert complaint in err
@@ -206,7 +208,7 @@ def test_commands_of_page_exist() -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "nothing.tar"])
-def test_no_bundle(tmp_path: Path, name: str, run: Run) -> None:
+def test_verify_of_missing_bundle_is_refused(tmp_path: Path, name: str, run: Run) -> None:
     code, _, err = run("verify-bundle", str(tmp_path / name))
     assert (code, name in err) == (11, True)
 

@@ -69,13 +69,13 @@ def request_for(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
 
     def make(toolchain: Toolchain, work: str = "work", cached: bool = True, **selection: object) -> Request:
-        place = tmp_path / work
-        place.mkdir(exist_ok=True)
+        work_folder = tmp_path / work
+        work_folder.mkdir(exist_ok=True)
         return Request(
             selection=Selection(archs=("gfx950",), receipt=200, **selection),  # type: ignore[arg-type]
             tree=tree,
             toolchain=toolchain,
-            work=place,
+            work=work_folder,
             object_cache=tmp_path / "objects" if cached else None,
         )
 

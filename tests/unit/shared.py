@@ -65,8 +65,8 @@ def table_complaint(file: Path, text: str, read: Callable[[Path], object]) -> st
     return str(caught.value).removeprefix(f"{file}:")
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder: Path, *arguments: str) -> str:
     """Run git as a person without settings, and return its output."""
     who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
-    done = subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True)
     return done.stdout.strip()

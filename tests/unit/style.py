@@ -160,6 +160,6 @@ def files(paths: Sequence[str] = (".",)) -> list[Path]:
 
 
 if __name__ == "__main__":
-    found = [each for path in files(sys.argv[1:] or (".",)) for each in check(path)]
-    print(*found, sep="\n")
-    sys.exit(bool(found))
+    findings = [each for path in files(sys.argv[1:] or (".",)) for each in check(path)]
+    print(*findings, sep="\n")
+    sys.exit(bool(findings))

@@ -18,12 +18,12 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def test_code_object_has_each_part(code: bytes) -> None:
-    found = parts(code)
-    assert set(found) == set(PARTS)
-    assert len(found["descriptors"]) == 2  # of two kernels
-    start, _ = found["header"][0]
+    ranges = parts(code)
+    assert set(ranges) == set(PARTS)
+    assert len(ranges["descriptors"]) == 2  # of two kernels
+    start, _ = ranges["header"][0]
     assert code[start : start + 4] == b"\x7fELF"
-    start, end = found["notes"][0]
+    start, end = ranges["notes"][0]
     assert b"amdhsa.kernels" in code[start:end]
 
 
@@ -34,9 +34,9 @@ def test_damage_stays_in_its_part(at: int, code: bytes) -> None:
     for seed in range(50):
         damaged = CODE[at](code, random.Random(seed))
         assert len(damaged) == len(code)
-        changed |= {place for place, (old, new) in enumerate(zip(code, damaged, strict=True)) if old != new}
+        changed |= {offset for offset, (old, new) in enumerate(zip(code, damaged, strict=True)) if old != new}
     assert changed
-    assert all(any(start <= place < end for start, end in places) for place in changed)
+    assert all(any(start <= offset < end for start, end in places) for offset in changed)
 
 
 def test_damage_of_no_code_object_is_made_anyway() -> None:

@@ -31,11 +31,12 @@ def test_verdict_depends_on_printed_text(text: str, expected: str) -> None:
 
 
 def test_examples_are_named_by_folder() -> None:
-    names = [one.name for one in examples("gfx950")]
+    names = [example.name for example in examples("gfx950")]
     assert "HIP-Basic/saxpy" in names
     assert "Tutorials/reduction/example/v1" in names
     assert len(names) == len(set(names))
-    assert not [one.name for one in examples("gfx950") if "rocBLAS" in one.name]  # it has no code for gfx950
+    # rocBLAS has no code for gfx950
+    assert not [example.name for example in examples("gfx950") if "rocBLAS" in example.name]
 
 
 def test_outcome_without_hipcc_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

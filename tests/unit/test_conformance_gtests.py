@@ -80,8 +80,8 @@ def test_outcomes_run_tests_after_fault_again() -> None:
 
 def test_outcomes_run_failed_test_alone_for_missing_functions() -> None:
     absent = "emulator: answered hipErrorNotSupported, for want of these functions: hipCreateTextureObject (1 call)"
-    one = process(("A.a", "HIP error: operation not supported line: 401", ""))
-    program = Program(one, f"{one}\n{absent}", process(("A.b", "", OK)))
+    printed = process(("A.a", "HIP error: operation not supported line: 401", ""))
+    program = Program(printed, f"{printed}\n{absent}", process(("A.b", "", OK)))
     ended = gtests.outcomes(program, ["A.a", "A.b"])
     assert ended == {"A.a": (UNSUPPORTED, "hipCreateTextureObject"), "A.b": (PASSED, "")}
     assert program.filters == ["A.a:A.b", "A.a", "A.b"]
@@ -111,16 +111,16 @@ def test_ran_with_wrong_test_needs_account() -> None:
     seen = {"a": (WRONG, "1 differs"), "b": (UNSUPPORTED, "s_x"), "c": (PASSED, "")}
     with pytest.raises(UsageError, match="a is wrong"):
         acceptance.ran(seen, None)
-    known = Ran(tests=3, unsupported={}, wrong={"rounds up": ["a"]})
-    assert acceptance.ran(seen, known) == Ran(tests=3, unsupported={"s_x": ["b"]}, wrong={"rounds up": ["a"]})
+    accepted = Ran(tests=3, unsupported={}, wrong={"rounds up": ["a"]})
+    assert acceptance.ran(seen, accepted) == Ran(tests=3, unsupported={"s_x": ["b"]}, wrong={"rounds up": ["a"]})
 
 
 def test_read_of_stored_suite_is_equal(tmp_path: Path) -> None:
-    one = Ran(tests=9, unsupported={"s_x": ["b", "c"]}, wrong={})
-    suite = Suite(name="s", source="of v1", toolchain="hipcc", command="run", archs={"gfx942": one})
-    acceptance.store(acceptance.with_arch(suite, "gfx90a", one), tmp_path / "s.yaml")
+    outcomes = Ran(tests=9, unsupported={"s_x": ["b", "c"]}, wrong={})
+    suite = Suite(name="s", source="of v1", toolchain="hipcc", command="run", archs={"gfx942": outcomes})
+    acceptance.store(acceptance.with_arch(suite, "gfx90a", outcomes), tmp_path / "s.yaml")
     assert read(tmp_path / "s.yaml") == Suite(
-        name="s", source="of v1", toolchain="hipcc", command="run", archs={"gfx942": one, "gfx90a": one}
+        name="s", source="of v1", toolchain="hipcc", command="run", archs={"gfx942": outcomes, "gfx90a": outcomes}
     )
 
 
@@ -141,16 +141,16 @@ def test_page_has_tables_of_stored_outcomes() -> None:
 
 def test_stored_outcomes_have_accounts() -> None:
     for suite in suites():
-        for one in suite.archs.values():
-            names = [name for names in (*one.unsupported.values(), *one.wrong.values()) for name in names]
-            assert len(set(names)) == len(names) <= one.tests
-            assert all(why.strip() for why in (*one.unsupported, *one.wrong))
+        for outcomes in suite.archs.values():
+            names = [name for names in (*outcomes.unsupported.values(), *outcomes.wrong.values()) for name in names]
+            assert len(set(names)) == len(names) <= outcomes.tests
+            assert all(why.strip() for why in (*outcomes.unsupported, *outcomes.wrong))
 
 
 @pytest.mark.parametrize("suite", GTESTS)
 def test_suite_has_programs_and_outcomes(suite: str) -> None:
-    found = programs(suite)
-    assert len(set(found.programs)) == len(found.programs) > 0
+    suite_programs = programs(suite)
+    assert len(set(suite_programs.programs)) == len(suite_programs.programs) > 0
     assert (OUTCOMES / f"{suite}.yaml").is_file()
 
 
@@ -170,11 +170,11 @@ def test_run_is_compared_with_accepted_outcomes(
     monkeypatch.setattr(command, "OUTCOMES", tmp_path)
     monkeypatch.setattr(command, "programs", lambda _: suite)
     monkeypatch.setattr(gtests, "starter", lambda *_: program)
-    words = ["run", "hipcub", "--arch", "gfx90a", "--root", str(tmp_path)]
-    assert main([*words, "--accept"]) == 0
-    assert main(words) == 0
+    arguments = ["run", "hipcub", "--arch", "gfx90a", "--root", str(tmp_path)]
+    assert main([*arguments, "--accept"]) == 0
+    assert main(arguments) == 0
     assert "as stored" in capsys.readouterr().out
-    assert main(words) == 1
+    assert main(arguments) == 1
     printed = capsys.readouterr().out
     assert "one:A.a: wrong: x.cpp:3: Failure" in printed
     assert "one:A.b: passes now, stored as unsupported" in printed
@@ -190,13 +190,13 @@ def test_run_of_packaged_tree_starts_without_root_libraries(monkeypatch: pytest.
 
     monkeypatch.setattr(gtests, "starter", starter)
     monkeypatch.setattr(ck_gtests, "executable", lambda name, row, root: root / name / row["files"][0])
-    words = ["run", "ck-gtests", "--arch", "gfx950", "--root", "/r", "--only", "test_memory_copy"]
-    assert main(words) == 0
+    arguments = ["run", "ck-gtests", "--arch", "gfx950", "--root", "/r", "--only", "test_memory_copy"]
+    assert main(arguments) == 0
     assert started == [(Path("/r/test_memory_copy/test/ck_tile/memory_copy/test_copy.cpp"), "gfx950", Path("/"))]
 
 
 @pytest.mark.parametrize(
-    ("suite", "words", "message"),
+    ("suite", "options", "message"),
     [
         ("hipcub", ["--accept", "--only", "test_hipcub_basic"], "leave --only and --tier away"),
         ("hipcub", ["--accept", "--tier", "full"], "leave --only and --tier away"),
@@ -206,9 +206,9 @@ def test_run_of_packaged_tree_starts_without_root_libraries(monkeypatch: pytest.
     ],
 )
 def test_run_with_wrong_options_is_refused(
-    suite: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    suite: str, options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arch = "gfx90a" if suite == "hipcub" else "gfx950"
     root = "/no-such-root" if suite == "hipcub" else str(tmp_path)
-    assert main(["run", suite, "--arch", arch, "--root", root, *words]) == UsageError.exit_code
+    assert main(["run", suite, "--arch", arch, "--root", root, *options]) == UsageError.exit_code
     assert message in capsys.readouterr().err

@@ -30,9 +30,9 @@ def test_page_files_include_every_page() -> None:
 def test_api_page_lists_all_exports_of_ckpm_but_its_modules() -> None:
     text = (ROOT / "docs/reference/api.md").read_text()
     listed = re.findall(r"^\.\. autoapi(?:function|class):: (\S+)\.(\w+)$", text, re.MULTILINE)
-    found = {name: getattr(importlib.import_module(module), name) for module, name in listed}
+    documented = {name: getattr(importlib.import_module(module), name) for module, name in listed}
     exported = {name: getattr(ckpm, name) for name in ckpm.__all__ if name not in ("aiter", "torch", "Problem")}
-    assert exported.items() <= found.items()
+    assert exported.items() <= documented.items()
 
 
 def page(*lines: str, fence: str = "console") -> str:
@@ -73,8 +73,8 @@ def page(*lines: str, fence: str = "console") -> str:
     ],
 )  # fmt: skip
 def test_check_page_reports_mistake(text: str, complaint: str) -> None:
-    (found,) = check_page("p.md", text)
-    assert complaint in found
+    (message,) = check_page("p.md", text)
+    assert complaint in message
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,10 @@ def test_counts_of_kernels_are_those_of_matrix() -> None:
         for cell, chosen in zip(row.split("|")[-3:-1], (["batch_prefill"], list(families)), strict=True):
             written = [int(number.replace(",", "")) for number in re.findall(r"[\d,]{3,}", cell)]
             counts = [
-                sum(len(enumerate_names(dialect(name).family(one), arch="gfx950", mask_impl=mask)) for one in chosen)
+                sum(
+                    len(enumerate_names(dialect(name).family(family), arch="gfx950", mask_impl=mask))
+                    for family in chosen
+                )
                 for mask in ("simplified", "generic")
             ]
             assert written == counts[: len(written)] != []

@@ -69,8 +69,8 @@ def test_command_checks_options_first(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    found, _, err = run(*line.split())
-    assert (found, err[: 7 + len(message)]) == (code, f"error: {message}")
+    actual_code, _, err = run(*line.split())
+    assert (actual_code, err[: 7 + len(message)]) == (code, f"error: {message}")
 
 
 def test_demand_place_leaves_no_file(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_expression_with_lines_is_accepted(capsys: pytest.CaptureFixture[str]) -
 
 
 class Refusing(Recorder):
-    def error(self, *words: object) -> None:
-        raise RuntimeError(*words)
+    def error(self, *parts: object) -> None:
+        raise RuntimeError(*parts)
 
 
 def test_session_passes_on_or_refuses_options(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def command(run: Callable[[], int]) -> Command:
 def test_run_cases_find_defect_and_run_rest(name: str, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "WAITING", 2 if name == "wait" else running.WAITING)
     run, what = DEFECTS[name]
-    cases = [Case(command(run), 1), *(Case(command(one), 2) for one in SOUND.values())]
+    cases = [Case(command(run), 1), *(Case(command(sound_run), 2) for sound_run in SOUND.values())]
     (finding,) = run_cases(cases, 1, top)
     assert finding.case == cases[0]
     assert what in finding.what
@@ -99,21 +99,21 @@ def test_known_codes_include_errors() -> None:
 
 @pytest.mark.parametrize("changes", [BYTES, TEXT, DOCUMENT])
 def test_make_hostile_with_seed_is_repeatable(tmp_path: Path, changes: tuple[object, ...]) -> None:
-    made: list[list[bytes]] = []
+    contents: list[list[bytes]] = []
     for name in ("one", "two"):
-        made.append([])
+        contents.append([])
         for number in range(40):
             file = tmp_path / f"{name}{number}"
             file.write_bytes(b'{"a": [1, 2.5, "b"], "c": {"d": null}}\n')
             make_hostile(file, changes, random.Random(number))  # type: ignore[arg-type]
             plain = file.is_file() and not file.is_symlink() and file.stat().st_size < 1 << 20
-            made[-1].append(file.read_bytes() if plain else b"not a plain file")
-    assert made[0] == made[1]
-    assert len(set(made[0])) > 25
+            contents[-1].append(file.read_bytes() if plain else b"not a plain file")
+    assert contents[0] == contents[1]
+    assert len(set(contents[0])) > 25
 
 
 def test_commands_include_every_room() -> None:
-    named = {one.name for one in commands()}
+    named = {fuzzed_command.name for fuzzed_command in commands()}
     rooms = {COMMANDS[name].options.split(".")[1].partition(":")[0] for name in named if name in COMMANDS}
     assert rooms == {"matrix", "kernels", "reports", "attention", "suites", "timing", "workflows", "joined"}
     assert named - set(COMMANDS) == {

@@ -23,8 +23,8 @@ def test_options_are_added_and_files_replace_folder(after_dashes: list[str], cal
 
 
 def test_faults_with_files_drop_ignored_file() -> None:
-    words = noxfile().TESTS["faults"].words
-    assert noxfile().add_options(words, ["tests/faults/test_killed.py"]) == ["pytest", "tests/faults/test_killed.py"]
+    options = noxfile().TESTS["faults"].words
+    assert noxfile().add_options(options, ["tests/faults/test_killed.py"]) == ["pytest", "tests/faults/test_killed.py"]
 
 
 def test_judged_libraries_are_those_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,15 +37,15 @@ def test_judged_libraries_are_those_built(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_sessions_are_few_and_grouped() -> None:
     noxfile()
-    found = nox.registry.get()
-    assert len(found) <= 29
-    assert {session.tags[0] for session in found.values()} == {"use", "develop", "ship"}
+    sessions = nox.registry.get()
+    assert len(sessions) <= 29
+    assert {session.tags[0] for session in sessions.values()} == {"use", "develop", "ship"}
 
 
 def test_tests_by_name_exist() -> None:
     for chosen in noxfile().TESTS.values():
-        module, *words = chosen.words
-        folders = [word for word in words if word.startswith("tests/")]
+        module, *arguments = chosen.words
+        folders = [word for word in arguments if word.startswith("tests/")]
         assert all((ROOT / folder).exists() for folder in folders)
         assert folders or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
         assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()

@@ -12,9 +12,9 @@ from tests.programs.objects.launching import layouts, pack
 
 @pytest.mark.parametrize("table", layouts())
 def test_arguments_of_table_do_not_overlap(table: str) -> None:
-    for one, other in itertools.pairwise(layouts()[table]):
-        assert one.end <= other.offset
-        assert other.offset % 8 == 0
+    for argument, following in itertools.pairwise(layouts()[table]):
+        assert argument.end <= following.offset
+        assert following.offset % 8 == 0
 
 
 def test_block_has_values_at_their_offsets() -> None:

@@ -46,29 +46,29 @@ def test_options_named_output_are_listed() -> None:
                 assert action.dest in outputs.OPTIONS or action.nargs == "+", f"{name} {action.dest}"
 
 
-def _required_words(parser: argparse.ArgumentParser, but: argparse.Action, value: str) -> list[str]:
-    words = []
+def _required_arguments(parser: argparse.ArgumentParser, but: argparse.Action, value: str) -> list[str]:
+    arguments = []
     for action in parser._actions:
         if action.required and action is not but:
-            given = next(iter(action.choices or ["x"])) if not action.type else value
-            words += [action.option_strings[0], given] if action.option_strings else [given]
-    return words
+            argument = next(iter(action.choices or ["x"])) if not action.type else value
+            arguments += [action.option_strings[0], argument] if action.option_strings else [argument]
+    return arguments
 
 
 @pytest.mark.parametrize("name", WRITING)
 def test_output_that_is_input_is_refused(name: str, tmp_path: Path) -> None:
     parser = WRITING[name]
-    mine, link = tmp_path / "mine", tmp_path / "link"
-    mine.write_text("kept")
-    link.symlink_to(mine)
+    input_file, link = tmp_path / "mine", tmp_path / "link"
+    input_file.write_text("kept")
+    link.symlink_to(input_file)
     inputs = [action for action in parser._actions if action.type is Path and action.dest not in outputs.OPTIONS]
-    for given in inputs:
+    for input_option in inputs:
         for output in output_options(parser):
-            words = [] if not given.option_strings else [given.option_strings[0], str(mine)]
-            rest = _required_words(parser, output, str(mine))
+            options = [] if not input_option.option_strings else [input_option.option_strings[0], str(input_file)]
+            rest = _required_arguments(parser, output, str(input_file))
             with pytest.raises(UsageError, match="it is read by this command, and would be lost: name another"):
-                parser.parse_args([*rest, *words, output.option_strings[0], str(link)])
-    assert mine.read_text() == "kept"
+                parser.parse_args([*rest, *options, output.option_strings[0], str(link)])
+    assert input_file.read_text() == "kept"
 
 
 def test_commands_write_by_common_functions() -> None:
@@ -128,15 +128,15 @@ def test_write_to_standard_output_by_name(tmp_path: Path, name: str, to_file: bo
 def test_write_to_folder_or_socket_keeps_it(tmp_path: Path, make: Callable[[Path], None] | None, what: str) -> None:
     import socket
 
-    place = tmp_path / "there"
+    target = tmp_path / "there"
     if make:
-        make(place)
+        make(target)
     else:
-        socket.socket(socket.AF_UNIX).bind(str(place))
-    kind = place.lstat().st_mode
+        socket.socket(socket.AF_UNIX).bind(str(target))
+    kind = target.lstat().st_mode
     with pytest.raises(OutputError, match=what):
-        write_output(place, b"x")
-    assert place.lstat().st_mode == kind
+        write_output(target, b"x")
+    assert target.lstat().st_mode == kind
 
 
 def test_write_to_disk_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -149,27 +149,27 @@ def test_write_to_disk_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_forget_output_removes_only_own_unchanged_files(tmp_path: Path) -> None:
-    ours, changed, foreign = (tmp_path / name for name in ("ours", "changed", "foreign"))
-    for file in (ours, changed):
+    own_file, changed, foreign = (tmp_path / name for name in ("ours", "changed", "foreign"))
+    for file in (own_file, changed):
         write_output(file, b"a result")
     changed.write_text("a result, with the user's notes")
     foreign.write_text("the user's")
-    assert [is_ours(file) for file in (ours, changed)] == [True, False]
-    for file in (ours, changed, foreign, tmp_path / "absent"):
+    assert [is_ours(file) for file in (own_file, changed)] == [True, False]
+    for file in (own_file, changed, foreign, tmp_path / "absent"):
         forget_output(file)
     assert sorted(file.name for file in tmp_path.iterdir()) == [RECORD, "changed", "foreign"]
     with pytest.raises(UsageError, match="changed: it is there, and not as this command writes it"):
-        demand_ours([ours, changed])
+        demand_ours([own_file, changed])
 
 
 def test_forget_output_with_file_gone_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_output(tmp_path / "ours", b"a result")
 
-    def ours(file: Path) -> bool:
+    def remove_and_accept(file: Path) -> bool:
         file.unlink()  # as another run does
         return True
 
-    monkeypatch.setattr("ckpm.base.outputs.is_ours", ours)
+    monkeypatch.setattr("ckpm.base.outputs.is_ours", remove_and_accept)
     forget_output(tmp_path / "ours")
 
 
@@ -229,17 +229,17 @@ def test_junit_keeps_foreign_file(tmp_path: Path) -> None:
 
 
 def test_render_keeps_users_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = tmp_path / "src"
-    place.mkdir()
-    (place / "mine.hip").write_text("mine")
-    words = ["build", "--render", str(place), "--tier", "full", "--where"]
-    assert cli.main([*words, "key.logits and key.lse"]) == 0
-    first = {file.name for file in place.glob("*.hip")}
-    assert cli.main([*words, "key.logits and key.lse and key.dropout"]) == 0
-    second = {file.name for file in place.glob("*.hip")}
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "mine.hip").write_text("mine")
+    arguments = ["build", "--render", str(folder), "--tier", "full", "--where"]
+    assert cli.main([*arguments, "key.logits and key.lse"]) == 0
+    first = {file.name for file in folder.glob("*.hip")}
+    assert cli.main([*arguments, "key.logits and key.lse and key.dropout"]) == 0
+    second = {file.name for file in folder.glob("*.hip")}
     assert first - second  # files of the other selection are removed
     assert "mine.hip" in second
-    (place / "dispatch.hip").write_text("changed by the user")
-    assert cli.main([*words, "key.logits and key.lse"]) == 2
-    assert (place / "dispatch.hip").read_text() == "changed by the user"
+    (folder / "dispatch.hip").write_text("changed by the user")
+    assert cli.main([*arguments, "key.logits and key.lse"]) == 2
+    assert (folder / "dispatch.hip").read_text() == "changed by the user"
     assert "dispatch.hip: it is there, and not as this command writes it" in capsys.readouterr().err

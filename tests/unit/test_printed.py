@@ -36,8 +36,10 @@ def find_prints(text: str) -> list[str]:
 
 
 def test_rooms_print_by_display_and_console() -> None:
-    found = {name: find_prints(text) for name, text in sources().items() if not name.startswith(("emulator/", "ckpm/"))}
-    assert {name for name, lines in found.items() if lines} <= PRINTERS
+    prints = {
+        name: find_prints(text) for name, text in sources().items() if not name.startswith(("emulator/", "ckpm/"))
+    }
+    assert {name for name, lines in prints.items() if lines} <= PRINTERS
     assert find_prints("def f(x):\n    print(x)\n    out = Console()") == ["2: print", "3: Console"]
 
 

@@ -31,8 +31,8 @@ def find_files(pattern: str) -> set[str]:
 
 
 def test_json_is_read_by_listed_files() -> None:
-    found = find_files(r"\bjson\.loads?\(|\bparse_json\(")
-    assert {name for name in found if not name.startswith("ckpm/workflows/")} - set(READERS) == set()
+    files = find_files(r"\bjson\.loads?\(|\bparse_json\(")
+    assert {name for name in files if not name.startswith("ckpm/workflows/")} - set(READERS) == set()
 
 
 def test_texts_of_cases_are_not_parsed() -> None:

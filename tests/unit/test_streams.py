@@ -46,12 +46,12 @@ def call(name: str, files: Path, **options: object) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("name", ["list", "table", "summary"])
 def test_command_with_closed_pipe_ends_with_sigpipe_code(name: str, files: Path) -> None:
-    ours, theirs = os.pipe()
-    os.close(ours)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
     try:
-        assert call(name, files, stdout=theirs) == (CLOSED_PIPE, "", "")
+        assert call(name, files, stdout=write_end) == (CLOSED_PIPE, "", "")
     finally:
-        os.close(theirs)
+        os.close(write_end)
 
 
 @pytest.mark.parametrize(("name", "code"), [("list", 0), ("table", 0), ("summary", 8)])

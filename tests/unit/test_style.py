@@ -46,8 +46,8 @@ def rules(findings: list[Finding]) -> list[str]:
     ],
 )
 def test_check_prose_finds_replaced_words(text: str, rule: str) -> None:
-    found = [Finding("a", 8, rule, text)]
-    assert list(style.check_prose("a", 7, f"good\n{text}")) == found
+    findings = [Finding("a", 8, rule, text)]
+    assert list(style.check_prose("a", 7, f"good\n{text}")) == findings
     assert list(style.check_python("a", f"good = 1\n\n\n\n\n\n\n# {text}\n")) == [Finding("a", 8, rule, f"# {text}")]
     assert rules(list(style.check_cpp("a", f"call(); // {text}\n"))) == [rule]
     assert rules(list(style.check_cpp("a", f'throw Error("{text}");\n'))) == [rule]
@@ -58,8 +58,8 @@ def test_check_prose_finds_replaced_words(text: str, rule: str) -> None:
 @pytest.mark.parametrize("opening", ["What", "How", "Whether", "Of", "That", "Those", "By", "Nobody"])
 def test_check_python_finds_docstring_openings(opening: str) -> None:
     for source in ('"""{} it does."""\n', 'def read() -> None:\n    """{} it does."""\n'):
-        found = rules(list(style.check_python("a", source.format(opening))))
-        assert found[0] == "a docstring begins with a verb or names the value"
+        broken_rules = rules(list(style.check_python("a", source.format(opening))))
+        assert broken_rules[0] == "a docstring begins with a verb or names the value"
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_check_length_names_line_of_paragraph() -> None:
 
 
 def test_repository_follows_style() -> None:
-    found = [str(finding) for file in style.files() for finding in style.check(file)]
-    assert found == [], "fix the text, or run `python -m tests.unit.style FOLDER` for all of a folder"
+    findings = [str(finding) for file in style.files() for finding in style.check(file)]
+    assert findings == [], "fix the text, or run `python -m tests.unit.style FOLDER` for all of a folder"

@@ -94,9 +94,9 @@ def test_accept_of_installed_ckpm_needs_baselines(ckpm: Path, tmp_path: Path) ->
 
 
 def test_installed_ckpm_renders_images(ckpm: Path, tmp_path: Path) -> None:
-    for words, said in ((["list"], "debian-rocm-test"), (["render"], "render: 5 Dockerfiles in build/docker")):
-        done = call([str(ckpm), "images", *words], tmp_path)
-        assert (done.returncode, said in done.stdout) == (0, True), done.stderr
+    for options, message in ((["list"], "debian-rocm-test"), (["render"], "render: 5 Dockerfiles in build/docker")):
+        done = call([str(ckpm), "images", *options], tmp_path)
+        assert (done.returncode, message in done.stdout) == (0, True), done.stderr
     assert (tmp_path / "build/docker/rocm-7.2-test/Dockerfile").read_text().startswith("# rocm-7.2-test: rendered")
     for command in (["images", "build", "--update-locks"], ["in-container", "doctor"]):
         done = call([str(ckpm), *command], tmp_path)

@@ -48,11 +48,13 @@ def read_cases(text: str, tiles: Mapping[str, Any]) -> Iterator[tuple[str, dict[
             head, _, line = line.partition(":")
         fields = {field: values.split("/") for field, values in (word.split("=") for word in line.split())}
         if fields:
-            accepted, refused = ({field: _value(one[at], tiles) for field, one in fields.items()} for at in (0, -1))
+            accepted, refused = (
+                {field: _value(choices[at], tiles) for field, choices in fields.items()} for at in (0, -1)
+            )
             yield head, accepted, refused
 
 
 def _value(text: str, tiles: Mapping[str, Any]) -> Any:
     if "," in text:
-        return tuple(_value(one, tiles) for one in text.split(","))
+        return tuple(_value(part, tiles) for part in text.split(","))
     return int(text) if text.isdigit() else {"True": True, "False": False, **tiles}.get(text, text)

@@ -84,7 +84,7 @@ def test_smoke_tier_has_each_kind_of_page() -> None:
     assert kinds == {
         (32, "bf16", "linear", "vllm"),
         (256, "bf16", "vectorized", "vllm"),
-        *((0, "bf16", *place) for place in (("linear", "vllm"), ("vectorized", "sglang"), ("vectorized", "vllm"))),
+        *((0, "bf16", *layout) for layout in (("linear", "vllm"), ("vectorized", "sglang"), ("vectorized", "vllm"))),
         (0, "bf16kvfp8", "linear", "vllm"),
     }
 
@@ -92,8 +92,8 @@ def test_smoke_tier_has_each_kind_of_page() -> None:
 def test_kernel_of_a_page_size_comes_before_that_of_any() -> None:
     """Dispatch takes the first that serves: the order of the axis."""
     keys = enumerate_keys(EXTENDED, arch="gfx950")
-    one = dataclasses.replace(next(key for key in keys if key.name == NAME), name="", load=None)
-    there = [key for key in keys if dataclasses.replace(key, name="", page_size=ANY_PAGE, load=None) == one]
+    general_key = dataclasses.replace(next(key for key in keys if key.name == NAME), name="", load=None)
+    there = [key for key in keys if dataclasses.replace(key, name="", page_size=ANY_PAGE, load=None) == general_key]
     assert [key.page_size for key in there] == [32, 32, 64, 64, 128, 256, 2048, ANY_PAGE]
 
 
@@ -117,6 +117,6 @@ def test_name_without_own_kernel_is_told_the_general_one(name: str, general: str
 
 @pytest.mark.parametrize("name", [NAME.replace("psx16", "ps40"), NAME.replace("_nqscale_", "_perhead_")])
 def test_name_that_no_general_kernel_serves_is_told_none(name: str) -> None:
-    with pytest.raises(NameSyntaxError) as told:
+    with pytest.raises(NameSyntaxError) as caught:
         find(dialect("ckpm-extended"), name, "simplified")
-    assert "such calls take" not in str(told.value)
+    assert "such calls take" not in str(caught.value)

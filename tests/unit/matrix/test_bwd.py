@@ -18,7 +18,7 @@ SHORT_Q = (
 )
 
 
-def test_what_name_says() -> None:
+def test_parse_of_backward_name_has_its_fields() -> None:
     family = dialect(NEWEST).families["bwd_dq_dk_dv"]
     key = make_key(family, parse(family, SHORT_Q), SHORT_Q)
     assert (key.dpad, key.dvpad, key.pad, key.arch_trait) == (8, 8, "pd8dv8", "gfx950")
@@ -52,7 +52,7 @@ def test_names_have_pipelines_occupancy_in_backward_only() -> None:
         ),
     ],
 )
-def test_why(name: str, receipt: int, arch: str, expected: list[tuple[str, str]]) -> None:
+def test_why_names_tile_arch_and_receipt(name: str, receipt: int, arch: str, expected: list[tuple[str, str]]) -> None:
     selection = Selection(archs=(arch,), families=("bwd_dq_dk_dv",), receipt=receipt)
     reasons = why(dialect(NEWEST), selection, name).reasons
     assert [reason.kind for reason in reasons] == [kind for kind, _ in expected]

@@ -19,8 +19,8 @@ from ckpm.matrix.published import stored_lists
 def leaves(field: Field, *path: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """(path, text) of every text in a table."""
     if isinstance(field.value, dict | list):
-        for name, one in field.value.items() if isinstance(field.value, dict) else enumerate(field.value):
-            yield from leaves(one, *path, name)
+        for name, child in field.value.items() if isinstance(field.value, dict) else enumerate(field.value):
+            yield from leaves(child, *path, name)
     elif isinstance(field.value, str):
         yield path, field.value
 
@@ -39,22 +39,24 @@ def test_one_changed_table_entry_is_noticed(name: str, monkeypatch: pytest.Monke
     """A tile of head dim 128, its first length twice as long: the stored list of upstream's names differs."""
     wanted = ("rocm-libraries-2026", "gfx950", 0, "simplified")
     (entry,) = (
-        one
-        for one in stored_lists()
-        if name in one.families and (one.dialect, one.arch, one.receipt, one.mask_impl) == wanted
+        entry
+        for entry in stored_lists()
+        if name in entry.families and (entry.dialect, entry.arch, entry.receipt, entry.mask_impl) == wanted
     )
     upstream, source = "\n".join(entry.names()), dialect(entry.dialect)
     table = source.families.table(name)
     (trait,) = source.family(name).archs[entry.arch]
-    place = "tiles", trait, "fp16 bf16", "128x128"
+    tile_path = "tiles", trait, "fp16 bf16", "128x128"
     path, word = next(
         (path, word)
-        for path, word in leaves(table.get("tiles").get(trait).get("fp16 bf16").get("128x128"), *place)
+        for path, word in leaves(table.get("tiles").get(trait).get("fp16 bf16").get("128x128"), *tile_path)
         if re.match(r"b\d", word) and f"_{word}_" in upstream
     )
     changed = re.sub(r"\d+", lambda number: str(2 * int(number[0])), word, count=1)
     family = read_family(name, with_text(table, path, changed), tuple(archs()), tuple(receipts()))
-    changed_dialect = SimpleNamespace(family=lambda one: family if one == name else source.family(one))
+    changed_dialect = SimpleNamespace(
+        family=lambda family_name: family if family_name == name else source.family(family_name)
+    )
     monkeypatch.setattr(parity_names, "dialect", lambda _: changed_dialect)
     case = parity_names.stored_case(entry)
     assert case.outcome == "failed"

@@ -39,7 +39,7 @@ def test_column_major_v_is_half_of_mid_2025() -> None:
     assert all(defect_of(key, "ck-2025-11") is None for key in keys)  # another version
 
 
-def test_build_leaves_them_out_and_records_it(
+def test_build_leaves_out_and_records_failing_kernels(
     stub_toolchain: Callable[..., object], request_for: Callable[..., Request]
 ) -> None:
     request = request_for(stub_toolchain(), where=("key.lse and not key.dropout",))

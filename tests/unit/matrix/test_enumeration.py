@@ -62,7 +62,7 @@ RECEIPTS = {
 
 
 def names_of_api(name: str, api: str, arch: str, receipt: int, masks: str = "simplified") -> list[str]:
-    return [one for family in APIS[api] for one in names_of(name, family, arch, receipt, masks)]
+    return [kernel_name for family in APIS[api] for kernel_name in names_of(name, family, arch, receipt, masks)]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("given", LISTS)
-def test_lists_in_order_of_emission(given: Any) -> None:
-    assert emission_sha256(names_of_api(*given)) == LISTS[given]
+@pytest.mark.parametrize("selection", LISTS)
+def test_lists_in_order_of_emission(selection: Any) -> None:
+    assert emission_sha256(names_of_api(*selection)) == LISTS[selection]
 
 
 @pytest.mark.parametrize("api", ["fwd", "bwd"])
@@ -144,26 +144,29 @@ OTHERS = {
       for arch in ("gfx950", "gfx1100", "gfx1201")),
 }  # fmt: skip
 COMPARED = STORED + [
-    one
-    for one in stored_lists()
-    if one.api != "batch_prefill"
-    and (one.dialect == "rocm-libraries-2026-04" or (one.api, one.arch, one.receipt, one.mask_impl) in OTHERS)
+    stored
+    for stored in stored_lists()
+    if stored.api != "batch_prefill"
+    and (
+        stored.dialect == "rocm-libraries-2026-04"
+        or (stored.api, stored.arch, stored.receipt, stored.mask_impl) in OTHERS
+    )
 ]
 
 
 @pytest.mark.parametrize("stored", COMPARED, ids=lambda s: f"{s.dialect}-{s.api}-{s.arch}-{s.mask_impl}-r{s.receipt}")
 def test_stored_lists_name_by_name_and_in_order_of_emission(stored: StoredList) -> None:
-    given = stored.arch, stored.receipt, stored.mask_impl
-    ours = [name for family in stored.families for name in names_of(stored.dialect, family, *given)]
-    assert sorted(ours) == list(stored_names(stored))
-    assert stored.sha256_emission_order in (None, emission_sha256(ours))
+    selection = stored.arch, stored.receipt, stored.mask_impl
+    kernel_names = [name for family in stored.families for name in names_of(stored.dialect, family, *selection)]
+    assert sorted(kernel_names) == list(stored_names(stored))
+    assert stored.sha256_emission_order in (None, emission_sha256(kernel_names))
 
 
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
 @pytest.mark.parametrize("name", dialect_names())
 def test_no_name_is_given_twice(name: str, mask_impl: str) -> None:
-    found = names_listed(name, mask_impl=mask_impl)
-    assert len(set(found)) == len(found) > 0
+    kernel_names = names_listed(name, mask_impl=mask_impl)
+    assert len(set(kernel_names)) == len(kernel_names) > 0
 
 
 def test_every_caller_has_list_of_its_own() -> None:

@@ -26,16 +26,16 @@ ARCHS = ("gfx942", "gfx950")
 def complaints(ledger: Ledger, table: Mapping[str, str]) -> list[str]:
     """List what the table lacks to have a case for each defect of batch prefill's suites."""
     entries = {entry.name: entry for entry in ledger.entries if not of_families(entry)}
-    found = [f"{name}: no case" for name in entries if name not in table]
-    found += [f"{name}: no such entry" for name in table if name not in entries]
+    messages = [f"{name}: no case" for name in entries if name not in table]
+    messages += [f"{name}: no such entry" for name in table if name not in entries]
     for name, case in table.items():
         problem = find(case)
         if name in entries and not covers_case(entries[name], case):
-            found.append(f"{name}: the entry does not cover {case}")
+            messages.append(f"{name}: the entry does not cover {case}")
         for arch in ARCHS:
             if entry := ledger.find(problem, UPSTREAM, arch, unwaited=True):
-                found.append(f"{name}: {entry.name} excuses {UPSTREAM} for {case}")
-    return found
+                messages.append(f"{name}: {entry.name} excuses {UPSTREAM} for {case}")
+    return messages
 
 
 def of_families(entry: Entry) -> bool:
@@ -62,7 +62,9 @@ def test_no_entry_speaks_of_ckpm() -> None:
 def test_problems_name_entries_and_cases_without_partner() -> None:
     ledger = read_ledger()
     name = "kv-pool-over-4-gb"
-    assert complaints(ledger, {one: case for one, case in INSTEAD.items() if one != name}) == [f"{name}: no case"]
+    assert complaints(ledger, {defect: case for defect, case in INSTEAD.items() if defect != name}) == [
+        f"{name}: no case"
+    ]
     assert complaints(ledger, {**INSTEAD, "fixed": "large-kv/batches.ps1-g8-b4"}) == ["fixed: no such entry"]
     other = "large-kv/scattered.g1-random-full"  # a pool of 1 GB
     assert complaints(ledger, {**INSTEAD, name: other}) == [f"{name}: the entry does not cover {other}"]
@@ -70,14 +72,14 @@ def test_problems_name_entries_and_cases_without_partner() -> None:
         dataclasses.replace(entry, upstreams=(*entry.upstreams, UPSTREAM)) if entry.name == name else entry
         for entry in ledger.entries
     )
-    (said, *_) = complaints(dataclasses.replace(ledger, entries=more), INSTEAD)
-    assert said == f"{name}: {name} excuses {UPSTREAM} for {INSTEAD[name]}"
+    (message, *_) = complaints(dataclasses.replace(ledger, entries=more), INSTEAD)
+    assert message == f"{name}: {name} excuses {UPSTREAM} for {INSTEAD[name]}"
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_ckpm_has_kernels_for_every_case(arch: str) -> None:
     keys = tuple(enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch=arch))
-    for case in (*INSTEAD.values(), *(one.case for one in DEFECTS.values() if one.upstream == UPSTREAM)):
+    for case in (*INSTEAD.values(), *(defect.case for defect in DEFECTS.values() if defect.upstream == UPSTREAM)):
         assert kernels_for(find(case), keys), case
 
 

@@ -13,7 +13,7 @@ from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import keys_of
 
 
-def test_words_that_name_leaves_out() -> None:
+def test_parse_of_append_kv_fills_omitted_fields() -> None:
     """Append-KV writes neither 'no rope' nor 'not paged'."""
     family = dialect("ck-2025-11").families["fwd_appendkv"]
     values = parse(family, "fmha_fwd_appendkv_d64_bf16_b64x64x64x64_vr_psk_gfx12")

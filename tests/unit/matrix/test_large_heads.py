@@ -46,7 +46,7 @@ def test_dialect_has_large_heads_of_each_linear_page(arch: str) -> None:
     names = set()
     for (hdim, dtype, mask, lse, table), (page, load) in itertools.product(rest, PLACES):
         scales = ("pertensor", "kv_blockscale") if page in ("128", "256", "1024", "2048") else ("pertensor",)
-        for kind, scale in ((dtype, "nqscale"), *((f"{dtype}kvfp8", one) for one in scales)):
+        for kind, scale in ((dtype, "nqscale"), *((f"{dtype}kvfp8", cache_scale) for cache_scale in scales)):
             names.add(
                 NAME.format(
                     hdim=hdim, dtype=kind, page=page, load=load, mask=mask, lse=lse, scale=scale, table=table
@@ -62,9 +62,9 @@ def test_no_other_dialect_has_large_heads() -> None:
 
 
 def test_serving_has_pages_of_gemma_and_of_latent_caches() -> None:
-    found = {(key.hdim_q, key.kv_table, key.page_size, key.lse) for key in large(SERVING)}
+    page_features = {(key.hdim_q, key.kv_table, key.page_size, key.lse) for key in large(SERVING)}
     both = (False, True)
-    assert found == {
+    assert page_features == {
         *itertools.product((512,), ("sglang",), (1,), (False,)),
         *itertools.product((512,), ("sglang",), (16, 1024), both),
         *itertools.product((512,), ("vllm",), (16, 64, 0), both),

@@ -61,11 +61,11 @@ def test_ledger_of_house_expects_no_pass_and_reports_why() -> None:
         assert entry.expires > datetime.date(2026, 1, 1), entry.name
 
 
-def test_entries_as_written(ledger: Ledger) -> None:
-    big, over = ledger.entries
-    assert (big.name, big.place, big.outcomes) == ("big_pools", "ledger.yaml:4", ("wrong", "fault"))
-    assert over.problems == ("page-fault/*",)
-    assert (over.link, over.expires) == ("", datetime.date(2026, 12, 31))
+def test_read_ledger_has_entries_as_written(ledger: Ledger) -> None:
+    big_pools, over_read = ledger.entries
+    assert (big_pools.name, big_pools.place, big_pools.outcomes) == ("big_pools", "ledger.yaml:4", ("wrong", "fault"))
+    assert over_read.problems == ("page-fault/*",)
+    assert (over_read.link, over_read.expires) == ("", datetime.date(2026, 12, 31))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,9 @@ def test_entries_as_written(ledger: Ledger) -> None:
         ("dispatch/a", "aiter", "gfx950", "unsupported", "unsupported", True),
     ],
 )
-def test_verdicts(ledger: Ledger, problem: str, upstream: str, arch: str, result: str, kind: str, good: bool) -> None:
+def test_judge_of_result_has_kind_and_good(
+    ledger: Ledger, problem: str, upstream: str, arch: str, result: str, kind: str, good: bool
+) -> None:
     verdict = ledger.judge(make_case(problem), upstream, arch, result)
     assert (verdict.kind, verdict.good) == (kind, good)
 
@@ -105,12 +107,12 @@ def test_dialect_entry_excuses_checkouts_and_allows_pass() -> None:
     assert passed.text.startswith("passed: this checkout is without unused-slots-of-last-pages-enter-as-zero-times-v (")
 
 
-def test_verdicts_say_where_to_look(ledger: Ledger) -> None:
-    known = ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "fault")
-    assert known.text == "fault: the table is read past its end (over_read, ledger.yaml:12)"
+def test_verdict_text_names_line_of_entry(ledger: Ledger) -> None:
+    verdict = ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "fault")
+    assert verdict.text == "fault: the table is read past its end (over_read, ledger.yaml:12)"
     surprise = ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "passed")
-    told = "passes, but ledger.yaml:12 expects fault: narrow or remove over_read, unless it passes on a GPU alone"
-    assert surprise.text == told
+    expected = "passes, but ledger.yaml:12 expects fault: narrow or remove over_read, unless it passes on a GPU alone"
+    assert surprise.text == expected
     with pytest.raises(ValueError, match="no result 'fine'"):
         ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "fine")
 
@@ -157,7 +159,7 @@ def _alibi_from_the_top_left_shows(problem: SuiteCase) -> bool:
         scores = np.where((column > row - y) & (column < row + x), np.sin(row * 7.0 + column * 3.0), -np.inf)
         seen = np.isfinite(scores).any(axis=1)
         left, right = (scores[seen] - 0.25 * np.abs(row + shift - column)[seen] for shift in (0, keys - queries))
-        sums = [np.exp(one).sum(axis=1, keepdims=True) for one in (left, right)]
+        sums = [np.exp(logits).sum(axis=1, keepdims=True) for logits in (left, right)]
         if not np.allclose(np.exp(left) / sums[0], np.exp(right) / sums[1], rtol=1e-9, atol=1e-12):
             return True
         if problem.lse and not np.allclose(*sums):
@@ -166,7 +168,7 @@ def _alibi_from_the_top_left_shows(problem: SuiteCase) -> bool:
 
 
 def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
-    (entry,) = (one for one in read_ledger(LEDGER).entries if one.name == "alibi-of-a-general-window")
+    (entry,) = (entry for entry in read_ledger(LEDGER).entries if entry.name == "alibi-of-a-general-window")
     anywhere = dataclasses.replace(entry, holds=lambda problem: True)
     reached = [
         problem
@@ -201,7 +203,7 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
         ("entries:", "entrys:", "unknown field"),
     ],
 )
-def test_mistakes(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_read_ledger_with_mistake_names_it(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert message in table_complaint(tmp_path / "ledger.yaml", replace_text(TEXT, old, new), read_ledger)
 
 
@@ -224,19 +226,23 @@ def test_calls_meet_defects_that_suites_show(suite: str) -> None:
 def test_calls_are_told_of_data_that_suites_show(upstream: str, source_name: str) -> None:
     keys = enumerate_keys(dialect(upstreams()[upstream].dialect).family("batch_prefill"), arch="gfx950")
     ledger = read_ledger(LEDGER)
-    told: set[str] = set()
+    entry_names: set[str] = set()
     for case in (case for suite in ("batch-prefill", "page-fault", "sanitize") for case in problems(suite, "full")):
         shown = {
-            one.name for one in ledger.entries if one.keep and one.covers(case, source_name, "gfx950", unwaited=True)
+            entry.name
+            for entry in ledger.entries
+            if entry.keep and entry.covers(case, source_name, "gfx950", unwaited=True)
         }
         for key in serving_kernels(keys, case) if shown and case.expect == "ok" else ():
-            found = {one.name for one in ledger.find_to_keep(case, key.name, source_name)}
-            assert found >= shown, (case.name, key.name)
-            told |= shown
+            kept_names = {entry.name for entry in ledger.find_to_keep(case, key.name, source_name)}
+            assert kept_names >= shown, (case.name, key.name)
+            entry_names |= shown
     wanted = {
-        one.name for one in ledger.entries if one.keep and source_name in one.upstreams and "gfx942" not in one.archs
+        entry.name
+        for entry in ledger.entries
+        if entry.keep and source_name in entry.upstreams and "gfx942" not in entry.archs
     }
-    assert told == wanted
+    assert entry_names == wanted
 
 
 def test_keep_does_not_refuse_a_call() -> None:
@@ -246,7 +252,7 @@ def test_keep_does_not_refuse_a_call() -> None:
 
 
 def test_kernels_of_their_suite_are_refused_to_calls() -> None:
-    (entry,) = (one for one in read_ledger(LEDGER).entries if one.name == "v-overwrites-the-last-slice-of-k")
+    (entry,) = (entry for entry in read_ledger(LEDGER).entries if entry.name == "v-overwrites-the-last-slice-of-k")
     kernel = "fmha_fwd_d96_bf16_batch_b128x128x32x96x32x96_r4x1x1_r4x1x1_w32x32x16_w32x32x16_qr_async_vr_psddv"
     assert entry.spoils(Problem(hdim_q=96, hdim_v=96), kernel, "aiter")
     assert not entry.spoils(Problem(hdim_q=96, hdim_v=96), kernel, "flash-attn")

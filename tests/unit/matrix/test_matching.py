@@ -51,9 +51,9 @@ def reason(family: str, shape: Shape) -> str:
     [("smoke", "fwd", 658, 40), ("smoke", "bwd", 28, 0), ("full", "fwd", 35866, 11844), ("full", "bwd", 180, 0)],
 )
 def test_tiers_are_upstreams_products(tier: str, direction: str, count: int, impossible: int) -> None:
-    found = [shape for shape in shapes("full") if (shape.tier, shape.direction) == (tier, direction)]
-    assert len(found) == count
-    assert sum(bool(shape.impossible) for shape in found) == impossible
+    tier_shapes = [shape for shape in shapes("full") if (shape.tier, shape.direction) == (tier, direction)]
+    assert len(tier_shapes) == count
+    assert sum(bool(shape.impossible) for shape in tier_shapes) == impossible
 
 
 def test_tier_contains_ones_before_it_and_names_differ() -> None:
@@ -64,11 +64,11 @@ def test_tier_contains_ones_before_it_and_names_differ() -> None:
 
 def test_shapes_are_upstreams_in_its_words_and_order() -> None:
     """The digest is of the product of upstream's file, made by a script that does not read this table."""
-    words = {"no": "no_mask", "bias": "elementwise"}
+    terms = {"no": "no_mask", "bias": "elementwise"}
     lines = [
         f"{'forward' if s.direction == 'fwd' else 'backward'}_tests {s.tier} {s.name.split('/')[1].split('.')[0]} "
         f"{s.batch} {s.seqlen_q} {s.seqlen_k} {s.nhead_q} {s.nhead_k} {s.hdim_q} {s.hdim_v} {s.dtype} {s.layout} "
-        f"{words.get(s.mask, s.mask)} {words.get(s.bias, s.bias).replace('no_mask', 'none')} {s.dropout} {s.lse} "
+        f"{terms.get(s.mask, s.mask)} {terms.get(s.bias, s.bias).replace('no_mask', 'none')} {s.dropout} {s.lse} "
         f"{s.dbias} {s.deterministic}"
         for s in shapes("nightly")
     ]
@@ -79,9 +79,9 @@ def test_shapes_are_upstreams_in_its_words_and_order() -> None:
 
 
 def test_shape_holds_what_upstreams_test_says() -> None:
-    found = [shape for shape in shapes("full") if "/Bwd_All_Features_Enabled." in shape.name]
-    assert len(found) == 7 * 7 * 2
-    assert found[0] == Shape(
+    matching_shapes = [shape for shape in shapes("full") if "/Bwd_All_Features_Enabled." in shape.name]
+    assert len(matching_shapes) == 7 * 7 * 2
+    assert matching_shapes[0] == Shape(
         name="bwd/Bwd_All_Features_Enabled.b2-q512k512-h16x16-d48x48-fp16-top_left-bias-drop0.1-dbias-deterministic",
         direction="bwd",
         tier="full",
@@ -129,23 +129,23 @@ def test_testing_lists_counts_and_tells_impossible(run: Run) -> None:
     ],
 )
 def test_head_dims_take_first_kernel_that_both_fit(dims: tuple[int, int], bucket: tuple[int, int]) -> None:
-    found = kernels_for("fwd", Shape(hdim_q=dims[0], hdim_v=dims[1]))
-    assert {(key.hdim_q, key.hdim_v) for key in found} == {bucket}
+    kernels = kernels_for("fwd", Shape(hdim_q=dims[0], hdim_v=dims[1]))
+    assert {(key.hdim_q, key.hdim_v) for key in kernels} == {bucket}
 
 
 def test_backward_head_dims_stand_in_order_of_tiles() -> None:
     """The API file that the codegen of autumn 2025 writes for gfx950 asks for 64, 128, 32, 96, 256: 32 finds 64."""
     for hdim, bucket in ((32, 64), (64, 64), (96, 128), (128, 128), (256, 256)):
-        found = kernels_for("bwd_dq_dk_dv", Shape(hdim_q=hdim, hdim_v=hdim))
-        assert {key.hdim_q for key in found} == {bucket}
+        kernels = kernels_for("bwd_dq_dk_dv", Shape(hdim_q=hdim, hdim_v=hdim))
+        assert {key.hdim_q for key in kernels} == {bucket}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_serves_has_exactly_features_asked_for(family: str) -> None:
+def test_serving_kernels_have_exactly_requested_features(family: str) -> None:
     shape = Shape(mask="top_left", bias="alibi", lse=True, mode="group", dtype="bf16")
-    found = kernels_for(family, shape if family != "fwd_pagedkv" else replace(shape, lse=False))
-    assert found
-    for key in found:
+    kernels = kernels_for(family, shape if family != "fwd_pagedkv" else replace(shape, lse=False))
+    assert kernels
+    for key in kernels:
         assert key.dtype == "bf16"
         assert not any((key.dropout, key.logits, key.sink, key.skip))
         assert (key.mask or "mask", key.bias or "alibi") == ("mask", "alibi")
@@ -164,7 +164,7 @@ def test_what_serves_has_exactly_features_asked_for(family: str) -> None:
         ("bwd_dq_dk_dv", Shape(bias="alibi", dbias=True), "no kernel with dbias true among "),
     ],
 )
-def test_nothing_serves_and_why(family: str, shape: Shape, message: str) -> None:
+def test_unserved_shape_has_reason(family: str, shape: Shape, message: str) -> None:
     assert kernels_for(family, shape) == ()
     assert any(text.startswith(message) for text in reason(family, shape).split("; "))
 
@@ -198,8 +198,10 @@ def test_backward_tiles_for_short_tensor_serve_no_longer_one(tensor: str) -> Non
     assert short
     for key, most in list(short.items())[:20]:
         lengths: list[dict[str, Any]] = [{f"seqlen_{tensor}": length} for length in (most, most + 1)]
-        found = [not_for_its_lengths(key, Shape(hdim_q=key.hdim_q, hdim_v=key.hdim_v, **one)) for one in lengths]
-        assert found == [None, f"seqlen_{tensor} {most + 1} is over {most}"]
+        reasons = [
+            not_for_its_lengths(key, Shape(hdim_q=key.hdim_q, hdim_v=key.hdim_v, **fields)) for fields in lengths
+        ]
+        assert reasons == [None, f"seqlen_{tensor} {most + 1} is over {most}"]
 
 
 def test_backward_kernels_of_one_dim_have_64_rows() -> None:
@@ -262,8 +264,8 @@ def test_backward_pad_of_mid_2025_decides_lengths() -> None:
 
 def test_backward_pads_head_dims_by_one_or_eight() -> None:
     for dim, dpads in ((128, {0, 1, 8}), (120, {1, 8}), (121, {1})):
-        found = kernels_for("bwd_dq_dk_dv", Shape(hdim_q=dim, hdim_v=dim))
-        assert {key.dpad for key in found} == dpads
+        kernels = kernels_for("bwd_dq_dk_dv", Shape(hdim_q=dim, hdim_v=dim))
+        assert {key.dpad for key in kernels} == dpads
 
 
 def test_paging_is_either_way_unless_asked_for() -> None:
@@ -281,7 +283,7 @@ def test_paging_is_either_way_unless_asked_for() -> None:
         ("psskddv", "s sk d dv"), ("pdv", "dv"), ("pd", "d"), ("psdv", "s dv"), ("pddv", "d dv"), ("pd8dv1", ""),
     ],
 )  # fmt: skip
-def test_padding_words(pad: str, lengths: str) -> None:
+def test_padding_of_word_lists_its_lengths(pad: str, lengths: str) -> None:
     assert padding(pad) == set(lengths.split())
 
 
@@ -305,15 +307,17 @@ def test_one_shape_lists_its_kernels_and_one_kernel_its_shapes(run: Run) -> None
     code, out, _ = run("match", *NEWEST, "--kernel", expected[0], "--shapes", "smoke")
     assert code == 0
     listed = [shape for shape in shapes() if shape.name in out.splitlines()]
-    assert [one for one in shapes() if expected[0] in {key.name for key in kernels_for("batch_prefill", one)}] == listed
+    assert [
+        shape for shape in shapes() if expected[0] in {key.name for key in kernels_for("batch_prefill", shape)}
+    ] == listed
 
 
-def test_nothing_is_dropped_in_silence(run: Run) -> None:
+def test_match_counts_include_unserved_shapes_and_kernels(run: Run) -> None:
     options = ("--family", "fwd,bwd_dq_dk_dv", *NEWEST, "--format", "json")
     rows = {row["family"]: row for row in json.loads(run("match", *options, "--count-only")[1])}
     for family, row in rows.items():
-        mine = [shape for shape in shapes() if is_tried(family, shape)]
-        assert row["shapes"] == len(mine) == row["served"] + row["unserved"] + row["impossible"]
+        tried_shapes = [shape for shape in shapes() if is_tried(family, shape)]
+        assert row["shapes"] == len(tried_shapes) == row["served"] + row["unserved"] + row["impossible"]
         assert row["kernels"] == len(keys(family)) == row["exercised"] + row["unexercised"]
     unserved = json.loads(run("match", *options, "--uncovered")[1])
     assert len(unserved) == sum(row["unserved"] + row["impossible"] for row in rows.values())
@@ -343,9 +347,9 @@ def test_nothing_is_dropped_in_silence(run: Run) -> None:
         (("match", "--family", "fwdd"), 2, "unknown family 'fwdd'; did you mean 'fwd'? "),
     ],
 )
-def test_bad_input(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
-    found, out, err = run(*argv)
-    assert (found, out) == (code, "")
+def test_match_with_bad_option_is_refused(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
+    exit_code, out, err = run(*argv)
+    assert (exit_code, out) == (code, "")
     assert err.startswith(f"error: {message}")
 
 

@@ -60,7 +60,7 @@ def test_list_as_json_and_csv_holds_all_fields(run: Run) -> None:
         (("--profile", "pytorch", "--receipt", "100"), 128),
     ],
 )
-def test_options_select(run: Run, options: tuple[str, ...], count: int) -> None:
+def test_list_with_options_selects_kernels(run: Run, options: tuple[str, ...], count: int) -> None:
     code, out, err = run("list", *options)
     assert (code, len(out.splitlines()), err) == (0, count, "")
 
@@ -126,7 +126,7 @@ def test_mixed_list_reports_which_arch_adds_nothing(run: Run) -> None:
     assert (code, len(out.splitlines()), err) == (0, 384, ABSENT)
 
 
-def test_show(run: Run) -> None:
+def test_show_prints_fields_receipts_and_profiles(run: Run) -> None:
     code, out, err = run("show", GROUP)
     assert (code, err) == (0, "")
     fields = dict(line.split(maxsplit=1) for line in out.splitlines())

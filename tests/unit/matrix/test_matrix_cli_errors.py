@@ -98,8 +98,8 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
     ],
 )
 def test_bad_input_is_one_message_and_exit_code(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
-    found, out, err = run(*argv)
-    assert (found, out) == (code, "")
+    actual_code, out, err = run(*argv)
+    assert (actual_code, out) == (code, "")
     assert err.startswith(f"error: {message}")
     assert err.count("\n") == 1
 
@@ -143,7 +143,7 @@ def test_full_disk_is_message() -> None:
         ),
     ],
 )
-def test_what_machine_does_to_program_is_message(
+def test_failure_of_machine_is_one_message(
     capsys: pytest.CaptureFixture[str], failure: BaseException, code: int, message: str
 ) -> None:
     def command() -> int:
@@ -153,7 +153,7 @@ def test_what_machine_does_to_program_is_message(
     assert capsys.readouterr().err == f"error: {message}\n"
 
 
-def test_mistake_of_ours_keeps_its_traceback() -> None:
+def test_defect_of_ckpm_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         exit_code(lambda: 1 // 0)
 

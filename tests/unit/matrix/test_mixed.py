@@ -81,14 +81,14 @@ def expected_names(masks: str) -> set[str]:
 
 @pytest.mark.parametrize("masks", ["simplified", "generic"])
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_dialect_has_what_issue_names(arch: str, masks: str) -> None:
+def test_dialect_names_equal_issue_list(arch: str, masks: str) -> None:
     listed = [name for name in enumerate_names(EXTENDED, arch=arch, mask_impl=masks) if "kvfp8" in name]
     listed = [name for name in listed if "_split_" not in name]  # of which test_split_keys.py has the names
     assert len(listed) == len(set(listed)) == {"simplified": 7440 + 512, "generic": 12400 + 768}[masks]
     assert set(listed) == expected_names(masks)
 
 
-def test_serving_has_what_its_callers_mix() -> None:
+def test_serving_has_mixed_dtypes_of_its_callers() -> None:
     keys = enumerate_keys(dialect("ckpm-serving").family("batch_prefill"), arch="gfx950")
     mixed = [key for key in keys if key.dtype in MIXED_DTYPES]
     assert {key.dtype for key in mixed} == {"bf16kvfp8"}

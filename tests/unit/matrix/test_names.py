@@ -58,8 +58,8 @@ def test_name_of_newest_state() -> None:
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
 @pytest.mark.parametrize("name", dialect_names())
 def test_all_keys_are_read_back(name: str, mask_impl: str) -> None:
-    found = keys(name, mask_impl)
-    for key in found[:: 1 if len(found) < 1000 else 7]:
+    all_keys = keys(name, mask_impl)
+    for key in all_keys[:: 1 if len(all_keys) < 1000 else 7]:
         assert make_key(family(name), parse(family(name), key.name, mask_impl), key.name) == key
 
 
@@ -72,19 +72,19 @@ def test_all_keys_are_read_back(name: str, mask_impl: str) -> None:
     ],
 )
 @settings(max_examples=15)
-@given(masks=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
-def test_any_key_of_any_family_is_read_back(name: str, arch: str, family: str, masks: str, place: int) -> None:
-    found = keys_of(name, family, arch, 1, masks) if family in dialect(name).families else []
-    for key in found[place % len(found) :][:1] if found else ():
+@given(masks=st.sampled_from(["simplified", "generic"]), index=st.integers(min_value=0))
+def test_any_key_of_any_family_is_read_back(name: str, arch: str, family: str, masks: str, index: int) -> None:
+    family_keys = keys_of(name, family, arch, 1, masks) if family in dialect(name).families else []
+    for key in family_keys[index % len(family_keys) :][:1] if family_keys else ():
         own, values = find(dialect(name), key.name, masks)
         assert make_key(own, values, key.name) == key
         assert outside(dialect(name), own, values) == []
 
 
 @settings(max_examples=40)
-@given(name=st.sampled_from([MID_2025, NEWEST]), place=st.integers(0, 300), text=st.text(max_size=3))
-def test_damaged_name_is_refused_or_spells_another_kernel(name: str, place: int, text: str) -> None:
-    damaged = name[:place] + text + name[place + 1 :]
+@given(name=st.sampled_from([MID_2025, NEWEST]), position=st.integers(0, 300), text=st.text(max_size=3))
+def test_damaged_name_is_refused_or_spells_another_kernel(name: str, position: int, text: str) -> None:
+    damaged = name[:position] + text + name[position + 1 :]
     grammar = family("ck-2025-06" if name == MID_2025 else "rocm-libraries-2026")
     try:
         values = parse(grammar, damaged)

@@ -23,7 +23,7 @@ def allow_all(chosen: Mapping[int, int]) -> bool:
 
 
 def meetings(combinations: Sequence[tuple[int, ...]]) -> set[tuple[tuple[int, int], tuple[int, int]]]:
-    return {pair for one in combinations for pair in itertools.combinations(enumerate(one), 2)}
+    return {pair for combination in combinations for pair in itertools.combinations(enumerate(combination), 2)}
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_cover_leaves_out_what_is_forbidden_and_what_follows() -> None:
     def forbidden(chosen: Mapping[int, int]) -> bool:
         return chosen.get(0) == 0 and 1 in chosen and chosen.get(2) == 1
 
-    found = meetings(cover((2, 2, 2), forbidden))
+    covered = meetings(cover((2, 2, 2), forbidden))
     every = meetings(list(itertools.product(range(2), repeat=3)))
-    assert found == every - {((0, 0), (2, 1))}
+    assert covered == every - {((0, 0), (2, 1))}
 
 
 def test_cover_without_possible_combination_is_empty() -> None:
@@ -68,10 +68,10 @@ WITHOUT_A_MASK = {"ps1024", "ps1024_vectorized", "bias_full", "fp8", "blocks", "
 @pytest.mark.parametrize("group", ["pairs", "pairs_paged", "pairs_wide"])
 def test_design_has_all_pairs_that_smoke_kernels_can_have(group: str) -> None:
     cases = [p for p in problems("batch-prefill") if p.group == group]
-    words = [p.name.partition(".")[2].split("-") for p in cases]
+    name_parts = [p.name.partition(".")[2].split("-") for p in cases]
     rows = [
         (kernel, mask, dims, str((p.nhead_q, p.nhead_k)), p.page_order)
-        for (kernel, mask, dims, *_), p in zip(words, cases, strict=True)
+        for (kernel, mask, dims, *_), p in zip(name_parts, cases, strict=True)
     ]
     kernels, _, dims, heads, orders = ({row[axis] for row in rows} for axis in range(5))
     assert (len(heads), len(orders)) == (7 if group == "pairs_wide" else 23, 7)
@@ -86,7 +86,7 @@ def test_design_has_all_pairs_that_smoke_kernels_can_have(group: str) -> None:
     if group != "pairs_wide":
         assert dims == DIMS
         assert {(row[0], row[2]) for row in rows} == {
-            (kernel, one) for kernel in kernels for one in dims if kernel not in FP8 or one in HALF
+            (kernel, dim) for kernel in kernels for dim in dims if kernel not in FP8 or dim in HALF
         }
     for i, j in ((0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)):
         assert {(row[i], row[j]) for row in rows} == {*itertools.product({r[i] for r in rows}, {r[j] for r in rows})}
@@ -128,8 +128,8 @@ def test_group_with_cover_keeps_its_drops(tmp_path: Path) -> None:
 
 def test_legal_pairs_leave_out_what_no_kernel_can_have() -> None:
     """Counts of heads meet LSE and its absence in two kernels; in the one without LSE, LSE meets nothing."""
-    made = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
-    plain = next(key for key in made if serves(key, make(1, False)))
+    smoke_keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
+    plain = next(key for key in smoke_keys if serves(key, make(1, False)))
     with_lse = dataclasses.replace(plain, lse=True)
     some = [make(1, False), make(2, True)]
     axes = len(AXES)

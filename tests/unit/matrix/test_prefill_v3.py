@@ -40,7 +40,9 @@ ONE = V3.format(page=1024, cap="nlogits", mask="mc", scale="kv_blockscale", tabl
 
 def april() -> set[str]:
     """Upstream's names of April 2026 with the trait of all gfx9."""
-    (entry,) = (one for one in stored_lists() if (one.dialect, one.api) == ("rocm-libraries-2026-04", "batch_prefill"))
+    (entry,) = (
+        entry for entry in stored_lists() if (entry.dialect, entry.api) == ("rocm-libraries-2026-04", "batch_prefill")
+    )
     assert (entry.arch, entry.mask_impl, entry.receipt) == ("gfx950", "generic", 0)
     return {f"{name}_gfx9" for name in entry.names()}
 
@@ -61,8 +63,8 @@ def test_names_are_aprils_after_v3_with_arch_trait(receipt: int) -> None:
 def test_v3_has_same_masks_whichever_set_is_asked_for() -> None:
     simplified = names("gfx950", masks="simplified")
     assert set(simplified[:32]) == V3_NAMES
-    words = {word for name in simplified[32:] for word in ("_nmask_", "_mask_", "_mc_", "_mg_") if word in name}
-    assert words == {"_nmask_", "_mask_"}
+    masks = {word for name in simplified[32:] for word in ("_nmask_", "_mask_", "_mc_", "_mg_") if word in name}
+    assert masks == {"_nmask_", "_mask_"}
 
 
 @pytest.mark.parametrize("receipt", [2, 3, 4, 100, 600, 800, 801])
@@ -83,26 +85,26 @@ def listed_by_pull_request() -> dict[str, str]:
 
 
 def test_v2_names_of_pull_request_are_read_as_ours() -> None:
-    for theirs, ours in listed_by_pull_request().items():
-        assert own_name((BATCH_PREFILL,), theirs) == own_name((BATCH_PREFILL,), ours) == ours
-        assert parse(BATCH_PREFILL, theirs, "generic") == parse(BATCH_PREFILL, ours, "generic")
+    for upstream_name, matrix_name in listed_by_pull_request().items():
+        assert own_name((BATCH_PREFILL,), upstream_name) == own_name((BATCH_PREFILL,), matrix_name) == matrix_name
+        assert parse(BATCH_PREFILL, upstream_name, "generic") == parse(BATCH_PREFILL, matrix_name, "generic")
     assert {own_name((BATCH_PREFILL,), name) for name in V3_NAMES} == V3_NAMES
 
 
 def test_why_and_show_of_pull_request_s_name_give_ours() -> None:
-    theirs, ours = next(iter(listed_by_pull_request().items()))
-    said = why(dialect(NAME), Selection(archs=("gfx950",), mask_impl="generic"), theirs)
-    assert (said.name, said.reasons) == (ours, ())
-    assert find_key(dialect(NAME), theirs, "generic")[1] == find_key(dialect(NAME), ours, "generic")[1]
-    assert judge_kernel(dialect(NAME), theirs, "generic", "gfx950").findings == ()
+    upstream_name, matrix_name = next(iter(listed_by_pull_request().items()))
+    explanation = why(dialect(NAME), Selection(archs=("gfx950",), mask_impl="generic"), upstream_name)
+    assert (explanation.name, explanation.reasons) == (matrix_name, ())
+    assert find_key(dialect(NAME), upstream_name, "generic")[1] == find_key(dialect(NAME), matrix_name, "generic")[1]
+    assert judge_kernel(dialect(NAME), upstream_name, "generic", "gfx950").findings == ()
 
 
 def test_other_dialects_read_no_trait_of_another_arch() -> None:
-    theirs = next(iter(listed_by_pull_request()))
+    upstream_name = next(iter(listed_by_pull_request()))
     newest = dialect("rocm-libraries-2026").family("batch_prefill")
-    assert own_name((newest,), theirs) == theirs
+    assert own_name((newest,), upstream_name) == upstream_name
     with pytest.raises(NameSyntaxError):
-        parse(newest, theirs)
+        parse(newest, upstream_name)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +123,8 @@ def test_other_dialects_read_no_trait_of_another_arch() -> None:
     ],
 )
 def test_why_reports_what_v3_leaves_to_v2(old: str, new: str, rule: str) -> None:
-    said = why(dialect(NAME), Selection(archs=("gfx950",), mask_impl="generic"), ONE.replace(old, new))
-    assert rule in [reason.name for reason in said.reasons if reason.kind == "rule"]
+    explanation = why(dialect(NAME), Selection(archs=("gfx950",), mask_impl="generic"), ONE.replace(old, new))
+    assert rule in [reason.name for reason in explanation.reasons if reason.kind == "rule"]
 
 
 def test_why_names_arch_and_padding_of_v3() -> None:
@@ -215,7 +217,7 @@ def test_v2_alone_serves_what_lies_just_beyond_v3(changes: dict[str, Any]) -> No
     assert {key.pipeline for key in able} == {"qr_async"}
 
 
-def test_what_v3_does_not_pad_is_asked_of_pad() -> None:
+def test_needed_pad_depends_on_head_dim_of_v3() -> None:
     """No other dialect's answer depends on it: in group mode all other kernels pad head dims."""
     assert "pad" not in needed_values(fp8())
     assert needed_values(fp8(hdim_q=112, hdim_v=112))["pad"] == {"psskddv"}
@@ -265,6 +267,6 @@ def test_v3_has_every_ratio_of_heads_rows_and_scales() -> None:
     }
     keys = (1, 63, 64, 65, 128, 129, 192, 193, 200, 256)
     assert rows == set(itertools.product((1, 31, 33, 256, 257, 300), keys))
-    for given in ([p.k_page_scales for p in cases], [p.v_page_scales for p in cases]):
-        steps = {later / earlier for scales in given for earlier, later in itertools.pairwise(scales)}
+    for tensor_scales in ([p.k_page_scales for p in cases], [p.v_page_scales for p in cases]):
+        steps = {later / earlier for scales in tensor_scales for earlier, later in itertools.pairwise(scales)}
         assert {round(step, 9) for step in steps} >= {100, 10000, 0.01, 0.0001}

@@ -66,7 +66,7 @@ def test_smoke_tier_suits_emulator() -> None:
     assert len([problem for problem in cases if problem.v3 != "on"]) < 3110
 
 
-def test_nothing_that_issue_asks_for_is_missing_from_smoke() -> None:
+def test_smoke_cases_have_all_features_of_issue() -> None:
     cases = [problem for suite in SUITES for problem in problems(suite)]
     byte = [(p, p.pool_pages * p.page_elements("k") * p.element_bytes) for p in cases]
     assert any(0 in p.seqlens_k for p in cases)
@@ -91,12 +91,12 @@ def test_kernels_have_cases_that_find_planted_defects() -> None:
         plain = [k for k in keys if k.hdim_q == 128 and k.qscale == "no" and k.page_size in (None, 1, 16, 1024)]
         plain = [k for k in plain if k.pipeline == "qr_async"]
         for group in ("negative_scores", "pairs", "key_residues", "head_dims_kernels", "head_dims_narrow"):
-            mine = [p for p in cases if p.group in (group, f"{group}_paged", f"{group}_batch")]
-            left = {key.name for key in plain if not any(serves(key, p) for p in mine)}
+            group_cases = [p for p in cases if p.group in (group, f"{group}_paged", f"{group}_batch")]
+            left = {key.name for key in plain if not any(serves(key, p) for p in group_cases)}
             # column-major V in batch mode has the loads of group mode; the tables say why the others are left out
             narrow = dict.fromkeys(("head_dims_kernels", "head_dims_narrow"), ("vectorized", "_vc_"))
             out = {"key_residues": ("_batch_b64",), **narrow}.get(group, ())
-            left = {one for one in left if not any(word in one for word in (*out, "_vc_psddv"))}
+            left = {kernel_name for kernel_name in left if not any(word in kernel_name for word in (*out, "_vc_psddv"))}
             assert left == set(), (name, group)
 
 
@@ -171,7 +171,7 @@ def test_names_do_not_change_by_accident() -> None:
         ({"logits_soft_cap": 30.0}, "logits", {True}),
     ],
 )
-def test_needed(fields: dict[str, object], field: str, values: set[object]) -> None:
+def test_needed_values_follow_fields_of_case(fields: dict[str, object], field: str, values: set[object]) -> None:
     assert needed_values(make(**fields))[field] == values
 
 
@@ -288,7 +288,7 @@ def test_batch_mode_promises_whole_tiles_only_if_all_lengths_are() -> None:
     assert launch_seqlen_k(make(seqlens_k=(100,))) == 100
 
 
-def test_mask_corner() -> None:
+def test_mask_corner_equals_values_by_hand() -> None:
     """(y, x) by hand: row r sees r - y < c < r + x. 3 queries, 5 keys; the last row of a bottom-right mask is row 4."""
     causal = make(mask="bottom_right", window_left=-1, window_right=0)
     assert mask_corner(causal, 3, 5) == (3, 3)
@@ -298,15 +298,15 @@ def test_mask_corner() -> None:
 
 
 def test_cost_counts_tiles_that_mask_leaves_and_every_launch() -> None:
-    one = make(seqlens_q=(128,), seqlens_k=(256,))
-    assert wave_instructions(one) == 4 * 1600 + 2 * 3000
-    causal = dataclasses.replace(one, mask="top_left", window_right=0)
+    problem = make(seqlens_q=(128,), seqlens_k=(256,))
+    assert wave_instructions(problem) == 4 * 1600 + 2 * 3000
+    causal = dataclasses.replace(problem, mask="top_left", window_right=0)
     assert wave_instructions(causal) == 2 * 1600 + 2 * 3000  # rows 0-127 of the upper left see 128 keys alone
-    assert wave_instructions(dataclasses.replace(one, checks=("repeat_bitwise",))) == 2 * wave_instructions(one)
-    assert wave_instructions(dataclasses.replace(one, expect="unsupported")) == 0
+    assert wave_instructions(dataclasses.replace(problem, checks=("repeat_bitwise",))) == 2 * wave_instructions(problem)
+    assert wave_instructions(dataclasses.replace(problem, expect="unsupported")) == 0
 
 
-def test_counterparts_differ_where_they_say() -> None:
+def test_counterpart_differs_in_one_respect_only() -> None:
     problem = make(seqlens_q=(3, 4), seqlens_k=(5, 6), page_size=16, kv_layout="vectorized", seed=9)
     for check in {*PAIRWISE} - {"batch_orders"}:
         other = counterpart(problem, check)
@@ -330,8 +330,8 @@ def test_other_batches_hold_sequences_at_their_places() -> None:
     assert larger.lengths == ((74, 138), (4, 6), (1, 8), (5, 9), (3, 5))
     assert len({*larger.ids}) == 5
     for _, other, places in (*alone, *orders):
-        assert all(other.lengths[at] == problem.lengths[one] for one, at in places.items())
-        assert all(other.ids[at] == problem.ids[one] for one, at in places.items())
+        assert all(other.lengths[at] == problem.lengths[sequence] for sequence, at in places.items())
+        assert all(other.ids[at] == problem.ids[sequence] for sequence, at in places.items())
     assert {*orders[0][2]} == {*orders[1][2]} == {0, 1, 2}
 
 
@@ -358,7 +358,7 @@ def test_other_batches_hold_sequences_at_their_places() -> None:
         ({"dtype": "fp8bf16", "qscale": "kv_blockscale", "v_page_scales": (1.0, -1.0)}, "page scales are not negative"),
     ],
 )
-def test_complaints(fields: dict[str, object], message: str) -> None:
+def test_complaint_names_mistake_of_case(fields: dict[str, object], message: str) -> None:
     assert complaint(make()) is None
     assert message in str(complaint(make(**fields)))
 
@@ -434,7 +434,7 @@ def test_mistakes_in_table(tmp_path: Path, old: str, new: str, message: str) -> 
     assert message in table_complaint(tmp_path / "dispatch.yaml", text, lambda file: read(file, "dispatch", "smoke"))
 
 
-def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_command_lists_and_counts_cases(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["problems", "--suite", "large-kv", "--count", "--format", "csv"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     assert header == "suite,problems,million_wave_instructions"
@@ -446,7 +446,7 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "given", "taken"),
+    ("where", "dialect_name", "taken"),
     [
         ("key.tile.bm0 == 64 and not key.dropout", "ckpm-extended", True),
         ("key.pipeline == 'qr_async_split'", "ckpm-extended", True),
@@ -456,8 +456,8 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("key.mode == 'batch' and key.pad == 'psddv'", "ck-2025-11", False),
     ],
 )
-def test_kernel_serves_every_batch_unless_batch_decides_it(where: str, given: str, taken: bool) -> None:
-    keys = select_some(dialect(given), Selection(archs=("gfx950",), where=(where,)))
+def test_kernel_serves_every_batch_unless_batch_decides_it(where: str, dialect_name: str, taken: bool) -> None:
+    keys = select_some(dialect(dialect_name), Selection(archs=("gfx950",), where=(where,)))
     assert {serves_every_batch(key) for key in keys} == {taken}
 
 

@@ -124,7 +124,7 @@ def test_stored_lists_refuse_damaged_manifest(tmp_path: Path, text: str | None, 
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "missing", "extra", "order"),
+    ("matrix_names", "upstream_names", "missing", "extra", "order"),
     [
         ("abc", "abc", "", "", None),
         ("", "", "", "", None),
@@ -139,13 +139,13 @@ def test_stored_lists_refuse_damaged_manifest(tmp_path: Path, text: str | None, 
     ],
 )
 def test_compare_names_finds_each_difference(
-    ours: str, theirs: str, missing: str, extra: str, order: tuple[int, str, str] | None
+    matrix_names: str, upstream_names: str, missing: str, extra: str, order: tuple[int, str, str] | None
 ) -> None:
-    found = compare_names(list(ours), list(theirs))
+    difference = compare_names(list(matrix_names), list(upstream_names))
     expected = OrderDifference(*order) if order else None
-    assert found == NameDifference(tuple(missing), tuple(extra), expected, len(ours) - len(extra))
-    assert found.count == len(missing) + len(extra)
-    assert found.same == (ours == theirs)
+    assert difference == NameDifference(tuple(missing), tuple(extra), expected, len(matrix_names) - len(extra))
+    assert difference.count == len(missing) + len(extra)
+    assert difference.same == (matrix_names == upstream_names)
 
 
 names = st.lists(st.sampled_from("abcdefgh"), max_size=12)
@@ -153,10 +153,10 @@ names = st.lists(st.sampled_from("abcdefgh"), max_size=12)
 
 @settings(max_examples=100)
 @given(names, names)
-def test_compare_names_is_same_for_equal_lists_only(ours: list[str], theirs: list[str]) -> None:
-    found = compare_names(ours, theirs)
-    assert found.same == (ours == theirs)
-    assert Counter(ours) + Counter(found.missing) == Counter(theirs) + Counter(found.extra)
+def test_compare_names_is_same_for_equal_lists_only(matrix_names: list[str], upstream_names: list[str]) -> None:
+    difference = compare_names(matrix_names, upstream_names)
+    assert difference.same == (matrix_names == upstream_names)
+    assert Counter(matrix_names) + Counter(difference.missing) == Counter(upstream_names) + Counter(difference.extra)
 
 
 def test_lines_begin_with_all_counts_in_one_line() -> None:

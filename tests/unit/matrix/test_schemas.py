@@ -11,7 +11,9 @@ import pytest
 from ckpm.base.tablefile import load, plain
 from tests.unit.schemas import ROOT, SCHEMAS, main, schema
 
-TABLES = [(name, file) for name, (_, globs) in SCHEMAS.items() for one in globs.split() for file in ROOT.glob(one)]
+TABLES = [
+    (name, file) for name, (_, globs) in SCHEMAS.items() for pattern in globs.split() for file in ROOT.glob(pattern)
+]
 
 
 @pytest.mark.parametrize(("name", "file"), sorted(TABLES), ids=str)

@@ -59,17 +59,17 @@ def test_filters_are_case_sensitive_globs_over_whole_name() -> None:
 
 def test_gload_kernel_follows_its_bload_twin() -> None:
     # upstream's --filter looks at the bload name alone: a filtered library still serves pools over 2 GB
-    found = chosen("rocm-libraries-2026", filters=("*_ps16_bload_b128*_nmask_*_linear_vllm",))
-    loads = [key.load for key in found]
+    chosen_keys = chosen("rocm-libraries-2026", filters=("*_ps16_bload_b128*_nmask_*_linear_vllm",))
+    loads = [key.load for key in chosen_keys]
     assert loads.count("gload") == loads.count("bload") == len(loads) / 2 > 0
-    twins = {key.name.replace("_gload_", "_bload_") for key in found if key.load == "gload"}
-    assert twins == {key.name for key in found if key.load == "bload"}
+    twins = {key.name.replace("_gload_", "_bload_") for key in chosen_keys if key.load == "gload"}
+    assert twins == {key.name for key in chosen_keys if key.load == "bload"}
 
 
 def test_glob_can_name_gload_kernels_alone() -> None:
-    found = chosen("rocm-libraries-2026", filters=("*_gload_*",))
-    assert {key.load for key in found} == {"gload"}
-    assert len(found) == sum(key.load == "gload" for key in newest())
+    chosen_keys = chosen("rocm-libraries-2026", filters=("*_gload_*",))
+    assert {key.load for key in chosen_keys} == {"gload"}
+    assert len(chosen_keys) == sum(key.load == "gload" for key in newest())
 
 
 def test_large_pages_have_no_twin_to_follow() -> None:
@@ -103,7 +103,7 @@ PROFILES = {
 
 
 @pytest.mark.parametrize(("profile", "count"), PROFILES.items())
-def test_profiles(profile: str, count: int) -> None:
+def test_profile_selects_its_count_of_kernels(profile: str, count: int) -> None:
     assert len(chosen(profile=profile)) == count
 
 
@@ -166,13 +166,13 @@ def test_shards_are_dealt_after_all_conditions() -> None:
 @pytest.mark.parametrize(
     "text", ["0/3", "4/3", "3", "3/", "/3", "1/0", "-1/3", "1.0/3", "a/b", "1/3/5", "", " 1/3", "٣/٤"]
 )
-def test_bad_shards(text: str) -> None:
+def test_parse_shard_of_bad_text_raises(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_shard(text)
     assert str(caught.value) == f"--shard {text!r}: write I/N with 1 <= I <= N, e.g. 3/16"
 
 
-def test_good_shards() -> None:
+def test_parse_shard_of_good_text_is_pair() -> None:
     assert parse_shard("3/16") == (3, 16)
     assert parse_shard("1/1") == (1, 1)
 
@@ -269,8 +269,9 @@ def test_bad_filter_files(tmp_path: Path, text: str, message: str) -> None:
     file.write_text(text)
     with pytest.raises(UsageError) as caught:
         chosen(filter_files=(file,))
-    found = str(caught.value).replace("ValueError: source", "SyntaxError: source")  # the class depends on the Python
-    assert found.startswith(f"--filter-file {file}: {message}")
+    # the class depends on the Python
+    complaint = str(caught.value).replace("ValueError: source", "SyntaxError: source")
+    assert complaint.startswith(f"--filter-file {file}: {message}")
     assert list(tmp_path.iterdir()) == [file]  # no __pycache__ either
 
 
@@ -320,5 +321,5 @@ def test_mistake_in_selections_table_is_named(
     monkeypatch.setattr(dialects, "TABLES", tmp_path)
     monkeypatch.setattr(selections, "selections", dialects.selections.__wrapped__)
     head = "receipts: {}\ntiers: {}\n\n" if text.startswith("profile") else "receipts: {}\nprofiles: {}\ntiers:\n"
-    said = table_complaint(tmp_path / "selections.yaml", f"{head}{text}\n", lambda _: read.__wrapped__())
-    assert said.startswith(message)
+    complaint = table_complaint(tmp_path / "selections.yaml", f"{head}{text}\n", lambda _: read.__wrapped__())
+    assert complaint.startswith(message)

@@ -47,7 +47,11 @@ def own_names() -> set[str]:
         *itertools.product(("linear", "vectorized"), (*SMALL, *WHOLE), ("bload",)),
         *itertools.product(("linear", "vectorized"), (*SMALL, "x16"), ("gload",)),
     }
-    scales = {"fp16": ["nqscale"], "bf16": ["nqscale"], **{one: ["pertensor", "kv_blockscale"] for one in MIXED_DTYPES}}
+    scales = {
+        "fp16": ["nqscale"],
+        "bf16": ["nqscale"],
+        **{dtype: ["pertensor", "kv_blockscale"] for dtype in MIXED_DTYPES},
+    }
     masks = (("nmask", "nsink"), ("mask", "nsink"), ("mask", "sink"))
     return {
         NAME.format(
@@ -139,6 +143,6 @@ def test_symbols_of_split_and_v2_are_told_apart() -> None:
     )  # fmt: skip
     split, v2 = parse(EXTENDED, name), parse(EXTENDED, name.replace("_split", ""))
     family = FAMILIES["batch_prefill"]
-    assert [bool(family.symbol(split).search(one)) for one in symbols] == [True, True, False]
-    assert [bool(family.symbol(v2).search(one)) for one in symbols] == [False, False, True]
+    assert [bool(family.symbol(split).search(symbol)) for symbol in symbols] == [True, True, False]
+    assert [bool(family.symbol(v2).search(symbol)) for symbol in symbols] == [False, False, True]
     assert (family.variants(split, "gfx950"), family.variants(v2, "gfx950")) == (2, 1)

@@ -98,7 +98,7 @@ def test_simplified_mask_stands_for_both_of_its_words(run: Run, tmp_path: Path) 
         assert all("_mask_" in name for name in out.splitlines())
 
 
-def test_what_upstream_does_not_read_is_said(run: Run, tmp_path: Path) -> None:
+def test_sweep_of_unread_field_prints_note(run: Run, tmp_path: Path) -> None:
     file = config(tmp_path, "pagedkv", pipeline=["qr_async"])
     plain = config(tmp_path, "pagedkv")
     _, expected, _ = run("list", "--sweep", plain)
@@ -110,7 +110,7 @@ def test_what_upstream_does_not_read_is_said(run: Run, tmp_path: Path) -> None:
     )
 
 
-def test_ours_names_families_and_fields(run: Run, tmp_path: Path) -> None:
+def test_sweep_of_own_format_names_families_and_fields(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(
         "families: [fwd, bwd_dot_do_o]\n"
@@ -139,7 +139,7 @@ def test_sweep_narrows_and_is_narrowed_as_any_selection(run: Run, tmp_path: Path
     )
 
 
-def test_what_no_dialect_has_is_said_before_nothing_is_left(run: Run, tmp_path: Path) -> None:
+def test_sweep_of_value_in_no_dialect_is_refused(run: Run, tmp_path: Path) -> None:
     code, out, err = run("list", "--sweep", config(tmp_path, "batch_prefill", qscale=["per_token_head"]))
     assert (code, out) == (2, "")
     assert "trait_config.qscale: no dialect known here has such a kernel" in err
@@ -204,14 +204,14 @@ def test_mistake_names_its_place_and_nearest_word(run: Run, tmp_path: Path, text
 
 
 def test_vocabulary_is_of_fields_that_keys_have() -> None:
-    words = vocabulary()
-    for name, families in words.variants.items():
+    sweep_vocabulary = vocabulary()
+    for name, families in sweep_vocabulary.variants.items():
         for family, traits in families.items():
-            assert set(traits) <= set(words.traits), (name, family)
-            known = dialect("rocm-libraries-2026").families[family]
+            assert set(traits) <= set(sweep_vocabulary.traits), (name, family)
+            family_table = dialect("rocm-libraries-2026").families[family]
             for trait in traits:
-                field = words.traits[trait].field
-                assert field.startswith("tile.") or known.values(field), (family, field)
+                field = sweep_vocabulary.traits[trait].field
+                assert field.startswith("tile.") or family_table.values(field), (family, field)
 
 
 def test_json_and_yaml_say_same(tmp_path: Path) -> None:

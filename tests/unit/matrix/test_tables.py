@@ -149,8 +149,8 @@ def test_impossible_tables_are_refused(tmp_path: Path, old: str, new: str, line:
     files = (folder / name for name in ("dialect.yaml", "batch_prefill.yaml"))
     (file,) = (file for file in files if old in file.read_text())
     text = replace_text(file.read_text(), old, new)
-    said = table_complaint(file, text, lambda _: read_dialect(folder).families["batch_prefill"])
-    assert said.startswith(f"{line}: {message}")
+    complaint = table_complaint(file, text, lambda _: read_dialect(folder).families["batch_prefill"])
+    assert complaint.startswith(f"{line}: {message}")
 
 
 def test_file_that_is_not_family(tmp_path: Path) -> None:
@@ -240,5 +240,9 @@ def test_receipt_is_plain_number(text: str) -> None:
 def test_every_arch_that_is_built_has_its_session() -> None:
     """The noxfile runs where there is no PyYAML: its archs and devices are a copy, compared here."""
     body = ast.parse((Path(__file__).resolve().parents[3] / "noxfile.py").read_text()).body
-    gpus = next(one.value for one in body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "GPUS")
+    gpus = next(
+        statement.value
+        for statement in body
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "GPUS"
+    )
     assert ast.literal_eval(gpus) == {name: archs()[name].device for name in compute_units()}

@@ -116,36 +116,36 @@ def test_function_has_all_its_values_and_every_case_that_fits(function: str) -> 
     cases = cases_of(suite, group_of(function))
     assert len(cases) == fitting
     for field, values in VALUES[function].items():
-        counted = [one for one in cases if field != "lengths" or one.batch == 1]
-        assert {value_of(one, field) for one in counted} == values, field
-    for one in (
+        counted = [case for case in cases if field != "lengths" or case.batch == 1]
+        assert {value_of(case, field) for case in counted} == values, field
+    for case in (
         case for case in cases if case.batch > 1
     ):  # lengths are drawn, and no sequence has fewer keys than queries
-        assert all(k >= q >= 1 for q, k in zip(one.seqlens_q, one.seqlens_k, strict=True))
+        assert all(k >= q >= 1 for q, k in zip(case.seqlens_q, case.seqlens_k, strict=True))
 
 
 def test_no_two_cases_of_function_are_same_launch() -> None:
     """Only their names and the numbers drawn would differ. Ragged batches may draw the same lengths."""
     for function, (suite, _, _) in AITER.items():
         alike = Counter(
-            repr(dataclasses.replace(one, name="", tier="", seed=0))
-            for one in cases_of(suite, group_of(function))
-            if one.batch == 1
+            repr(dataclasses.replace(case, name="", tier="", seed=0))
+            for case in cases_of(suite, group_of(function))
+            if case.batch == 1
         )
         assert max(alike.values()) == 1, function
 
 
 def test_two_pages_of_boundary_test_lie_after_line() -> None:
     """The pool ends with them, and its pages in the order `high` are its last: 2 or 1 MiB each, K as V."""
-    for one in cases_of("large-kv", "aiter_4gb_boundary_targeted"):
-        page = 1024 * one.nhead_k * one.hdim_q * (2 if one.dtype == "bf16" else 1)
-        assert (one.pool_pages - 2) * page in (2**31, 2**32)
-        assert one.page_order == "high"
-        assert one.pages_of(0) == 2
+    for case in cases_of("large-kv", "aiter_4gb_boundary_targeted"):
+        page = 1024 * case.nhead_k * case.hdim_q * (2 if case.dtype == "bf16" else 1)
+        assert (case.pool_pages - 2) * page in (2**31, 2**32)
+        assert case.page_order == "high"
+        assert case.pages_of(0) == 2
 
 
 def test_each_function_is_in_full_tier_and_some_in_smoke() -> None:
-    tiers = {tier: {one.group for suite in SUITES for one in problems(suite, tier)} for tier in ("smoke", "full")}
+    tiers = {tier: {case.group for suite in SUITES for case in problems(suite, tier)} for tier in ("smoke", "full")}
     assert {group_of(function) for function in AITER} <= tiers["full"]
     # kernels of a smoke library serve these
     assert tiers["smoke"] >= {"aiter_page_size_1_linear_sglang", "aiter_batch_prefill", "aiter_large_kvcache"}
@@ -165,9 +165,9 @@ def test_pull_request_6653() -> None:
     assert len(expected) == 96
     with_lse = {(page, layout, "no", *other, True) for page, layout in paged for other in others}
     got = [
-        (one.page_size, one.kv_layout, one.qscale, one.mask, one.logits_soft_cap, one.batch, one.lse)
+        (case.page_size, case.kv_layout, case.qscale, case.mask, case.logits_soft_cap, case.batch, case.lse)
         for group in ("pull_6653", "pull_6653_lse")
-        for one in cases_of("batch-prefill", group)
+        for case in cases_of("batch-prefill", group)
     ]
     assert len(got) == len(set(got)) == 96 + 40
     assert set(got) == expected | with_lse

@@ -25,9 +25,9 @@ COMMANDS: list[tuple[Parse, tuple[str, ...]]] = [
     (parse, ("gate",)),
     (parse, ("accept", "--reason", "why")),
     (parse, ("test", "--suite", "batch-prefill")),
-    (lambda words: mutants_cli.parser().parse_args(words), ()),
+    (lambda arguments: mutants_cli.parser().parse_args(arguments), ()),
 ]
-commands = pytest.mark.parametrize(("command", "words"), COMMANDS)
+commands = pytest.mark.parametrize(("command", "arguments"), COMMANDS)
 
 
 @commands
@@ -35,25 +35,25 @@ commands = pytest.mark.parametrize(("command", "words"), COMMANDS)
     ("profile", "upstream"), [("v3", "ckpm-v3"), ("extended", "ckpm-extended"), ("serving", "ckpm-serving")]
 )
 def test_profile_of_ckpm_is_upstream_in_every_command(
-    command: Parse, words: tuple[str, ...], profile: str, upstream: str
+    command: Parse, arguments: tuple[str, ...], profile: str, upstream: str
 ) -> None:
-    asked = command([*words, "--upstream", "ckpm", "--profile", profile])
-    named = command([*words, "--upstream", upstream])
-    assert {**vars(asked), "run": None} == {**vars(named), "run": None}
+    profile_options = command([*arguments, "--upstream", "ckpm", "--profile", profile])
+    upstream_options = command([*arguments, "--upstream", upstream])
+    assert {**vars(profile_options), "run": None} == {**vars(upstream_options), "run": None}
 
 
 @commands
-def test_upstream_without_such_profile_is_refused(command: Parse, words: tuple[str, ...]) -> None:
+def test_upstream_without_such_profile_is_refused(command: Parse, arguments: tuple[str, ...]) -> None:
     with pytest.raises(UsageError) as caught:
-        command([*words, "--upstream", "flash-attn", "--profile", "v3"])
+        command([*arguments, "--upstream", "flash-attn", "--profile", "v3"])
     assert str(caught.value) == "--profile v3: upstream flash-attn has no such profile. Ask for --upstream ckpm."
     with pytest.raises(UnknownWordError):
-        command([*words, "--upstream", "ckmp", "--profile", "v3"])
+        command([*arguments, "--upstream", "ckmp", "--profile", "v3"])
 
 
 def test_profile_narrows_builds_and_is_refused_for_libraries() -> None:
-    asked = parse(["build", "--upstream", "ckpm", "--profile", "aiter_group"])
-    assert (asked.upstream, asked.profile) == ("ckpm", "aiter_group")
+    build_options = parse(["build", "--upstream", "ckpm", "--profile", "aiter_group"])
+    assert (build_options.upstream, build_options.profile) == ("ckpm", "aiter_group")
     suite = ("test", "--suite", "batch-prefill", "--upstream")
     with pytest.raises(UsageError, match=r"--profile aiter_group narrows what is built or listed; leave it out"):
         parse([*suite, "ckpm", "--profile", "aiter_group"])
@@ -63,7 +63,7 @@ def test_profile_narrows_builds_and_is_refused_for_libraries() -> None:
         parse([*suite, "aiter", "--profile", "v4"])
 
 
-def test_table() -> None:
+def test_upstream_profiles_of_ckpm_are_three() -> None:
     assert upstream_profiles() == {"ckpm": {"v3": "ckpm-v3", "extended": "ckpm-extended", "serving": "ckpm-serving"}}
     assert variant("ckpm", "all") is None
     assert not set(upstream_profiles()["ckpm"]) & set(profiles())
@@ -77,8 +77,8 @@ def test_table() -> None:
         ("ckpm: {all: ckpm-v3}", "3: profiles.ckpm.all: is also a profile of selections.yaml"),
     ],
 )
-def test_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
+def test_malformed_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
     monkeypatch.setattr(options, "TABLES", tmp_path)
     text = f"upstreams: {{}}\nprofiles:\n  {row}\n"
-    said = table_complaint(tmp_path / "upstreams.yaml", text, lambda _: upstream_profiles.__wrapped__())
-    assert said.startswith(message)
+    complaint = table_complaint(tmp_path / "upstreams.yaml", text, lambda _: upstream_profiles.__wrapped__())
+    assert complaint.startswith(message)

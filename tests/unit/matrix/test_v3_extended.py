@@ -79,7 +79,7 @@ def in_16_bits() -> set[str]:
 
 
 @pytest.mark.parametrize("masks", ["simplified", "generic"])
-def test_v3_has_what_issue_names_and_v2_is_what_it_was(masks: str) -> None:
+def test_v3_names_equal_issue_list(masks: str) -> None:
     listed = enumerate_names(EXTENDED, arch="gfx950", mask_impl=masks)
     v3 = [name for name in listed if "_v3_" in name]
     assert len(v3) == V3_KERNELS
@@ -102,19 +102,19 @@ def test_no_kernel_is_in_both_dialects() -> None:
 
 
 def test_why_of_pull_request_kernels_and_larger_pages() -> None:
-    one = V3.format(
+    kernel_name = V3.format(
         dtype="fp8bf16", mfma="w32x32x32", hdim=128, page=64,
         load="bload", tile=TILES[128], cap="nlogits", mask="mc", scale="pertensor", layout="linear",
         table="vllm", lse="nlse",
     )  # fmt: skip
-    assert not reasons_against(NAME, one)
+    assert not reasons_against(NAME, kernel_name)
     for page, rule in {16: "v3_beyond_pull_request_6054", 2048: "v3_takes_pages_up_to_1024"}.items():
-        assert reasons_against(NAME, one.replace("_ps64_", f"_ps{page}_")) == [rule]
-    capped = one.replace("_d128_", "_d256_").replace(TILES[128], TILES[256]).replace("_nlogits_", "_logits_")
+        assert reasons_against(NAME, kernel_name.replace("_ps64_", f"_ps{page}_")) == [rule]
+    capped = kernel_name.replace("_d128_", "_d256_").replace(TILES[128], TILES[256]).replace("_nlogits_", "_logits_")
     assert reasons_against("ckpm-serving", capped) == ["serving_has_v3_of_head_dim_256_without_soft_caps"]
 
 
-def test_its_smoke_tier_has_v3_of_each_mask_and_page() -> None:
+def test_smoke_tier_has_v3_of_each_mask_and_page() -> None:
     smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
     older = [key for key in smoke if "_split_" not in key.name and key.page_size not in (0, 32, 256)]
     older = [key for key in older if key.hdim_q <= 256]
@@ -186,7 +186,7 @@ BF16 = {"dtype": "bf16", "qscale": "no", "seqlens_q": (129,)}
         ({**BF16, "kv_layout": "vectorized", "page_size": 1024, "lse": True}, 1),
     ],
 )
-def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
+def test_v3_serves_requests_within_its_limits(changes: dict[str, Any], count: int) -> None:
     able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, "hdim_v": 128, **changes}))
     assert ["_v3_" in key.name for key in able].count(True) == count
     assert count == 0 or "_v3_" in able[0].name
@@ -210,8 +210,8 @@ def test_head_dim_without_tiles_of_v3_is_told_for_its_arch() -> None:
     )  # fmt: skip
     assert reasons_against(NAME, of_16_bits(hdim=256, tile=TILES[256])) == ["v3_takes_head_dim_256_in_fp8"]
     name = of_16_bits(hdim=512, tile="b256x64x512x512x64x512")
-    (told,) = explain.why(dialect(NAME), Selection(archs=("gfx950",), families=("batch_prefill",)), name).reasons
-    assert (told.kind, told.text.rpartition(" is not ")[2]) == (
+    (reason,) = explain.why(dialect(NAME), Selection(archs=("gfx950",), families=("batch_prefill",)), name).reasons
+    assert (reason.kind, reason.text.rpartition(" is not ")[2]) == (
         "tile",
         "in the table for bf16 d512, which has none for gfx950",
     )

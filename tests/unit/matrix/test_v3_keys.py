@@ -38,7 +38,7 @@ def test_all_families_are_codegen_s() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in dialect_names() if name != DIALECT])
-def test_dialect_does_not_inherit_it(name: str) -> None:
+def test_other_dialects_have_no_fwd_v3(name: str) -> None:
     with pytest.raises(UnknownWordError):
         dialect(name).family("fwd_v3")
 

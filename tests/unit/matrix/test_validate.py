@@ -86,8 +86,8 @@ def test_report_has_every_mistake_with_line_and_path(run: Run) -> None:
     code, out, err = run(text)
     assert code == 8
     assert err == "error: c.yaml: 13 errors; the report lists what to fix.\n"
-    found = [line.partition(" Known")[0] for line in out.splitlines() if line.startswith("c.yaml:")]
-    assert sorted(found) == sorted(
+    complaints = [line.partition(" Known")[0] for line in out.splitlines() if line.startswith("c.yaml:")]
+    assert sorted(complaints) == sorted(
         [
             "c.yaml: 13 errors",
             "c.yaml:4: error: signature.data_type: unknown dtype 'bf61'; did you mean 'bf16'?",
@@ -124,12 +124,12 @@ def test_json_reads_as_yaml_does_and_report_comes_as_json(run: Run) -> None:
     report = json.loads(out)
     assert code == 8
     assert (report["valid"], report["errors"], report["warnings"], report["kernels"]) == (False, 2, 0, [])
-    assert [(one["rule"], one["severity"], one["paths"]) for one in report["findings"]] == [
+    assert [(finding["rule"], finding["severity"], finding["paths"]) for finding in report["findings"]] == [
         ("tile_has_its_length", "error", ["algorithm.tile"]),
         ("d128_takes_tiles_of_128_keys", "error", ["algorithm.tile[1]"]),
     ]
-    assert [one["line"] for one in report["findings"]] == [13, 15]
-    assert all(one["reason"] and one["source"] for one in report["findings"])
+    assert [finding["line"] for finding in report["findings"]] == [13, 15]
+    assert all(finding["reason"] and finding["source"] for finding in report["findings"])
 
 
 def test_warning_alone_is_valid(run: Run) -> None:
@@ -183,7 +183,7 @@ def test_file_that_is_not_configuration_ends_at_once(run: Run, name: str, text: 
     assert err.startswith(f"error: {expected}")
 
 
-def test_missing_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_missing_file_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["validate", str(tmp_path / "no.yaml")]) == 3
     assert "no.yaml:1: the configuration can't be read: [Errno 2]" in capsys.readouterr().err
 
@@ -221,7 +221,7 @@ def test_kernel_outside_matrix_is_refused_by_its_tables(
         (("c.yaml", "--dialect", "ck"), 2, "unknown dialect 'ck'"),
     ],
 )
-def test_options_that_make_no_sense(
+def test_validate_with_wrong_options_is_refused(
     capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], code: int, message: str
 ) -> None:
     assert main(["validate", *argv]) == code

@@ -53,14 +53,14 @@ _D256 = {"hdim_q": 256, "hdim_v": 256, "tile": (128, 128, 32, 256, 32, 256)}
 _SHORT = (4, 1, 1, 4, 1, 1, 1, 1)
 
 
-def _found(family: str, **changes: object) -> set[str]:
+def _broken_rules(family: str, **changes: object) -> set[str]:
     values: dict[str, Any] = {**_BASE, "family": family, **_OF_FAMILY[family], **changes}
     return {finding.rule for finding in findings(Configuration(values, {}))}
 
 
 @pytest.mark.parametrize("family", _OF_FAMILY)
 def test_plain_configuration_of_each_family_is_valid(family: str) -> None:
-    assert _found(family) == set()
+    assert _broken_rules(family) == set()
 
 
 # RULE FAMILY: FIELD=ACCEPTED/REFUSED. The dispatcher refuses the same by the rules after the family, too. Without a
@@ -142,9 +142,9 @@ v3_takes_tiles_of_256_queries fwd: pipeline=qr_async_trload_v3 tile=256,128,32,1
 @pytest.mark.parametrize(("head", "accepted", "refused"), _CASES)
 def test_rule_accepts_and_refuses(head: str, accepted: dict[str, Any], refused: dict[str, Any]) -> None:
     rule, family, *also = head.split()
-    assert _found(family, **accepted) == set()
+    assert _broken_rules(family, **accepted) == set()
     if refused != accepted:
-        assert _found(family, **refused) == {rule, *also}
+        assert _broken_rules(family, **refused) == {rule, *also}
 
 
 def test_rules_have_case_reason_source_and_name() -> None:
@@ -212,7 +212,7 @@ def test_all_errors_are_collected_in_one_report_with_their_paths() -> None:
 def test_zeros_and_empty_lists_are_refused_without_crash() -> None:
     for family in _OF_FAMILY:
         for numbers in ((), (0,) * 6, (1,) * 3, (2**70,) * 5):
-            assert _found(family, tile=numbers, wave=numbers, warp=numbers)
+            assert _broken_rules(family, tile=numbers, wave=numbers, warp=numbers)
 
 
 def _keys(name: str) -> Iterator[tuple[Key, str]]:
@@ -280,6 +280,6 @@ def test_configuration_differing_in_one_field_is_another(changes: dict[str, Any]
         if (key.page_size, key.kv_layout, key.mask, key.sink) == (1024, "linear", "no", False) and key.tile.bm0 == 128
     )
     values = configuration_of(key, "gfx942").values
-    assert key.name in {one.name for one in judge("x", Configuration(values, {}), [chosen]).kernels}
+    assert key.name in {kernel.name for kernel in judge("x", Configuration(values, {}), [chosen]).kernels}
     other = judge("x", Configuration({**values, **changes}, {}), [chosen]).kernels
-    assert key.name not in {one.name for one in other}
+    assert key.name not in {kernel.name for kernel in other}

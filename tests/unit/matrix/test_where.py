@@ -52,7 +52,7 @@ def count(text: str, name: str = "ck-2025-11") -> int:
         ("False", 0),
     ],
 )
-def test_what_expression_selects(text: str, expected: int) -> None:
+def test_expression_selects_count_of_kernels(text: str, expected: int) -> None:
     assert count(text) == expected
 
 
@@ -104,7 +104,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED)
-def test_everything_else_is_refused(text: str, message: str) -> None:
+def test_expression_outside_grammar_is_refused(text: str, message: str) -> None:
     with pytest.raises(WhereError) as caught:
         compile_where(text)
     assert message in str(caught.value)

@@ -24,8 +24,8 @@ def test_why_kernel_is_in_names_axes_and_their_lines(run: Run) -> None:
     axes = {line[0]: [cell.strip() for cell in line if cell.strip()][1:] for line in lines[2:-1]}
     assert axes["bias"][:2] == ["no", "bias, alibi"]
     assert axes["hdim_q"][:2] == ["128", "-"]
-    for axis, (_, _, place) in ((name, cells) for name, cells in axes.items() if name != "axis"):
-        file, line = place.split(":")
+    for axis, (_, _, location) in ((name, cells) for name, cells in axes.items() if name != "axis"):
+        file, line = location.split(":")
         written = (ROOT / file).read_text().splitlines()[int(line) - 1].strip(" -")
         shared = {
             "mask": "simplified:",
@@ -82,9 +82,9 @@ def test_why_kernel_is_out(run: Run, name: str, options: tuple[str, ...], reason
     head, second, *lines = out.splitlines()
     assert head == name
     assert second.startswith("is not in ")
-    found = [line.strip() for line in lines if not line.startswith("    source: ")]
-    assert len(found) == len(reasons)
-    assert all(line.startswith(reason) for line, reason in zip(found, reasons, strict=True))
+    printed_reasons = [line.strip() for line in lines if not line.startswith("    source: ")]
+    assert len(printed_reasons) == len(reasons)
+    assert all(line.startswith(reason) for line, reason in zip(printed_reasons, reasons, strict=True))
     if reasons[0].startswith("rule"):
         assert "    source: codegen/ops/fmha_batch_prefill.py" in out
 
@@ -148,10 +148,10 @@ def test_why_names_shard(run: Run) -> None:
 
 
 def test_why_as_data(run: Run) -> None:
-    found = json.loads(run("why", GROUP, "--format", "json")[1])
-    assert (found["selected"], found["reasons"], found["axes"][0]["value"]) == (True, [], "bf16")
-    found = json.loads(run("why", GROUP, "--tier", "smoke", "--format", "json")[1])
-    assert (found["selected"], found["reasons"][0]["kind"]) == (False, "condition")
+    explanation = json.loads(run("why", GROUP, "--format", "json")[1])
+    assert (explanation["selected"], explanation["reasons"], explanation["axes"][0]["value"]) == (True, [], "bf16")
+    explanation = json.loads(run("why", GROUP, "--tier", "smoke", "--format", "json")[1])
+    assert (explanation["selected"], explanation["reasons"][0]["kind"]) == (False, "condition")
     assert run("why", GROUP, "--format", "csv")[1].startswith("name,value,alternatives,place\ndtype,bf16,fp16,matrix/")
     assert run("why", GROUP, "--tier", "smoke", "--format", "csv")[1].startswith("kind,name,text,source\ncondition,")
 

@@ -56,16 +56,16 @@ SLOWER = Row(
 
 def write(folder: Path, suites: dict[str, list[Case]] | None = None, rows: list[Row] | None = None) -> Path:
     """``folder``, filled: a library, its suites' results and, if there are rows, its gate."""
-    place = folder / "gfx950" / "aiter"
-    write_library(place, manifest())
-    (place / "plan.json").write_text("{}")  # what reports don't read
-    found = (
+    library_folder = folder / "gfx950" / "aiter"
+    write_library(library_folder, manifest())
+    (library_folder / "plan.json").write_text("{}")  # what reports don't read
+    cases_by_suite = (
         {"batch-prefill": [case(PROBLEM, "passed", "", AGREES, tolerance_used=0.19)], "page-fault": [KNOWN]}
         if suites is None
         else suites
     )
-    for suite, cases in found.items():
-        Results(tuple(cases)).write(place / f"{suite}.json")
+    for suite, cases in cases_by_suite.items():
+        Results(tuple(cases)).write(library_folder / f"{suite}.json")
     if rows:
-        Gate.of(rows, {"arch": "gfx950", "upstream": "aiter"}).write(place / "gate.json")
+        Gate.of(rows, {"arch": "gfx950", "upstream": "aiter"}).write(library_folder / "gate.json")
     return folder

@@ -60,7 +60,7 @@ def killed_at(count: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, by
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("again", [True, False])
-def test_killed_at_any_file(
+def test_accept_killed_at_any_file_is_completed(
     tmp_path: Path,
     before_and_after: tuple[dict[str, str], dict[str, str]],
     monkeypatch: pytest.MonkeyPatch,

@@ -22,27 +22,27 @@ def row(kernel: str, order: int, cycles: float, **more: Any) -> dict[str, Any]:
 
 
 def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> Inputs:
-    place = folder / "benchmark"
-    place.mkdir()
+    sweep_folder = folder / "benchmark"
+    sweep_folder.mkdir()
     Results(
         asked={"arch": "gfx950", "category": "smoke"},
         kernels=len(rows),
         cases=len(rows) + len(left_out),
         rows=rows,
         left_out={(SHAPE, kernel): why for kernel, why in left_out.items()},
-    ).write(place / "sweep.json")
+    ).write(sweep_folder / "sweep.json")
     return gather(folder)
 
 
-def check(found: Inputs) -> tuple[str, str]:
-    one = next(check for check in overall(found).checks if check.name == "benchmark sweep")
-    return one.verdict, one.text
+def check(report_inputs: Inputs) -> tuple[str, str]:
+    sweep_check = next(check for check in overall(report_inputs).checks if check.name == "benchmark sweep")
+    return sweep_check.verdict, sweep_check.text
 
 
 def test_choice_after_stands_beside_best(tmp_path: Path) -> None:
     rows = (row("first", 3, 1500.0, agrees=True), row("second", 7, 1000.0, agrees=True))
-    found = gather_rows(tmp_path, *rows, third="larger than asked for", fourth="larger than asked for")
-    table = best_kernels(found)
+    report_inputs = gather_rows(tmp_path, *rows, third="larger than asked for", fourth="larger than asked for")
+    table = best_kernels(report_inputs)
     assert [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows] == [
         {
             **{"problem": SHAPE, "mode": "batch", "benchmark": "sweep", "kernels": 2, "unit": "modelled cycles"},
@@ -50,21 +50,24 @@ def test_choice_after_stands_beside_best(tmp_path: Path) -> None:
             **{"best kernel": "second", "default, if another": "first"},
         }
     ]
-    assert [list(one.lines) for one in table.folded] == [["2: larger than asked for"]]
-    assert check(found) == ("passed", "2 of 4 cases agree with the reference, 0 known defects")
+    assert [list(fold.lines) for fold in table.folded] == [["2: larger than asked for"]]
+    assert check(report_inputs) == ("passed", "2 of 4 cases agree with the reference, 0 known defects")
 
 
 def test_wrong_numbers_fail_report_and_are_not_best(tmp_path: Path) -> None:
-    found = gather_rows(tmp_path, row("quick", 1, 10.0, agrees=False), row("slow", 2, 20.0, agrees=True))
-    assert [row[-2] for row in best_kernels(found).rows] == ["slow"]
-    verdict, text = check(found)
+    report_inputs = gather_rows(tmp_path, row("quick", 1, 10.0, agrees=False), row("slow", 2, 20.0, agrees=True))
+    assert [row[-2] for row in best_kernels(report_inputs).rows] == ["slow"]
+    verdict, text = check(report_inputs)
     assert verdict == "failed"
     assert f"{SHAPE}: quick: differs from the reference" in text
 
 
 def test_known_defect_is_counted_apart_and_fault_fails(tmp_path: Path) -> None:
-    known = row("odd", 1, 10.0, agrees=False, known_defect="table-read-past-end")
-    assert check(gather_rows(tmp_path, known)) == ("not run", "0 of 1 cases agree with the reference, 1 known defects")
+    defect_row = row("odd", 1, 10.0, agrees=False, known_defect="table-read-past-end")
+    assert check(gather_rows(tmp_path, defect_row)) == (
+        "not run",
+        "0 of 1 cases agree with the reference, 1 known defects",
+    )
     (tmp_path / "other").mkdir()
     verdict, text = check(gather_rows(tmp_path / "other", row("good", 1, 10.0, agrees=True), bad="fault: memory"))
     assert (verdict, text.rpartition("; ")[2]) == ("failed", f"the first: {SHAPE}: bad: fault: memory")

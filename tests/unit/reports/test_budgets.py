@@ -31,8 +31,8 @@ def rows_of(
     """Judge one kernel by the project's own budgets, or by those of a file."""
     thresholds, (key,) = read_thresholds(), manifests.record(name).keys()
     budgets = read_budgets(thresholds, file)
-    made = dataclasses.replace(BUILT, **built)
-    return budgets.rows({name: key}, {name: figures}, thresholds, built=made, today=today)
+    build = dataclasses.replace(BUILT, **built)
+    return budgets.rows({name: key}, {name: figures}, thresholds, built=build, today=today)
 
 
 def alibi_row(today: datetime.date, spills: int = 8) -> tuple[str, str]:
@@ -101,26 +101,26 @@ allowed:
 """
 
 
-def test_what_one_compiler_may_spill_another_may_not(tmp_path: Path) -> None:
+def test_allowance_holds_for_its_toolchain_alone(tmp_path: Path) -> None:
     file = tmp_path / "budgets.yaml"
     file.write_text(ALLOWED)
     for toolchain, verdict in (("rocm", "unchanged"), ("embedded", "regressed")):
-        (found,) = rows_of(ALIBI, {**FIGURES, "vgpr_spills": 8}, file, toolchain=toolchain)
-        assert found.verdict == verdict
+        (row,) = rows_of(ALIBI, {**FIGURES, "vgpr_spills": 8}, file, toolchain=toolchain)
+        assert row.verdict == verdict
     file.write_text(ALLOWED.replace("[rocm]", "[hipcc]"))
     with pytest.raises(TableError, match=r"budgets\.yaml:8: .*unknown 'hipcc'; known: embedded, rocm"):
         read_budgets(read_thresholds(), file)
 
 
 def test_limit_without_figure_is_not_pass() -> None:
-    found = {(row.metric, row.verdict) for row in rows_of(SMALL, FIGURES)}
-    assert found == {(metric, "missing") for metric in LOOP}
+    verdicts = {(row.metric, row.verdict) for row in rows_of(SMALL, FIGURES)}
+    assert verdicts == {(metric, "missing") for metric in LOOP}
 
 
 def test_mistake_in_budgets_is_named(tmp_path: Path) -> None:
     file = tmp_path / "budgets.yaml"
     budget = "budgets:\n  b:\n    archs: '*'\n    reason: r\n    where: {where}\n    limits: {limits}\nallowed: {{}}\n"
-    for where, limits, said in (
+    for where, limits, complaint in (
         ("key.hdim == 1", "{vgpr: {at_most: 1}}", "unknown field 'key.hdim'"),
         ("key.hdim_q == 1", "{wgpr: {at_most: 1}}", "unknown 'wgpr'; known: vgpr"),
         ("key.hdim_q == 1", "{vgpr: {at_mots: 1}}", "unknown field; known here: at_most, at_least"),
@@ -128,4 +128,4 @@ def test_mistake_in_budgets_is_named(tmp_path: Path) -> None:
         file.write_text(budget.format(where=where, limits=limits))
         with pytest.raises(TableError, match=r"budgets\.yaml:") as caught:
             read_budgets(read_thresholds(), file)
-        assert said in str(caught.value)
+        assert complaint in str(caught.value)

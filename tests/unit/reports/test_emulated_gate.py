@@ -66,16 +66,16 @@ def with_counts(**change: int) -> Measured:
     return dataclasses.replace(ONE, counters={**COUNTERS, **change})
 
 
-def judge(found: Measurements, accepted: Measurements | None = None) -> tuple[Row, ...]:
-    known = {"gfx950": MACHINE}
-    before = baseline.Baseline(facts={}, figures=by_problem(accepted or measurements(ONE), known))
-    return rows(before, by_problem(found, known), found)
+def judge(measured: Measurements, accepted: Measurements | None = None) -> tuple[Row, ...]:
+    machines_by_arch = {"gfx950": MACHINE}
+    before = baseline.Baseline(facts={}, figures=by_problem(accepted or measurements(ONE), machines_by_arch))
+    return rows(before, by_problem(measured, machines_by_arch), measured)
 
 
 def test_model_by_hand() -> None:
     """Each SIMD of a workgroup has one wave of 20 MFMA, 50 vector, 5 transcendental, 32.5 other instructions."""
-    found = estimate(ONE, MACHINE)
-    assert found.units == {
+    model = estimate(ONE, MACHINE)
+    assert model.units == {
         "matrix": 20 * 16,
         "vector": 50 * 4 + 5 * 8,
         "lds": 25600 / 256 + 6400 / 128 + 50,
@@ -83,12 +83,12 @@ def test_model_by_hand() -> None:
         "serial": 320 + 240 + 32.5 * 4,
     }
     # two workgroups share the compute unit: 2 x 320 cycles of matrix cores, less than one wave's 690 in order
-    assert (found.resident, found.bound, found.workgroup_cycles, found.grid_cycles) == (2, "serial", 690, 690)
-    assert found.microseconds == 0.69
-    assert found.intensity == 1024
-    assert found.roof_tflops == pytest.approx(2.048)  # one compute unit of 2048 a cycle at 1 GHz, not 1024 x 1 TB/s
-    assert found.steady_cycles == 345
-    assert found.of_roof == pytest.approx((1 << 19) / 345 * 1e9 / 2.048e12)
+    assert (model.resident, model.bound, model.workgroup_cycles, model.grid_cycles) == (2, "serial", 690, 690)
+    assert model.microseconds == 0.69
+    assert model.intensity == 1024
+    assert model.roof_tflops == pytest.approx(2.048)  # one compute unit of 2048 a cycle at 1 GHz, not 1024 x 1 TB/s
+    assert model.steady_cycles == 345
+    assert model.of_roof == pytest.approx((1 << 19) / 345 * 1e9 / 2.048e12)
 
 
 @pytest.mark.parametrize(
@@ -99,15 +99,15 @@ def test_model_by_hand() -> None:
         ({"scratch_bytes": 128000}, "l1", 2 * 1100),
     ],
 )
-def test_what_bounds_grid(change: dict[str, int], bound: str, cycles: float) -> None:
-    found = estimate(with_counts(**change), MACHINE)
-    assert (found.bound, found.grid_cycles) == (bound, cycles)
+def test_estimate_names_bound_of_grid(change: dict[str, int], bound: str, cycles: float) -> None:
+    model = estimate(with_counts(**change), MACHINE)
+    assert (model.bound, model.grid_cycles) == (bound, cycles)
 
 
 def test_estimate_memory_bounds_grid_with_many_reads() -> None:
-    found = estimate(dataclasses.replace(ONE, compulsory_bytes=10**6), MACHINE)
-    assert (found.bound, found.grid_cycles) == ("hbm", 1000)
-    assert found.roof_tflops == pytest.approx((1 << 20) / 1e6)
+    model = estimate(dataclasses.replace(ONE, compulsory_bytes=10**6), MACHINE)
+    assert (model.bound, model.grid_cycles) == ("hbm", 1000)
+    assert model.roof_tflops == pytest.approx((1 << 20) / 1e6)
 
 
 def test_workgroups_that_return_at_once_are_not_average_ones() -> None:
@@ -123,18 +123,18 @@ def test_count_of_nothing_is_not_figure(name: str) -> None:
 
 def test_peaks_are_those_that_amd_publishes() -> None:
     """MI300X: 1307.4 TFLOP/s of bf16 and 2614.9 of fp8; MI355X: 2.5 and 5 PFLOP/s (data sheets)."""
-    known = machines()
-    assert known["gfx942"].peak_tflops("bf16") == pytest.approx(1307.4, abs=0.1)
-    assert known["gfx942"].peak_tflops("fp8bf16") == pytest.approx(2614.9, abs=0.1)
-    assert known["gfx950"].peak_tflops("fp16") == pytest.approx(2500, rel=0.01)
-    assert known["gfx950"].peak_tflops("fp8bf16") == pytest.approx(5000, rel=0.01)
+    machines_by_arch = machines()
+    assert machines_by_arch["gfx942"].peak_tflops("bf16") == pytest.approx(1307.4, abs=0.1)
+    assert machines_by_arch["gfx942"].peak_tflops("fp8bf16") == pytest.approx(2614.9, abs=0.1)
+    assert machines_by_arch["gfx950"].peak_tflops("fp16") == pytest.approx(2500, rel=0.01)
+    assert machines_by_arch["gfx950"].peak_tflops("fp8bf16") == pytest.approx(5000, rel=0.01)
     assert any("caches" in line for line in cannot_see())
 
 
 def test_same_counts_are_unchanged() -> None:
-    found = judge(measurements(ONE))
-    assert {row.verdict for row in found} == {"unchanged"}
-    assert [row.metric for row in found] == [*METRICS, *MODEL_METRICS]
+    judged_rows = judge(measurements(ONE))
+    assert {row.verdict for row in judged_rows} == {"unchanged"}
+    assert [row.metric for row in judged_rows] == [*METRICS, *MODEL_METRICS]
 
 
 @pytest.mark.parametrize(
@@ -154,16 +154,16 @@ def test_regression_names_problem_kernel_and_metric(change: dict[str, int], metr
 
 def test_doubled_loop_is_seen_in_every_count_of_work() -> None:
     twice = {name: value * (1 if name in ("workgroups", "waves") else 2) for name, value in COUNTERS.items()}
-    found = {row.metric: row.verdict for row in judge(measurements(with_counts(**twice)))}
+    verdicts = {row.metric: row.verdict for row in judge(measurements(with_counts(**twice)))}
     for metric, value in COUNTERS.items():
-        assert found[metric] == ("regressed" if value and metric not in ("workgroups", "waves") else "unchanged")
-    assert {found[metric] for metric in MODEL_METRICS} == {"regressed"}
+        assert verdicts[metric] == ("regressed" if value and metric not in ("workgroups", "waves") else "unchanged")
+    assert {verdicts[metric] for metric in MODEL_METRICS} == {"regressed"}
 
 
 def test_rows_problem_without_kernel_regresses_with_reason() -> None:
     two = dataclasses.replace(ONE, problem="performance/two")
-    found = judge(measurements(ONE, **{"performance/two": "no kernel with lse True"}), measurements(ONE, two))
-    (lost,) = [row for row in found if row.subject == "performance/two"]
+    judged_rows = judge(measurements(ONE, **{"performance/two": "no kernel with lse True"}), measurements(ONE, two))
+    (lost,) = [row for row in judged_rows if row.subject == "performance/two"]
     assert lost.verdict == "regressed"
     assert "no kernel with lse True" in lost.note
 
@@ -177,7 +177,7 @@ def test_every_metric_has_threshold() -> None:
     assert set(read_thresholds(THRESHOLDS)) == {*METRICS, *MODEL_METRICS, *SUITE_METRICS, DECODE_CYCLES}
 
 
-def test_arch_without_model() -> None:
+def test_arch_without_model_raises() -> None:
     with pytest.raises(InconclusiveError, match="no numbers of gfx950"):
         by_problem(measurements(ONE), {"gfx942": MACHINE})
 
@@ -185,9 +185,9 @@ def test_arch_without_model() -> None:
 def test_counters_are_summed_over_kernels() -> None:
     kinds = ("salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
     others = [name for name in METRICS if not name.startswith("instructions")]
-    one = {"launches": 1, "instructions": dict.fromkeys(kinds, 2), **dict.fromkeys(others, 5)}
-    found = flatten({"kernels": {"a": one, "b": one}})
-    assert found == {name: 44 if name == "instructions" else 10 if name in others else 4 for name in METRICS}
+    kernel_counters = {"launches": 1, "instructions": dict.fromkeys(kinds, 2), **dict.fromkeys(others, 5)}
+    totals = flatten({"kernels": {"a": kernel_counters, "b": kernel_counters}})
+    assert totals == {name: 44 if name == "instructions" else 10 if name in others else 4 for name in METRICS}
 
 
 def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "complaint"),
     [
         (lambda d: d["problems"][0]["counters"].pop("barriers"), "barriers"),
         (lambda d: d["problems"][0]["counters"].update(waves=-1), "counters.waves: must not be negative, is -1"),
@@ -209,13 +209,13 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
         (lambda d: d.update(format=2), "no measurements of format 1"),
     ],
 )
-def test_damaged_measurements_name_field(tmp_path: Path, damage: Any, said: str) -> None:
+def test_damaged_measurements_name_field(tmp_path: Path, damage: Any, complaint: str) -> None:
     file = tmp_path / "counters.json"
     measurements(ONE).write(file)
     document = json.loads(file.read_text())
     damage(document)
     file.write_text(json.dumps(document))
-    with pytest.raises(RecordError, match=said):
+    with pytest.raises(RecordError, match=complaint):
         Measurements.read(file)
 
 
@@ -235,7 +235,7 @@ def test_compulsory_bytes_by_hand() -> None:
     assert compulsory_bytes(problem) == 2 * 128 * (2 * 8 * 4 + 2 * 30 * 2)
 
 
-def test_library_not_there_or_of_another_arch(tmp_path: Path) -> None:
+def test_missing_or_foreign_library_raises(tmp_path: Path) -> None:
     library = tmp_path / "libckpm.so"
     with pytest.raises(InconclusiveError, match=r"no such file. Build the library first: ckpm build --arch gfx950"):
         measure(library, "gfx950", "smoke")
@@ -272,7 +272,7 @@ def test_file_too_large_for_library_is_not_read(tmp_path: Path, foreign: bool) -
         identity_facts(library, manifests.record(), foreign=foreign)
 
 
-def test_model_that_reports_nothing_of_field(tmp_path: Path) -> None:
+def test_model_table_without_field_raises(tmp_path: Path) -> None:
     file = tmp_path / "model.yaml"
     file.write_text("archs: {gfx950: {product: MI355X, clock_mhz: 1}}\ncannot_see: []\n")
     with pytest.raises(TableError, match=r"archs.gfx950: field 'compute_units' is missing"):
@@ -294,8 +294,8 @@ def test_counts_are_measured_once_and_left_beside_library(tmp_path: Path, monkey
 
 
 def suite_case(name: str, kernel: str, instructions: int) -> Case:
-    place = "batch-prefill"
-    return Case(suite=place, classname=place, name=name, outcome="passed", kernel=kernel, instructions=instructions)
+    suite = "batch-prefill"
+    return Case(suite=suite, classname=suite, name=name, outcome="passed", kernel=kernel, instructions=instructions)
 
 
 @pytest.fixture
@@ -364,31 +364,34 @@ def test_model_table_names_bounds_and_limits(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_model_against_compares_common_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
+    candidate_file, baseline_file = tmp_path / "ours.json", tmp_path / "theirs.json"
     alone = dataclasses.replace(ONE, problem="performance/alone")
     # half as many instructions in all, and a wave's 100 SALU ones of 4 cycles are 25 more of 4 each
-    measurements(with_counts(instructions=430, instructions_salu=300), alone).write(ours)
-    measurements(ONE).write(theirs)
-    assert main(["model", str(ours), "--against", str(theirs)]) == 0
+    measurements(with_counts(instructions=430, instructions_salu=300), alone).write(candidate_file)
+    measurements(ONE).write(baseline_file)
+    assert main(["model", str(candidate_file), "--against", str(baseline_file)]) == 0
     (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("one"))
-    serial = [estimate(one, machines()["gfx950"]).units["serial"] for one in (with_counts(instructions_salu=300), ONE)]
+    serial = [
+        estimate(measured, machines()["gfx950"]).units["serial"]
+        for measured in (with_counts(instructions_salu=300), ONE)
+    ]
     assert serial[0] - serial[1] == 200 / 8 * 4
     assert row[1:5] == ["430", "-50.00%", f"{serial[0]:.0f}", f"{serial[0] / serial[1] - 1:+.2%}"]
 
 
-def test_what_cannot_be_compared_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_against_foreign_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {name: str(tmp_path / name) for name in ("one", "alone", "elsewhere")}
     measurements(ONE).write(Path(files["one"]))
     measurements(dataclasses.replace(ONE, problem="performance/alone")).write(Path(files["alone"]))
     moved = measurements(ONE)
     dataclasses.replace(moved, provenance={**moved.provenance, "arch": "gfx942"}).write(Path(files["elsewhere"]))
-    for name, said in (("alone", "share no problem"), ("elsewhere", "one file is of gfx950, the other of gfx942")):
+    for name, complaint in (("alone", "share no problem"), ("elsewhere", "one file is of gfx950, the other of gfx942")):
         assert main(["model", files["one"], "--against", files[name]]) == InconclusiveError.exit_code
-        assert said in capsys.readouterr().err
+        assert complaint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("upstream", "ran", "said"),
+    ("upstream", "ran", "complaint"),
     [
         ("flash-attn", False, None),
         ("flash-attn", True, "performance/features.drop passes, but ledger.yaml"),
@@ -396,7 +399,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, capsys: pytest.Captu
     ],
 )
 def test_known_defect_is_left_out_and_told(
-    monkeypatch: pytest.MonkeyPatch, upstream: str, ran: bool, said: str | None
+    monkeypatch: pytest.MonkeyPatch, upstream: str, ran: bool, complaint: str | None
 ) -> None:
     fault = None if ran else SimpleNamespace(message="past the end")
     outcome = SimpleNamespace(ran=ran, fault=fault, launch=SimpleNamespace(message="", kernel="k"), counters={})
@@ -404,13 +407,13 @@ def test_known_defect_is_left_out_and_told(
     monkeypatch.setattr(buffers, "prepare", lambda *_: None)
     recovered: list[bool] = []
     device = SimpleNamespace(arch="gfx950", recover=lambda: recovered.append(True))
-    (problem,) = (one for one in performance_problems("smoke") if one.name == "performance/features.drop")
-    if said:
-        with pytest.raises(InconclusiveError, match=said):
+    (problem,) = (problem for problem in performance_problems("smoke") if problem.name == "performance/features.drop")
+    if complaint:
+        with pytest.raises(InconclusiveError, match=complaint):
             _count_launch(device, LOADED, problem, None, manifests.record(upstream=upstream), None)
     else:
         reason = _count_launch(device, LOADED, problem, None, manifests.record(upstream=upstream), None)
         assert isinstance(reason, str)
         assert reason.startswith("fault: ")
         assert "dropout-writes-past-lds, ledger.yaml" in reason
-    assert bool(recovered) == (said is None)
+    assert bool(recovered) == (complaint is None)

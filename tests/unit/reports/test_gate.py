@@ -78,8 +78,8 @@ class Library:
 
     def write(self, **change: Any) -> None:
         figures = {
-            name: {"archs": {"gfx950": {**FIGURES, "symbol": one.symbol, "text_sha256": one.text_sha256}}}
-            for name, one in self.kernels.items()
+            name: {"archs": {"gfx950": {**FIGURES, "symbol": kernel.symbol, "text_sha256": kernel.text_sha256}}}
+            for name, kernel in self.kernels.items()
         }
         manifests.write_library(self.file.parent, manifests.document(figures, **{**FACTS, **change}))
 
@@ -116,7 +116,7 @@ def test_same_build_is_unchanged_in_every_metric(library: Library) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "complaint"),
     [
         ({"sgpr_spills": 61}, "sgpr_spills: 60 -> 61 registers (allowed: no change)"),
         ({"vgpr": 201}, "vgpr: 200 -> 201 registers (allowed: no change)"),
@@ -125,16 +125,16 @@ def test_same_build_is_unchanged_in_every_metric(library: Library) -> None:
         ({"occupancy_waves": 1}, "occupancy_waves: 2 -> 1 waves a SIMD (allowed: no change)"),
     ],
 )
-def test_worse_figure_is_named(library: Library, change: dict[str, int], said: str) -> None:
+def test_worse_figure_is_named(library: Library, change: dict[str, int], complaint: str) -> None:
     library.kernels[SMALL] = resources("a", **change)
     code, _, err = library.run("gate")
     assert code == CheckFailedError.exit_code
-    assert f"regressed: {SMALL}: {said}" in err
+    assert f"regressed: {SMALL}: {complaint}" in err
     assert Gate.read(library.result).verdict == "regressed"
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "said"),
+    ("change", "code", "complaint"),
     [
         ({"loop": {"mfma": 256, "valu": 1000, "scratch": 0}}, 8, "regressed: {}: loop_mfma: 128 -> 256 instructions"),
         ({"loop": {"mfma": 128, "valu": 500, "scratch": 2}}, 8, "regressed: {}: loop_scratch: 0 -> 2 instructions"),
@@ -147,11 +147,11 @@ def test_worse_figure_is_named(library: Library, change: dict[str, int], said: s
         ({"unknown": 1}, 9, "{}: 1 unknown instructions"),
     ],
 )
-def test_worse_loop_or_late_wait_is_named(library: Library, change: dict[str, Any], code: int, said: str) -> None:
+def test_worse_loop_or_late_wait_is_named(library: Library, change: dict[str, Any], code: int, complaint: str) -> None:
     library.code["a"] = {**CODE, **change}
-    found, _, err = library.run("gate")
-    assert found == code
-    assert said.format(SMALL) in err
+    exit_code, _, err = library.run("gate")
+    assert exit_code == code
+    assert complaint.format(SMALL) in err
 
 
 def test_kernel_compiled_to_several_has_worst_figures(library: Library) -> None:
@@ -162,9 +162,9 @@ def test_kernel_compiled_to_several_has_worst_figures(library: Library) -> None:
     library.code["wide"] = {**CODE, "loop": {"mfma": 128, "valu": 800, "salu": 5}}
     library.kernels = {SMALL: resources("a"), "wide": wide}
     manifest = Manifest.read(library.file)
-    found = static_gate.by_kernel(library.file.with_name("libckpm.so"), manifest, "gfx950")
+    figures = static_gate.by_kernel(library.file.with_name("libckpm.so"), manifest, "gfx950")
     most = {"lds_bytes": 60000, "occupancy_waves": 1, "loop_valu": 800, "loop_salu": 5}
-    assert found == {SMALL: {**FIGURES, **LOOP, **most}}
+    assert figures == {SMALL: {**FIGURES, **LOOP, **most}}
     library.kernels["late"] = resources("late")
     with pytest.raises(InconclusiveError, match="1 kernels that its manifest doesn't know"):
         static_gate.by_kernel(library.file.with_name("libckpm.so"), manifest, "gfx950")
@@ -190,7 +190,7 @@ def test_removed_kernel_regresses_and_new_is_missing(library: Library) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "complaint"),
     [
         (lambda text: None, "there is no baseline"),
         (lambda text: "", "was it cut short?"),
@@ -208,7 +208,7 @@ def test_removed_kernel_regresses_and_new_is_missing(library: Library) -> None:
     ],
 )
 def test_missing_damaged_or_foreign_baseline_fails(
-    library: Library, damage: Callable[[str], str | None], said: str
+    library: Library, damage: Callable[[str], str | None], complaint: str
 ) -> None:
     assert library.run("gate")[0] == 0
     text = damage(library.baseline.read_text())
@@ -217,10 +217,10 @@ def test_missing_damaged_or_foreign_baseline_fails(
         library.baseline.write_text(text)
     code, _, err = library.run("gate")
     assert code == InconclusiveError.exit_code
-    assert said in err
+    assert complaint in err
     # written, for the report; not with the verdict of the run before
     assert Gate.read(library.result).verdict == "not comparable"
-    assert said in str(Gate.read(library.result).failing[0])
+    assert complaint in str(Gate.read(library.result).failing[0])
     assert "not comparable" in library.result.with_suffix(".xml").read_text()
 
 
@@ -254,11 +254,11 @@ ROCM_71 = {**ROCM_70, "identity": "rocm hipcc HIP 7.1.0-1 clang 20.0.0git roc-7.
 
 
 def test_two_versions_of_rocm_share_no_baseline(tmp_path: Path) -> None:
-    places = [accept(one, {"static": {SMALL: FIGURES}}, "why", tmp_path)[0] for one in (ROCM_70, ROCM_71)]
-    assert [place.parent.name for place in places] == [
+    paths = [accept(facts, {"static": {SMALL: FIGURES}}, "why", tmp_path)[0] for facts in (ROCM_70, ROCM_71)]
+    assert [path.parent.name for path in paths] == [
         "rocm-hipcc-HIP-7.0.2-9999-clang20.0.0git", "rocm-hipcc-HIP-7.1.0-1-clang20.0.0git-roc-7.1.0",
     ]  # fmt: skip
-    assert [len(baseline.read_history(baseline.existing_history(one, tmp_path))) for one in (ROCM_70, ROCM_71)] == [
+    assert [len(baseline.read_history(baseline.existing_history(facts, tmp_path))) for facts in (ROCM_70, ROCM_71)] == [
         1,
         1,
     ]
@@ -288,7 +288,7 @@ def test_library_of_other_upstream_is_refused(library: Library, command: tuple[s
 def test_accepting_leaves_line_of_history(library: Library) -> None:
     library.kernels[SMALL] = resources("a", vgpr=208)
     accept_wider = ("accept", "--reason", " wider\n loads ")
-    codes = [library.run(*words)[0] for words in (("gate",), accept_wider, ("gate",))]
+    codes = [library.run(*command)[0] for command in (("gate",), accept_wider, ("gate",))]
     assert codes == [CheckFailedError.exit_code, 0, 0]
     lines = [json.loads(line) for line in (library.baselines / "gfx950/embedded/aiter.history.jsonl").open()]
     assert [(line["reason"], line["subjects"], line["sums"]["vgpr"]) for line in lines] == [
@@ -318,15 +318,15 @@ def row(verdict: str, **change: Any) -> Row:
 
 
 def test_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
-    for words, verdict, error in (
+    for verdicts, verdict, error in (
         (("unchanged", "improved"), "improved", None),
         (("improved", "inconclusive"), "inconclusive", InconclusiveError),
         (("inconclusive", "regressed"), "regressed", CheckFailedError),
         (("regressed", "missing"), "not comparable", InconclusiveError),
         (("not comparable", "unchanged"), "not comparable", InconclusiveError),
     ):
-        assert worst(words) == verdict
-        gate = Gate.of([row(word) for word in words], {"arch": "gfx950"})
+        assert worst(verdicts) == verdict
+        gate = Gate.of([row(word) for word in verdicts], {"arch": "gfx950"})
         gate.write(tmp_path / "gate.json")
         assert Gate.read(tmp_path / "gate.json") == gate
         if error is None:
@@ -388,7 +388,7 @@ OWN = "amd-aiter {} with headers sha256:{}"
 
 
 @pytest.mark.parametrize(
-    ("upstream", "identities", "refused", "said"),
+    ("upstream", "identities", "refused", "complaint"),
     [
         ("checkout", ("checkout sha256:1", "checkout sha256:2"), {"dialect": "ck-2025-06"},
          "dialect: ck-2025-11 / ck-2025-06"),
@@ -397,13 +397,13 @@ OWN = "amd-aiter {} with headers sha256:{}"
     ],
 )  # fmt: skip
 def test_edited_text_is_judged_and_another_upstream_is_not(
-    tmp_path: Path, upstream: str, identities: tuple[str, str], refused: dict[str, str], said: str
+    tmp_path: Path, upstream: str, identities: tuple[str, str], refused: dict[str, str], complaint: str
 ) -> None:
     """A checkout and our own headers may change. A dialect and a package may not."""
     accepted, file = store(tmp_path, upstream=upstream, upstream_identity=identities[0])
     edited = {"arch": "gfx950", **FACTS, "upstream": upstream, "upstream_identity": identities[1]}
     baseline.demand_same(accepted, edited, file)
-    with pytest.raises(InconclusiveError, match=said):
+    with pytest.raises(InconclusiveError, match=complaint):
         baseline.demand_same(accepted, {**edited, **refused}, file)
 
 
@@ -434,21 +434,21 @@ def test_library_of_fwd_has_baseline_of_its_own(library: Library, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "complaint"),
     [
         (("--family", "bwd_convert_dq"), "no library is made of them. Known: --family batch_prefill, --family fwd"),
         (("--family", "fwd", "--only", "emulated"), "its problems are batch prefill's, not those of fwd"),
     ],
 )
 def test_family_that_gate_cannot_judge_is_refused(
-    library: Library, run: Run, options: tuple[str, ...], said: str
+    library: Library, run: Run, options: tuple[str, ...], complaint: str
 ) -> None:
     file = library.work / "build/gfx950/aiter-fwd/manifest.json"
     file.parent.mkdir()
     file.write_bytes(library.file.read_bytes())
     code, _, err = run("gate", "--arch", "gfx950", "--upstream", "aiter", "--work", str(library.work), *options)
     assert code == 2
-    assert said in err
+    assert complaint in err
 
 
 def test_arch_without_model_has_no_emulated_gate() -> None:

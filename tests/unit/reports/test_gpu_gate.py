@@ -66,17 +66,17 @@ class Hip:
 def device(*contexts: Mapping[str, str]) -> Device:
     """A device in these circumstances, one after the other."""
     printed = iter(contexts or (KNOWN, KNOWN))
-    found = SimpleNamespace(
+    fake_device = SimpleNamespace(
         hip=Hip(), arch="gfx950", context=lambda: next(printed), sensors=lambda: {"clock": "2100"}, fault=lambda: None
     )
-    return cast(Device, found)
+    return cast(Device, fake_device)
 
 
 def side(milliseconds: float, serves: Sequence[SuiteCase] | None = None, status: Status = Status.OK) -> Side:
     """A library that takes so long, with 1 % of noise. It serves every problem, or those of ``serves``."""
     noise = random.Random(milliseconds)
 
-    def launch(given: Any, kernel: str | None) -> Launch:
+    def launch(arguments: Any, kernel: str | None) -> Launch:
         time = milliseconds * noise.lognormvariate(0, 0.01)
         return Launch(status=status, message="a reason", kernels=("k",), milliseconds=time)
 
@@ -117,7 +117,7 @@ def test_launch_that_fails_stops_gate() -> None:
         compare(device(), side(1.0), side(1.0, status=Status.HIP_ERROR), [ONE], SETTINGS)
 
 
-def test_library_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_with_unknown_device_removes_old_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = ("--baseline", str(tmp_path / "a.so"), "--candidate", str(tmp_path / "b.so"))
     result = tmp_path / "gate.json"
     write_output(result, b"an older verdict")
@@ -129,14 +129,14 @@ def test_library_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.fixture
 def card(tmp_path: Path) -> Callable[[str, str], None]:
     """Writes a file of the one card's folder."""
-    place = tmp_path / "devices" / BUS
-    place.mkdir(parents=True)
+    card_folder = tmp_path / "devices" / BUS
+    card_folder.mkdir(parents=True)
     (tmp_path / "drm/card1").mkdir(parents=True)
-    (tmp_path / "drm/card1/device").symlink_to(place)
+    (tmp_path / "drm/card1/device").symlink_to(card_folder)
 
     def write(name: str, text: str) -> None:
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(text)
+        (card_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (card_folder / name).write_text(text)
 
     return write
 
@@ -157,10 +157,10 @@ def test_circumstances_are_read_from_driver(tmp_path: Path, card: Callable[[str,
 
 
 @pytest.mark.parametrize("bus", ["0000:c2:00.0", ""])
-def test_card_not_there_is_no_known(tmp_path: Path, card: Callable[[str, str], None], bus: str) -> None:
+def test_settings_of_missing_card_are_empty(tmp_path: Path, card: Callable[[str, str], None], bus: str) -> None:
     card("power_dpm_force_performance_level", "auto")
-    found = gpu_context.settings(bus, tmp_path / "drm", tmp_path / "version")
-    assert (found["clock_policy"], found["compute_partition"]) == ("", "")
+    card_settings = gpu_context.settings(bus, tmp_path / "drm", tmp_path / "version")
+    assert (card_settings["clock_policy"], card_settings["compute_partition"]) == ("", "")
 
 
 def test_result_is_not_overwritten_by_its_own_junit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +175,7 @@ def test_result_is_not_overwritten_by_its_own_junit(tmp_path: Path, capsys: pyte
 def library(obeys: bool = True) -> gpu.Side:
     """A library whose V2 takes 1 ms and whose V3, unless CKPM_V3 is 0 and it ``obeys``, 0.7 ms."""
 
-    def launch(given: Any, kernel: str | None) -> Launch:
+    def launch(arguments: Any, kernel: str | None) -> Launch:
         v3 = not obeys or os.environ.get("CKPM_V3") != "0"
         name = next(key.name for key in KEYS if is_v3(key.pipeline) == v3)
         return Launch(status=Status.OK, message="", kernels=(name,), milliseconds=0.7 if v3 else 1.0)
@@ -193,7 +193,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> tuple[gpu.Side, gpu.Side]:
 
 
 def problems(*names: str) -> list[SuiteCase]:
-    return [one for one in performance_problems("nightly") if one.name in names]
+    return [problem for problem in performance_problems("nightly") if problem.name in names]
 
 
 def compare_sides(both: Sequence[gpu.Side]) -> Gate:
@@ -222,7 +222,7 @@ def test_library_that_launches_other_version_raises(monkeypatch: pytest.MonkeyPa
 
 
 def test_problems_of_both_have_every_published_row(both: tuple[gpu.Side, gpu.Side]) -> None:
-    names = [one.name for one in gpu.problems_of_both(*both, performance_problems("nightly"))]
+    names = [problem.name for problem in gpu.problems_of_both(*both, performance_problems("nightly"))]
     assert sum(name.startswith("performance/published_fp8.") for name in names) == 20
     assert "performance/decode.q1k4096b2" not in names
     with pytest.raises(InconclusiveError, match="none of the problems has a kernel of V3 and one of V2"):
@@ -252,7 +252,7 @@ def test_one_command_answers_row_by_row(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ((), "give --baseline and --candidate, or --upstream ckpm-v3 and neither of them"),
         (("--baseline", "a.so"), "give --baseline and --candidate"),
@@ -261,19 +261,21 @@ def test_one_command_answers_row_by_row(
         ((*UPSTREAM, "--arch", "gfx942"), "only ckpm-v3 on gfx950 has V3 before V2"),
     ],
 )
-def test_words_that_name_no_two_sides(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+def test_compare_without_two_sides_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
-    assert main(["compare", *words, "--output", str(tmp_path / "gpu.json")]) == 2
+    assert main(["compare", *arguments, "--output", str(tmp_path / "gpu.json")]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_what_tables_build_serves_every_row() -> None:
+def test_kernels_of_tables_serve_every_published_row() -> None:
     """Four kernels of each version; without one of them a problem of the documents has no row."""
     where = Selection(archs=("gfx950",), tier="full", where=(tables.WHERE,))
     chosen = tuple(select(dialect("prefill-v3"), where))
     assert [sum(is_v3(key.pipeline) == v3 for key in chosen) for v3 in (True, False)] == [4, 4]
-    published = [one for one in performance_problems("nightly") if one.name.startswith("performance/published_fp8.")]
+    published = [
+        problem for problem in performance_problems("nightly") if problem.name.startswith("performance/published_fp8.")
+    ]
 
     def rows(keys: Sequence[Key]) -> int:
         v2, v3 = (

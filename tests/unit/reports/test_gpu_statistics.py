@@ -51,13 +51,13 @@ def test_critical_values_are_those_of_tables(level: float, critical: dict[tuple[
 def test_small_samples_are_enumerated() -> None:
     """Every split of nine distinct values into 4 and 5: the share of splits at least as extreme."""
     values = (1.0, 2.0, 4.0, 7.0, 11.0, 12.0, 15.0, 20.0, 22.0)
-    splits = [(one, [v for v in values if v not in one]) for one in itertools.combinations(values, 4)]
-    distances = [abs(sum(a > b for a in one for b in rest) - 10) for one, rest in splits]
-    for (one, rest), distance in zip(splits, distances, strict=True):
-        assert p_value(one, rest) == pytest.approx(sum(d >= distance for d in distances) / len(splits))
+    splits = [(sample, [v for v in values if v not in sample]) for sample in itertools.combinations(values, 4)]
+    distances = [abs(sum(a > b for a in sample for b in rest) - 10) for sample, rest in splits]
+    for (sample, rest), distance in zip(splits, distances, strict=True):
+        assert p_value(sample, rest) == pytest.approx(sum(d >= distance for d in distances) / len(splits))
 
 
-def test_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p_value_of_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
     assert u_statistic(MEN, WOMEN) == 17
     assert p_value(MEN, WOMEN) == pytest.approx(0.1111111111111111)
     monkeypatch.setattr(mann_whitney, "_EXACT_UP_TO", 0)
@@ -83,8 +83,8 @@ def test_samples_that_do_not_overlap_give_least_p() -> None:
 def test_interval_holds_shift_as_often_as_it_says(size: int) -> None:
     rng, held, runs = random.Random(7), 0, 200
     for _ in range(runs):
-        found = shift([rng.gauss(0, 1) for _ in range(size)], [rng.gauss(0.3, 1) for _ in range(size)], 0.95)
-        held += found.low <= 0.3 <= found.high
+        interval = shift([rng.gauss(0, 1) for _ in range(size)], [rng.gauss(0.3, 1) for _ in range(size)], 0.95)
+        held += interval.low <= 0.3 <= interval.high
     assert 0.95 - 4 * math.sqrt(0.95 * 0.05 / runs) <= held / runs
 
 
@@ -100,7 +100,7 @@ def test_library_against_itself_never_regresses() -> None:
     assert verdicts(1.0, 0.15) == {"inconclusive": 200}
 
 
-def test_nor_does_mean_over_problems() -> None:
+def test_mean_of_equal_libraries_is_unchanged() -> None:
     for run in range(30):
         samples = [taken(100 * run + seed, 1.0, 0.01) for seed in range(8)]
         assert {row.verdict for row in rows(samples, HERE, HERE, SETTINGS)} == {"unchanged"}
@@ -122,25 +122,25 @@ def test_microseconds_that_no_one_feels_are_not_regression() -> None:
 
 
 def test_drifting_baseline_decides_nothing() -> None:
-    one = taken(1, 1.0, 0.002)
-    drifted = dataclasses.replace(one, again=tuple(1.08 * time for time in one.again))
+    times = taken(1, 1.0, 0.002)
+    drifted = dataclasses.replace(times, again=tuple(1.08 * time for time in times.again))
     row = judge(drifted, SETTINGS)
     assert (row.verdict, "differs from itself" in row.note) == ("inconclusive", True)
 
 
 def test_few_samples_decide_nothing() -> None:
-    one = taken(1, 2.0, 0.001)
-    few = dataclasses.replace(one, **{arm: getattr(one, arm)[:6] for arm in ARMS})
+    times = taken(1, 2.0, 0.001)
+    few = dataclasses.replace(times, **{arm: getattr(times, arm)[:6] for arm in ARMS})
     assert judge(few, SETTINGS).verdict == "inconclusive"
 
 
 def test_mean_finds_what_no_single_problem_shows() -> None:
     samples = [dataclasses.replace(taken(seed, 1.015, 0.01), subject=f"p{seed}") for seed in range(10)]
-    found = rows(samples, HERE, HERE, SETTINGS)
-    assert [row.subject for row in found] == [*(f"p{seed}" for seed in range(10)), MEAN]
-    assert found[-1].verdict == "regressed"
-    assert "regressed" not in {row.verdict for row in found[:-1]}
-    assert (found[-1].candidate or 0) / (found[-1].baseline or 1) == pytest.approx(1.015, abs=0.003)
+    gate_rows = rows(samples, HERE, HERE, SETTINGS)
+    assert [row.subject for row in gate_rows] == [*(f"p{seed}" for seed in range(10)), MEAN]
+    assert gate_rows[-1].verdict == "regressed"
+    assert "regressed" not in {row.verdict for row in gate_rows[:-1]}
+    assert (gate_rows[-1].candidate or 0) / (gate_rows[-1].baseline or 1) == pytest.approx(1.015, abs=0.003)
 
 
 @pytest.mark.parametrize("change", [{"gpu": "another"}, {"rocm": "7.1"}, {"clock_policy": ""}, {"driver": None}])
@@ -156,17 +156,17 @@ def test_nothing_known_is_not_comparable() -> None:
 
 
 @pytest.mark.parametrize("time", [math.nan, 0.0, -1.0, math.inf])
-def test_time_none_stops_gate(time: float) -> None:
-    one = taken(1, 1.0, 0.01)
-    broken = dataclasses.replace(one, candidate=(*one.candidate[:-1], time))
+def test_invalid_time_stops_gate(time: float) -> None:
+    times = taken(1, 1.0, 0.01)
+    broken = dataclasses.replace(times, candidate=(*times.candidate[:-1], time))
     with pytest.raises(InconclusiveError, match=r"p: candidate\[17\]: .* is not a time"):
         rows([broken], HERE, HERE, SETTINGS)
 
 
 def test_run_that_ended_early_stops_gate() -> None:
-    one = taken(1, 1.0, 0.01)
+    times = taken(1, 1.0, 0.01)
     with pytest.raises(InconclusiveError, match="17 times of the again, expected 18"):
-        rows([dataclasses.replace(one, again=one.again[1:])], HERE, HERE, SETTINGS)
+        rows([dataclasses.replace(times, again=times.again[1:])], HERE, HERE, SETTINGS)
     with pytest.raises(InconclusiveError, match="no problem was run"):
         rows([], HERE, HERE, SETTINGS)
 

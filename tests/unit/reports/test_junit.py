@@ -47,16 +47,16 @@ def stored_case() -> dict[str, Any]:
 def test_junit_holds_every_case() -> None:
     suites = {suite.name: list(suite) for suite in JUnitXml.fromstring(junit_text(RESULTS).encode())}
     assert list(suites) == ["a", "b"]
-    one, two = suites["a"]
-    three, four = suites["b"]
-    assert (one.name, one.classname, one.time, one.result) == ("one", "a.gfx950", 1.5, [])
-    assert one.system_out == "same: 3 names"
-    (failure,) = two.result
+    first, second = suites["a"]
+    third, fourth = suites["b"]
+    assert (first.name, first.classname, first.time, first.result) == ("one", "a.gfx950", 1.5, [])
+    assert first.system_out == "same: 3 names"
+    (failure,) = second.result
     assert isinstance(failure, Failure)
     assert (failure.message, failure.text) == ("1 < 2 & 3", ']]> "x"\n+ y')
-    assert isinstance(three.result[0], Error)
-    assert isinstance(four.result[0], Skipped)
-    assert four.result[0].message == "not here"
+    assert isinstance(third.result[0], Error)
+    assert isinstance(fourth.result[0], Skipped)
+    assert fourth.result[0].message == "not here"
 
 
 _CASES = st.builds(
@@ -130,7 +130,7 @@ def test_malformed_results_name_field(tmp_path: Path, change: dict[str, object],
     assert str(file) in str(caught.value)
 
 
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_junit_command_writes_file_and_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = tmp_path / "results.json", tmp_path / "junit.xml"
     RESULTS.write(source)
     assert main(["report", "--junit", str(source), "--output", str(output)]) == 8
@@ -146,12 +146,14 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--junit", str(tmp_path / "deep.json"), "--output", str(output)]) == 3
 
 
-@pytest.mark.parametrize("place", ["", "results.json/below.xml"])
-def test_report_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
+@pytest.mark.parametrize("output", ["", "results.json/below.xml"])
+def test_report_to_unwritable_path_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
     source = tmp_path / "results.json"
     RESULTS.write(source)
-    assert main(["report", "--junit", str(source), "--output", str(tmp_path / place)]) == 10
-    assert f"{tmp_path / place}: can't be written: " in capsys.readouterr().err
+    assert main(["report", "--junit", str(source), "--output", str(tmp_path / output)]) == 10
+    assert f"{tmp_path / output}: can't be written: " in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} <= {source.name, ".ckpm-outputs"}
 
 
@@ -171,14 +173,14 @@ def test_gate_is_case_for_each_kernel_with_its_worst_verdict() -> None:
     )  # fmt: skip
     worse = replace(row, metric="vgpr_spills", candidate=2.0, verdict="regressed")
     noisy = replace(row, gate="gpu", subject="p", verdict="inconclusive")
-    found = gate_results(Gate.of([row, worse, noisy, replace(row, subject="l")], {}))
-    assert [(case.suite, case.name, case.outcome) for case in found.cases] == [
+    results = gate_results(Gate.of([row, worse, noisy, replace(row, subject="l")], {}))
+    assert [(case.suite, case.name, case.outcome) for case in results.cases] == [
         ("static-gate", "k", "failed"),
         ("gpu-gate", "p", "error"),
         ("static-gate", "l", "passed"),
     ]
-    assert found.cases[0].message == "regressed: 1 of 2 figures"
-    assert "vgpr_spills: 1 -> 2" in found.cases[0].text
+    assert results.cases[0].message == "regressed: 1 of 2 figures"
+    assert "vgpr_spills: 1 -> 2" in results.cases[0].text
 
 
 def test_gates_of_several_libraries_are_joined_as_shards(tmp_path: Path) -> None:
@@ -254,7 +256,7 @@ def test_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not output.exists()
 
 
-def test_missing_shard_and_one_given_twice(
+def test_missing_or_repeated_shard_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, again, output = shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "a"), str(tmp_path / "merged.xml")

@@ -36,7 +36,7 @@ def gate_of(
 
 
 def values_of(name: str, variant: str) -> list[float]:
-    return [one.value for one in read_references() if one.name == name and one.variant == variant]
+    return [figure.value for figure in read_references() if figure.name == name and figure.variant == variant]
 
 
 def test_figures_are_those_of_documents() -> None:
@@ -58,18 +58,18 @@ def test_figures_are_those_of_documents() -> None:
 
 def test_every_described_problem_is_there_to_be_timed() -> None:
     problems = performance_problems("nightly")
-    described = [one for one in read_references() if one.shape]
+    described = [figure for figure in read_references() if figure.shape]
     assert len(described) == 2 * 2 * 10 + 1
-    for one in described:
-        assert len([problem for problem in problems if one.shape and one.shape.is_of(problem)]) == 1, one.label
+    for figure in described:
+        assert len([problem for problem in problems if figure.shape and figure.shape.is_of(problem)]) == 1, figure.label
 
 
-def test_what_is_assumed_of_figure_stands_beside_it() -> None:
-    forty = [one for one in read_references() if one.label == "h=40/40 sq=37k nc"]
-    assert {(one.shape.heads, one.shape.seqlen, one.shape.causal) for one in forty if one.shape} == {
+def test_comparison_states_assumption_of_figure() -> None:
+    forty = [figure for figure in read_references() if figure.label == "h=40/40 sq=37k nc"]
+    assert {(figure.shape.heads, figure.shape.seqlen, figure.shape.causal) for figure in forty if figure.shape} == {
         ((40, 40), 37 * 1024, False)
     }
-    assert [one.assumed for one in read_references() if one.assumed] == [forty[0].assumed] * 4
+    assert [figure.assumed for figure in read_references() if figure.assumed] == [forty[0].assumed] * 4
     (comparison, _) = compare_with_references(gate_of("performance/published_fp8.tensor-h40q37k", 50_000.0))
     assert str(comparison).endswith("; 37k as 37 * 1,024; the document does not say which length it is)")
 
@@ -85,14 +85,14 @@ def test_time_is_shown_beside_what_was_published() -> None:
         f"{ONE_K}: tflops 47.698 TFLOP/s, published for V3 47.7: ratio 1.000, as published (fp8-per-tensor: "
         "h=6/1 sq=1k c, MI355X, ROCm 7.1.1, ROCm 7.2.0 here)"
     )
-    assert [found.word for found in compare_with_references(gate_of(ONE_K, 60.0))] == ["below", "below"]
-    assert [found.word for found in compare_with_references(gate_of(ONE_K, 20.0))] == ["above", "above"]
+    assert [comparison.word for comparison in compare_with_references(gate_of(ONE_K, 60.0))] == ["below", "below"]
+    assert [comparison.word for comparison in compare_with_references(gate_of(ONE_K, 20.0))] == ["above", "above"]
 
 
 def test_change_is_shown_beside_cost_of_published_one() -> None:
-    (found,) = compare_with_references(gate_of(SETTERS, 41.068, before=40.0))
-    assert found.measured == pytest.approx(1.0267)
-    assert found.word == "as published"
+    (comparison,) = compare_with_references(gate_of(SETTERS, 41.068, before=40.0))
+    assert comparison.measured == pytest.approx(1.0267)
+    assert comparison.word == "as published"
     assert compare_with_references(gate_of(SETTERS, 40.0, before=40.0))[0].word == "below"
 
 
@@ -106,7 +106,7 @@ def test_change_is_shown_beside_cost_of_published_one() -> None:
         gate_of("geometric mean", 1.0),
     ],
 )
-def test_other_hardware_or_problems_have_nothing_beside_them(gate: Gate) -> None:
+def test_other_hardware_or_problem_has_no_published_figure(gate: Gate) -> None:
     assert compare_with_references(gate) == []
 
 
@@ -124,18 +124,18 @@ def test_other_hardware_or_problems_have_nothing_beside_them(gate: Gate) -> None
     ],
 )
 def test_shape_is_of_no_problem_that_differs(change: dict[str, object]) -> None:
-    (problem,) = (one for one in performance_problems("nightly") if one.name == ONE_K)
-    (shape,) = {one.shape for one in read_references() if one.shape and one.shape.is_of(problem)}
+    (problem,) = (problem for problem in performance_problems("nightly") if problem.name == ONE_K)
+    (shape,) = {figure.shape for figure in read_references() if figure.shape and figure.shape.is_of(problem)}
     other: SuiteCase = dataclasses.replace(problem, **change)  # type: ignore[arg-type]
     assert not shape.is_of(other)
 
 
-def test_reports_show_them_and_take_no_verdict_from_them(tmp_path: Path) -> None:
+def test_report_shows_published_figures_without_verdict(tmp_path: Path) -> None:
     gate_of(ONE_K, 60.0).write(tmp_path / "gpu.json")
     inputs = gather(tmp_path)
     verdict = overall(inputs)
     assert verdict.verdict == "passed"  # though the figures are below
-    (table,) = (one for one in tables(inputs) if one.id == "references")
+    (table,) = (table for table in tables(inputs) if table.id == "references")
     assert [(row[0], row[2], row[4], row[7]) for row in table.rows] == [
         (ONE_K, "V2", 43.1, "below"),
         (ONE_K, "V3", 47.7, "below"),
@@ -144,7 +144,7 @@ def test_reports_show_them_and_take_no_verdict_from_them(tmp_path: Path) -> None
     assert printed.replace("26.870", "26.87") in markdown(inputs, verdict)
 
 
-def test_compare_shows_them(
+def test_compare_prints_published_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(device, "choose", lambda *_: None)
@@ -170,7 +170,7 @@ def test_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "complaint"),
     [
         ("source: batch-prefill-v3", "source: unknown", "unknown 'unknown'; known: batch-prefill-v3"),
         ("V2: 43.1", "V2: many", "figures.fp8-per-tensor.rows[0].values.V2: must be a number, not 'many'"),
@@ -186,11 +186,11 @@ def test_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixtur
         ("    about: FP8", "    abuot: FP8", "unknown field; known here: source, about"),
     ],
 )
-def test_mistake_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_mistake_is_named(tmp_path: Path, old: str, new: str, complaint: str) -> None:
     file = tmp_path / "references.yaml"
     text = REFERENCES.read_text()
     at = text.index(old, text.index("\nsources:"))
     file.write_text(text[:at] + new + text[at + len(old) :])
     with pytest.raises(TableError, match=r"references\.yaml:\d+: ") as caught:
         read_references(file)
-    assert said in str(caught.value)
+    assert complaint in str(caught.value)

@@ -49,8 +49,8 @@ def _commands_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_commands, "gather", inputs)
 
 
-def document(found: Inputs) -> str:
-    return html(found, overall(found), NOW)
+def document(report_inputs: Inputs) -> str:
+    return html(report_inputs, overall(report_inputs), NOW)
 
 
 def shown(text: str) -> dict[str, list[list[Any]]]:
@@ -69,10 +69,12 @@ def shown(text: str) -> dict[str, list[list[Any]]]:
 
 
 def test_page_holds_every_row_and_verdict_comes_first(tmp_path: Path) -> None:
-    found = inputs(write(tmp_path, {"batch-prefill": [case(tolerance_used=0.19), FAILED], "page-fault": [KNOWN]}))
-    text = document(found)
+    report_inputs = inputs(
+        write(tmp_path, {"batch-prefill": [case(tolerance_used=0.19), FAILED], "page-fault": [KNOWN]})
+    )
+    text = document(report_inputs)
     rows = shown(text)
-    for table in tables(found):
+    for table in tables(report_inputs):
         assert rows[table.id] == [list(row) for row in table.rows], table.id
     # the worst first
     assert [row[:2] for row in rows["cases"]] == [
@@ -101,8 +103,8 @@ def test_page_holds_every_row_and_verdict_comes_first(tmp_path: Path) -> None:
     ],
 )
 def test_kernel_holds_batches_only_if_cases_compared_it(tmp_path: Path, cases: list[Case], row: list[object]) -> None:
-    found = shown(document(inputs(write(tmp_path, {"batch-prefill": cases}))))["batch-invariance"]
-    assert found == [[row[0], KERNEL, "gfx950/aiter", row[1]]]
+    table_rows = shown(document(inputs(write(tmp_path, {"batch-prefill": cases}))))["batch-invariance"]
+    assert table_rows == [[row[0], KERNEL, "gfx950/aiter", row[1]]]
 
 
 def test_fault_is_reported_decoded(tmp_path: Path) -> None:
@@ -126,15 +128,15 @@ def test_page_needs_no_network_and_escapes_inputs(tmp_path: Path) -> None:
 
 def test_thousands_of_cases_stay_small(tmp_path: Path) -> None:
     folder = write(tmp_path, {})
-    place = folder / "gfx950" / "aiter"
+    library_folder = folder / "gfx950" / "aiter"
     kernels = manifest(600)
-    (place / "manifest.json").write_text(json.dumps(kernels))
+    (library_folder / "manifest.json").write_text(json.dumps(kernels))
     names = list(kernels["kernels"])
     many = [
         case(f"batch-prefill/cross.some-long-name-q{n}k{n}", "passed", "", AGREES, kernel=names[n % 600])
         for n in range(4000)
     ]
-    Results(tuple(many)).write(place / "batch-prefill.json")
+    Results(tuple(many)).write(library_folder / "batch-prefill.json")
     # a tenth of 6,000 kernels and 40,000 cases, which shall fit 10 MB
     assert len(document(inputs(folder)).encode()) < 1_000_000
 
@@ -167,7 +169,7 @@ INCONCLUSIVE = dataclasses.replace(SLOWER, verdict="inconclusive")
         ([FAILED], [INCONCLUSIVE], "failed"),
     ],
 )
-def test_verdict(tmp_path: Path, cases: Sequence[Case], rows: list[Any], verdict: str) -> None:
+def test_verdict_follows_cases_and_rows(tmp_path: Path, cases: Sequence[Case], rows: list[Any], verdict: str) -> None:
     folder = write(tmp_path, {"batch-prefill": list(cases)}, rows)
     assert overall(inputs(folder)).verdict == verdict
     assert main(["report", "--input", str(folder)]) == (0 if verdict == "passed" else 8)
@@ -178,9 +180,9 @@ def test_what_was_not_run_is_named(tmp_path: Path) -> None:
 
 
 def test_expired_entry_of_ledger_is_not_pass(tmp_path: Path) -> None:
-    found = overall(inputs(write(tmp_path), today=datetime.date(2099, 1, 1)))
-    assert found.verdict == "failed"
-    assert "ledger" in found.headline
+    conclusion = overall(inputs(write(tmp_path), today=datetime.date(2099, 1, 1)))
+    assert conclusion.verdict == "failed"
+    assert "ledger" in conclusion.headline
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_damaged_input_is_named_and_leaves_no_report(
     assert not output.exists()
 
 
-def test_nothing_to_report_and_nowhere_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_without_input_or_output_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     folder = write(tmp_path / "build")
     assert main(["report", "--input", str(tmp_path / "none"), "--html", str(tmp_path / "a.html")]) == 9
@@ -239,9 +241,9 @@ def test_provenance_is_same_in_every_folder(tmp_path: Path) -> None:
         ledger.parent.mkdir()
         ledger.write_bytes(LEDGER.read_bytes())
     folder = write(tmp_path / "build")
-    one, two = (provenance(inputs(folder, ledger=ledger)) for ledger in ledgers)
-    assert one == two
-    assert hashlib.sha256(LEDGER.read_bytes()).hexdigest() in dict(dict(one)["known defects"])["ledger"]
+    first, second = (provenance(inputs(folder, ledger=ledger)) for ledger in ledgers)
+    assert first == second
+    assert hashlib.sha256(LEDGER.read_bytes()).hexdigest() in dict(dict(first)["known defects"])["ledger"]
 
 
 def test_summary_is_printed_and_added_to_step(
@@ -263,16 +265,16 @@ def test_summary_is_printed_and_added_to_step(
 
 def test_long_list_ends_with_count(tmp_path: Path) -> None:
     cases = [case(f"batch-prefill/c{n}", "failed", "x" * 5000) for n in range(400)]
-    found = inputs(write(tmp_path, {"batch-prefill": cases}))
-    text = markdown(found, overall(found))
+    report_inputs = inputs(write(tmp_path, {"batch-prefill": cases}))
+    text = markdown(report_inputs, overall(report_inputs))
     assert len(text) < 65_536  # what GitHub takes
     assert "- and 385 more: see the report" in text
 
 
 def test_measurements_have_tile_engines_columns(tmp_path: Path) -> None:
-    found = inputs(write(tmp_path, rows=[SLOWER]))
+    report_inputs = inputs(write(tmp_path, rows=[SLOWER]))
     output = tmp_path / "table.csv"
-    write_measurements(found, output)
+    write_measurements(report_inputs, output)
     with output.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     start = (
@@ -288,20 +290,20 @@ def test_measurements_have_tile_engines_columns(tmp_path: Path) -> None:
     assert float(row["bandwidth_gb_s"]) == pytest.approx((2 * 64 * 128 * 2 * 2 + 2 * 128 * 128 * 2) / 5e-6 / 1e9)
     unmeasured = next(row for row in rows if row["problem_name"] == KNOWN.name)
     assert (unmeasured["latency_ms"], unmeasured["outcome"]) == ("", "known defect")
-    write_measurements(found, tmp_path / "table.json")
+    write_measurements(report_inputs, tmp_path / "table.json")
     stored = json.loads((tmp_path / "table.json").read_text())
     assert [list(row) for row in stored["results"]] == [list(COLUMNS)] * len(rows)
     assert stored["metadata"]["total_measurements"] == 1
     with pytest.raises(UsageError, match=r"\.csv or \.json"):
-        write_measurements(found, tmp_path / "table.txt")
+        write_measurements(report_inputs, tmp_path / "table.txt")
 
 
 def test_times_of_emulator_are_not_measurements(tmp_path: Path) -> None:
     folder = write(tmp_path)
     for gpu, seconds in (("emulated gfx950", {}), ("AMD Instinct MI355X", {PROBLEM: 5e-6})):
         Gate.of([SLOWER], {"arch": "gfx950", "gpu": gpu}).write(folder / "gfx950/aiter/gate.json")
-        found = inputs(folder)
-        assert measured_seconds(found, found.libraries[0], "gfx950") == pytest.approx(seconds)
+        report_inputs = inputs(folder)
+        assert measured_seconds(report_inputs, report_inputs.libraries[0], "gfx950") == pytest.approx(seconds)
 
 
 def test_model_shows_measured_beside_modelled_time(tmp_path: Path) -> None:
@@ -309,16 +311,16 @@ def test_model_shows_measured_beside_modelled_time(tmp_path: Path) -> None:
 
     That is 1.5625 us at 2400 MHz. 1 MB at 8 TB/s takes 0.125 us.
     """
-    folder, place = write(tmp_path), tmp_path / "gfx950" / "aiter"
-    Gate.of([SLOWER], {"arch": "gfx950", "gpu": "AMD Instinct MI355X"}).write(place / "gate.json")
+    folder, library_folder = write(tmp_path), tmp_path / "gfx950" / "aiter"
+    Gate.of([SLOWER], {"arch": "gfx950", "gpu": "AMD Instinct MI355X"}).write(library_folder / "gate.json")
     counts = {
         **dict.fromkeys(METRICS, 0), "workgroups": 16, "waves": 64, "mfma_flops": 1_000_000, "mfma_cycles": 240_000,
     }  # fmt: skip
-    one = Measured(
+    measured = Measured(
         problem=PROBLEM, kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=1_000_000, counters=counts
     )
     facts = {**FACTS, "arch": "gfx950", "tier": "smoke"}
-    Measurements(provenance=facts, problems=(one,)).write(place / "counters.json")
+    Measurements(provenance=facts, problems=(measured,)).write(library_folder / "counters.json")
     (table,) = (table for table in tables(inputs(folder)) if table.id == "model")
     (row,) = (dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows)
     assert (row["modelled us"], row["measured us"]) == (1.5625, 5.0)
@@ -326,20 +328,22 @@ def test_model_shows_measured_beside_modelled_time(tmp_path: Path) -> None:
 
 def test_counts_of_this_build_are_shown(tmp_path: Path) -> None:
     folder = write(tmp_path)
-    place = folder / "gfx950" / "aiter"
-    one = Measured(
+    library_folder = folder / "gfx950" / "aiter"
+    measured = Measured(
         problem=PROBLEM, kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=131072,
         counters=dict.fromkeys(METRICS, 1000) | {"workgroups": 2, "early_out_workgroups": 0, "waves": 8},
     )  # fmt: skip
     provenance = {**FACTS, "arch": "gfx950", "tier": "smoke"}
-    Measurements(provenance=provenance, problems=(one,)).write(place / "counters.json")
-    found = inputs(folder)
-    (row,) = shown(document(found))["model"]
+    Measurements(provenance=provenance, problems=(measured,)).write(library_folder / "counters.json")
+    report_inputs = inputs(folder)
+    (row,) = shown(document(report_inputs))["model"]
     assert [*row[:2], row[-1]] == [PROBLEM, "gfx950/aiter", KERNEL]
-    assert "cannot see" in document(found)
-    (roofline,) = plots(found)
+    assert "cannot see" in document(report_inputs)
+    (roofline,) = plots(report_inputs)
     assert PROBLEM in roofline.svg
-    Measurements(provenance={**provenance, "flags": "-O1"}, problems=(one,)).write(place / "counters.json")
+    Measurements(provenance={**provenance, "flags": "-O1"}, problems=(measured,)).write(
+        library_folder / "counters.json"
+    )
     with pytest.raises(CheckFailedError, match=r"counters\.json: made from another build .* flags differs"):
         inputs(folder)
 
@@ -367,14 +371,14 @@ def test_what_is_excused_from_budget_is_reported(tmp_path: Path) -> None:
 
 def test_results_tell_their_device_and_belong_to_library(tmp_path: Path) -> None:
     folder = write(tmp_path)
-    place = folder / "gfx950" / "aiter"
-    (place / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
+    library_folder = folder / "gfx950" / "aiter"
+    (library_folder / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
     facts = {"device": "emulator", LIBRARY_SHA256: manifest()["artifacts"]["libckpm.so"]}
-    Results((case(),), facts).write(place / "batch-prefill.json")
-    found = inputs(folder)
-    assert "batch-prefill of gfx950/aiter on the emulator" in [check.name for check in overall(found).checks]
-    assert "device emulator" in dict(provenance(found)[0][1])["suite batch-prefill"]
-    Results((case(),), {**facts, LIBRARY_SHA256: "0ld"}).write(place / "batch-prefill.json")
+    Results((case(),), facts).write(library_folder / "batch-prefill.json")
+    report_inputs = inputs(folder)
+    assert "batch-prefill of gfx950/aiter on the emulator" in [check.name for check in overall(report_inputs).checks]
+    assert "device emulator" in dict(provenance(report_inputs)[0][1])["suite batch-prefill"]
+    Results((case(),), {**facts, LIBRARY_SHA256: "0ld"}).write(library_folder / "batch-prefill.json")
     with pytest.raises(
         CheckFailedError, match=r"batch-prefill\.json: results of another build .* --suite batch-prefill --arch"
     ):
@@ -383,14 +387,16 @@ def test_results_tell_their_device_and_belong_to_library(tmp_path: Path) -> None
 
 def test_results_of_another_library_of_fwd_name_its_family(tmp_path: Path) -> None:
     """A library of fwd's families is in a folder of that name, and its suite's results are read as others."""
-    place = write(tmp_path) / "gfx950" / "aiter-fwd_v3"
-    place.mkdir()
-    (place / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
-    Results((case(),), {LIBRARY_SHA256: manifest()["artifacts"]["libckpm.so"]}).write(place / "kernels.json")
-    assert "kernels of gfx950/aiter-fwd_v3" in [check.name for check in overall(inputs(place.parents[1])).checks]
-    Results((case(),), {LIBRARY_SHA256: "0ld"}).write(place / "kernels.json")
+    library_folder = write(tmp_path) / "gfx950" / "aiter-fwd_v3"
+    library_folder.mkdir()
+    (library_folder / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
+    Results((case(),), {LIBRARY_SHA256: manifest()["artifacts"]["libckpm.so"]}).write(library_folder / "kernels.json")
+    assert "kernels of gfx950/aiter-fwd_v3" in [
+        check.name for check in overall(inputs(library_folder.parents[1])).checks
+    ]
+    Results((case(),), {LIBRARY_SHA256: "0ld"}).write(library_folder / "kernels.json")
     with pytest.raises(CheckFailedError, match=r"--suite kernels --arch gfx950 --upstream \S+ --family fwd_v3$"):
-        inputs(place.parents[1])
+        inputs(library_folder.parents[1])
 
 
 def test_plots_tell_verdict_by_shape(tmp_path: Path) -> None:
@@ -439,9 +445,9 @@ def test_figure_that_no_axis_holds_is_not_drawn(tmp_path: Path, figure: float) -
 
 
 def test_history_of_upstream_that_is_pattern_is_absent(tmp_path: Path) -> None:
-    place = write(tmp_path / "build") / "gfx950" / "aiter"
-    facts = json.loads((place / "manifest.json").read_text())
-    (place / "manifest.json").write_text(json.dumps({**facts, "upstream": "a**b"}))
+    library_folder = write(tmp_path / "build") / "gfx950" / "aiter"
+    facts = json.loads((library_folder / "manifest.json").read_text())
+    (library_folder / "manifest.json").write_text(json.dumps({**facts, "upstream": "a**b"}))
     for suite in ("batch-prefill", "page-fault"):
-        (place / f"{suite}.json").unlink()
+        (library_folder / f"{suite}.json").unlink()
     assert inputs(tmp_path / "build", baselines=tmp_path).history == {}

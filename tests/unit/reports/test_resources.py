@@ -29,7 +29,7 @@ def test_kernel_is_row_that_reports_what_is_wrong(tmp_path: Path, capsys: pytest
     assert out.splitlines()[-1].split() == ["d128_bf16", "200", "0", "100", "3", "0", "1024", "0", "2", "SPILLS"]
 
 
-def test_what_is_not_manifest_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resources_of_damaged_manifest_names_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "manifest.json"
     file.write_text("{}")
     code, out, err = resources(file, capsys)

@@ -23,26 +23,26 @@ from tests.unit.reports.timing_samples import make_timed, phase, span, timings, 
 
 def test_shares_by_hand() -> None:
     """Three waves of 400 matrix cycles in 1,000 on two SIMDs; 240 of 400 in the loop, twice on the first SIMD."""
-    one = make_timed()
-    assert one.matrix_share == pytest.approx(1200 / 2000)
-    assert one.loop_share == pytest.approx((0.6 + 0.6 + 0.6) / 2)
-    assert one.pass_cycles == pytest.approx(3 * 400 / (3 * 4))
-    assert one.stalls()["wait_memory"] == pytest.approx(0.3)
-    assert one.stalls(loop=True) == pytest.approx(dict.fromkeys(CAUSES, 0) | {"wait_memory": 0.1})
+    timed = make_timed()
+    assert timed.matrix_share == pytest.approx(1200 / 2000)
+    assert timed.loop_share == pytest.approx((0.6 + 0.6 + 0.6) / 2)
+    assert timed.pass_cycles == pytest.approx(3 * 400 / (3 * 4))
+    assert timed.stalls()["wait_memory"] == pytest.approx(0.3)
+    assert timed.stalls(loop=True) == pytest.approx(dict.fromkeys(CAUSES, 0) | {"wait_memory": 0.1})
 
 
 def test_shares_of_phases_by_hand() -> None:
     """Three waves of 1,000 cycles: 500 in five parts with MFMAs, which keep the unit for 400 and wait for 200."""
-    by_name = {one.phase: one for one in make_timed().phases()}
+    by_name = {phase_figures.phase: phase_figures for phase_figures in make_timed().phases()}
     assert list(by_name) == ["prologue", "matrix", "softmax"]
     matrix, softmax = by_name["matrix"], by_name["softmax"]
     assert (matrix.parts, matrix.cycles, matrix.issued, matrix.matrix) == (15, 0.5, 0.6, 0.8)
     assert matrix.stalls["wait_memory"] == pytest.approx(0.4)
     assert (softmax.stalls["barrier"], softmax.stalls["wait_memory"]) == (0.25, 0.1)
-    assert sum(one.cycles for one in by_name.values()) == pytest.approx(1)
+    assert sum(phase_figures.cycles for phase_figures in by_name.values()) == pytest.approx(1)
 
 
-def test_phases_in_line() -> None:
+def test_summary_lists_phases_with_largest_stalls() -> None:
     assert summary(make_timed()) == (
         "performance/prefill.m64: 1000 cycles; phases with their largest stalls: prologue 10.0% (wait_memory 60.0%), "
         "matrix 50.0% (wait_memory 40.0%), softmax 40.0% (barrier 25.0%)"
@@ -61,7 +61,7 @@ def test_wave_without_loop_has_no_pass() -> None:
 def test_replays_wave_becomes_record() -> None:
     stalls = dict.fromkeys(CAUSES, 0) | {"barrier": 8}
     figures = {"instructions": 5, "issued": 20, "matrix": 32, "vector": 4, "stalls": stalls}
-    made = wave_of(
+    record = wave_of(
         {
             **figures,
             "simd": 2,
@@ -72,8 +72,14 @@ def test_replays_wave_becomes_record() -> None:
             "phases": {"matrix": {**figures, "parts": 2}},
         }
     )
-    assert (made.phases["matrix"].parts, made.phases["matrix"].cycles) == (2, 28)
-    assert (made.whole.begin, made.whole.end, made.loop.cycles, made.passes, made.hot) == (0, 28, 28, 3, (4, 8))
+    assert (record.phases["matrix"].parts, record.phases["matrix"].cycles) == (2, 28)
+    assert (record.whole.begin, record.whole.end, record.loop.cycles, record.passes, record.hot) == (
+        0,
+        28,
+        28,
+        3,
+        (4, 8),
+    )
 
 
 def test_timings_as_file(tmp_path: Path) -> None:
@@ -148,12 +154,12 @@ def test_copies_are_told_apart() -> None:
 
 def test_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     folder = write(tmp_path)
-    place = folder / "gfx950" / "aiter"
+    library_folder = folder / "gfx950" / "aiter"
     provenance = {**FACTS, "arch": "gfx950", "tier": "smoke"}
-    made = Timings(provenance=provenance, problems=(make_timed(problem=PROBLEM),))
-    made.write(place / "timing.json")
-    found = inputs(folder)
-    tables = shown(document(found))
+    stored_timings = Timings(provenance=provenance, problems=(make_timed(problem=PROBLEM),))
+    stored_timings.write(library_folder / "timing.json")
+    report_inputs = inputs(folder)
+    tables = shown(document(report_inputs))
     assert tables["timing"][0][:9] == [
         PROBLEM,
         "gfx950/aiter",
@@ -168,8 +174,10 @@ def test_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     assert tables["timing"][0][9:14] == [2.4, "2 to 3", "", "wait_memory", 10.0]
     matrix = next(row for row in tables["timing-phases"] if row[3] == "matrix")
     assert matrix[:8] == [PROBLEM, "gfx950/aiter", "V2", "matrix", 15, 50.0, 80.0, 60.0]
-    assert any(PROBLEM in plot.title and "wave 2 S1" in plot.svg for plot in plots(found))
-    dataclasses.replace(made, provenance={**made.provenance, "flags": "-O1"}).write(place / "timing.json")
+    assert any(PROBLEM in plot.title and "wave 2 S1" in plot.svg for plot in plots(report_inputs))
+    dataclasses.replace(stored_timings, provenance={**stored_timings.provenance, "flags": "-O1"}).write(
+        library_folder / "timing.json"
+    )
     with pytest.raises(CheckFailedError, match=r"timing\.json: made from another build .* flags differs"):
         inputs(folder)
 

@@ -24,12 +24,14 @@ def row(group: str, published: float, modelled: float | None, metric: str = "tfl
 
 
 def make_score(*rows: ScoreRow) -> Score:
-    groups = {name: scoring._group([one for one in rows if one.group == name]) for name in scoring.GROUPS}
+    groups = {
+        name: scoring._group([score_row for score_row in rows if score_row.group == name]) for name in scoring.GROUPS
+    }
     return Score(tier="smoke", rows=rows, groups=groups, clocks=fit_clocks_by_name())
 
 
 def fit_clocks_by_name() -> dict[str, Clock]:
-    return {f"{gpu}, {bits} bits": one for (gpu, bits), one in fit_clocks(published_figures(), machines()).items()}
+    return {f"{gpu}, {bits} bits": clock for (gpu, bits), clock in fit_clocks(published_figures(), machines()).items()}
 
 
 def test_clock_falls_with_root_of_share_as_tutorials_have_it() -> None:
@@ -43,13 +45,13 @@ def test_clock_falls_with_root_of_share_as_tutorials_have_it() -> None:
 
 def test_clock_of_fp8_gemms_is_published_one() -> None:
     """2,901 to 3,233 TFLOP/s at 99.7 % are 1.38 to 1.55 GHz, and some per cent more for the loop alone."""
-    found = points(published_figures(), machines())["MI355X", 8]
-    assert 1.38 < min(one.ghz for one in found) < 1.38 * 1.06
-    assert 1.55 < max(one.ghz for one in found) < 1.55 * 1.06
+    gemm_points = points(published_figures(), machines())["MI355X", 8]
+    assert 1.38 < min(point.ghz for point in gemm_points) < 1.38 * 1.06
+    assert 1.55 < max(point.ghz for point in gemm_points) < 1.55 * 1.06
 
 
 def test_no_scored_row_moves_the_clock() -> None:
-    calibrating = [one for one in published_figures() if one.role == "calibrate"]
+    calibrating = [figure for figure in published_figures() if figure.role == "calibrate"]
     assert fit_clocks(calibrating, machines()) == fit_clocks(published_figures(), machines())
 
 
@@ -85,8 +87,8 @@ def test_ratios_need_one_source_and_one_shape() -> None:
         row("B", 600, 500, kernel="b", label="x", source="other"),
         row("B", 600, None, kernel="b", label="y"),
     ]
-    (made,) = scoring._ratios(rows, [("a", "b")])
-    assert (made.published, made.modelled, made.group) == (1.5, 1.6, "C")
+    (ratio,) = scoring._ratios(rows, [("a", "b")])
+    assert (ratio.published, ratio.modelled, ratio.group) == (1.5, 1.6, "C")
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def with_rows(*rows: Timed) -> Timings:
 
 
 def row_of(rows: Sequence[PublishedRow], problem: str) -> PublishedRow:
-    (found,) = [row for row in rows if row.problem == problem]
-    return found
+    (published,) = [row for row in rows if row.problem == problem]
+    return published
 
 
 def test_rows_have_both_tables_with_distinct_problems() -> None:
@@ -87,7 +87,9 @@ def test_longer_launch_has_speeds_of_the_shorter_one() -> None:
     """Twice the cycles with the same start mean twice the cycles with each start."""
     short, long = (pair(cycles, 270, name)[1] for cycles, name in ((560, EIGHT_K), (1120, LONG)))
     long = dataclasses.replace(long, launched=768)
-    doubled = tuple(Copies(cycles=2 * one.cycles, least=2 * one.least, most=2 * one.most) for one in (ALONE, TWO))
+    doubled = tuple(
+        Copies(cycles=2 * copies.cycles, least=2 * copies.least, most=2 * copies.most) for copies in (ALONE, TWO)
+    )
     beside = launch(long, "gfx950", [dataclasses.replace(short, copies=(ALONE, TWO))])
     assert beside == launch(dataclasses.replace(long, cycles=1000, copies=doubled), "gfx950")
     assert beside is not None
@@ -131,8 +133,8 @@ def test_report_and_summary_have_both_tables(tmp_path: Path) -> None:
     assert shown(document(inputs(folder)))["v3"] == []  # aiter's kernels, nothing of V3
     with_rows(*pair(1390, 1000), *pair(1000, 1000, FORTY)).write(folder / "timing-tables.json")
     measured_gate(120.0, 100.0).write(folder / "gpu.json")
-    found = inputs(folder)
-    rows = shown(document(found))["v3"]
+    report_inputs = inputs(folder)
+    rows = shown(document(report_inputs))["v3"]
     assert [row[1] for row in rows] == LABELS * 2
     eight, forty = rows[3], rows[19]
     assert eight[2:11] == [
@@ -149,7 +151,7 @@ def test_report_and_summary_have_both_tables(tmp_path: Path) -> None:
     assert eight[13:15] == [396.3, 549.4]
     assert forty[2:7] == [1.0, 1.32, pytest.approx(-24.5, abs=0.05), None, None]
     assert forty[17] == "37k as 37 * 1,024; the document does not say which length it is"
-    text = markdown(found, overall(found))
+    text = markdown(report_inputs, overall(report_inputs))
     assert "| h=6/1 sq=8k c | 1.39 | 1.39 | +0.3 % | 1.20 | -13.4 % |" in text
     assert re.search(r"\| h=40/40 sq=37k nc \(37k as 37 .* 1\.32 \| 1\.00 \| -24\.5 % \|  \| not measured \|", text)
     assert text.count("| error | on a GPU | error |") == 2

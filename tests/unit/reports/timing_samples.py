@@ -43,13 +43,13 @@ def wave(simd: int, timeline: str = "MMXX--WWBB..") -> WaveTime:
 
 
 def make_timed(**changes: Any) -> Timed:
-    one = Timed(
+    timed = Timed(
         problem="performance/prefill.m64", kernel=KERNEL, dtype="bf16", workgroup=3, launched=6,
         tile_rows=64, resident=1, cycles=1000,
         waves=(wave(0), wave(0), wave(1)), timeline_from=200, timeline_bin=10,
         sensitivity={"memory_latency": (900, 1300)},
     )  # fmt: skip
-    return dataclasses.replace(one, **changes)
+    return dataclasses.replace(timed, **changes)
 
 
 def timings(arch: str = "gfx950", **changes: Any) -> Timings:

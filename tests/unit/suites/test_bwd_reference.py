@@ -57,29 +57,29 @@ class Pass:
     def gradients(self) -> BoundedGradients:
         return exact_gradients(self.backward(), self.random)
 
-    def slope(self, name: str, sequence: int, place: tuple[int, ...]) -> float:
+    def slope(self, name: str, sequence: int, index: tuple[int, ...]) -> float:
         """The slope of the weighed O in one number of q, k, v or bias of a sequence."""
         ends = []
         for step in (STEP, -STEP):
             parts = list(getattr(self.inputs, name))
             parts[sequence] = parts[sequence].copy()
-            parts[sequence][place] += step
+            parts[sequence][index] += step
             changed: dict[str, Any] = {name: tuple(parts)}
             ends.append(self.weigh(dataclasses.replace(self.inputs, **changed)))
         return (ends[0] - ends[1]) / (2 * STEP)
 
 
-def by_sequence(one: Pass, name: str, values: Floats, sequence: int) -> Floats:
+def by_sequence(attention_pass: Pass, name: str, values: Floats, sequence: int) -> Floats:
     """The gradient of one sequence. Heads of Q that share a head of K and V are added up, as a caller does."""
-    p = one.problem
+    p = attention_pass.problem
     lengths = p.seqlens_q if name in ("q", "bias") else p.seqlens_k
     rows = slice(sum(lengths[:sequence]), sum(lengths[: sequence + 1]))
     if name == "bias":
         return values[:, rows, : p.seqlens_k[sequence]]
-    mine = values[rows]
+    gradient = values[rows]
     if name == "q":
-        return mine
-    shared: Floats = mine.reshape(len(mine), p.nhead_k, p.nhead_q // p.nhead_k, -1).sum(axis=2)
+        return gradient
+    shared: Floats = gradient.reshape(len(gradient), p.nhead_k, p.nhead_q // p.nhead_k, -1).sum(axis=2)
     return shared
 
 
@@ -89,36 +89,36 @@ def by_sequence(one: Pass, name: str, values: Floats, sequence: int) -> Floats:
 def test_gradients_are_slopes_of_attention(mask: str, bias: str, p_drop: float) -> None:
     if (mask, bias) == ("window", "alibi"):
         mask = "causal"
-    one = Pass(make(bias=bias, p_drop=p_drop, **MASKS[mask]))
-    found = one.gradients().values
+    attention_pass = Pass(make(bias=bias, p_drop=p_drop, **MASKS[mask]))
+    gradients = attention_pass.gradients().values
     random = np.random.default_rng(5)
     for name in ("q", "k", "v", *(("bias",) if bias == "bias" else ())):
-        for sequence in range(one.problem.batch):
-            mine = by_sequence(one, name, found[f"d{name}"], sequence)
-            assert np.abs(mine).max() > 0.05
+        for sequence in range(attention_pass.problem.batch):
+            gradient = by_sequence(attention_pass, name, gradients[f"d{name}"], sequence)
+            assert np.abs(gradient).max() > 0.05
             for _ in range(6):
-                place = tuple(int(random.integers(size)) for size in mine.shape)
-                assert one.slope(name, sequence, place) == pytest.approx(mine[place], rel=1e-5, abs=1e-7)
+                index = tuple(int(random.integers(size)) for size in gradient.shape)
+                assert attention_pass.slope(name, sequence, index) == pytest.approx(gradient[index], rel=1e-5, abs=1e-7)
 
 
 def test_d_is_what_dot_do_o_stores() -> None:
-    one = Pass(make(p_drop=0.25))
-    backward = one.backward()
+    attention_pass = Pass(make(p_drop=0.25))
+    backward = attention_pass.backward()
     by_hand = [
-        [0.75 * sum(x * y for x, y in zip(backward.o[token, head], one.dout[token, head], strict=True))
+        [0.75 * sum(x * y for x, y in zip(backward.o[token, head], attention_pass.dout[token, head], strict=True))
          for token in range(8)]
         for head in range(2)
     ]  # fmt: skip
-    assert np.allclose(one.gradients().values["d"], by_hand, rtol=1e-12)
+    assert np.allclose(attention_pass.gradients().values["d"], by_hand, rtol=1e-12)
 
 
 def test_rows_that_see_no_key_have_no_gradient() -> None:
     """Three queries of which the first two are to the left of all keys: LSE is -inf there."""
-    one = Pass(make(seqlens_q=(3,), seqlens_k=(1,), **MASKS["causal"]))
-    found = one.gradients()
-    assert np.isneginf(one.backward().lse[:, :2]).all()
-    assert not found.values["dq"][:2].any()
-    assert not found.tolerances["dq"][:2].any()
+    attention_pass = Pass(make(seqlens_q=(3,), seqlens_k=(1,), **MASKS["causal"]))
+    gradients = attention_pass.gradients()
+    assert np.isneginf(attention_pass.backward().lse[:, :2]).all()
+    assert not gradients.values["dq"][:2].any()
+    assert not gradients.tolerances["dq"][:2].any()
 
 
 @given(seqlen_q=st.integers(1, 40), seqlen_k=st.integers(1, 60), seed=st.integers(0, 9))
@@ -126,14 +126,14 @@ def test_rows_that_see_no_key_have_no_gradient() -> None:
 def test_gradients_of_softmax_sum_to_nothing(seqlen_q: int, seqlen_k: int, seed: int) -> None:
     """A number added to all scores of a row changes nothing, so the slopes of a row's scores cancel."""
     p = make(seqlens_q=(seqlen_q,), seqlens_k=(seqlen_k,), bias="bias", seed=seed)
-    found = Pass(p).gradients().values["dbias"]
-    assert np.abs(found.sum(axis=2)).max() < 1e-12
+    dbias = Pass(p).gradients().values["dbias"]
+    assert np.abs(dbias.sum(axis=2)).max() < 1e-12
 
 
 def test_dropout_needs_its_random_values() -> None:
-    one = Pass(make(p_drop=0.25))
+    attention_pass = Pass(make(p_drop=0.25))
     with pytest.raises(ValueError, match="need its random values"):
-        exact_gradients(one.backward())
+        exact_gradients(attention_pass.backward())
 
 
 Change = Callable[[dict[str, Floats], SuiteCase], dict[str, Floats]]
@@ -148,41 +148,44 @@ PLANTED: dict[str, tuple[str, Change]] = {
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_wrong_gradient_is_noticed(planted: str) -> None:
-    one = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
-    found = one.gradients()
-    assert all(row.passed for row in comparisons(found, found.values))
+    attention_pass = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
+    gradients = attention_pass.gradients()
+    assert all(row.passed for row in comparisons(gradients, gradients.values))
     names, change = PLANTED[planted]
-    rows = comparisons(found, {**found.values, **change(found.values, one.problem)})
+    rows = comparisons(gradients, {**gradients.values, **change(gradients.values, attention_pass.problem)})
     assert [row.name for row in rows if not row.passed] == names.split()
 
 
 def test_d_left_out_is_noticed() -> None:
     """dS without D is dS of an O that is zero."""
-    one = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
-    backward = one.backward()
+    attention_pass = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
+    backward = attention_pass.backward()
     wrong = exact_gradients(dataclasses.replace(backward, o=np.zeros_like(backward.o))).values
-    rows = comparisons(one.gradients(), wrong)
+    rows = comparisons(attention_pass.gradients(), wrong)
     assert [row.name for row in rows if not row.passed] == ["dq", "dk", "dbias", "d"]
 
 
 def test_tolerances_hold_what_storing_p_and_ds_costs() -> None:
     """A model of the kernel: bf16 cuts P, dS and the gradients down, and nothing else is rounded."""
-    one = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
-    found, inputs = one.gradients(), one.inputs
+    attention_pass = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
+    gradients, inputs = attention_pass.gradients(), attention_pass.inputs
 
     def cut(numbers: Floats) -> Floats:
         bits = numbers.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
         return bits.view(np.float32).astype(np.float64)
 
     forward = exact(inputs)
-    scale, wrong = one.problem.softmax_scale, {name: value.copy() for name, value in found.values.items()}
-    q, k, v, dout = inputs.q[0], inputs.k[0][:, 0], inputs.v[0][:, 0], one.dout[:70]
+    scale, wrong = (
+        attention_pass.problem.softmax_scale,
+        {name: value.copy() for name, value in gradients.values.items()},
+    )
+    q, k, v, dout = inputs.q[0], inputs.k[0][:, 0], inputs.v[0][:, 0], attention_pass.dout[:70]
     for head in range(2):
         p = np.exp(q[:, head] @ k.T * scale - forward.lse[head, :70, None])
         ds = p * (dout[:, head] @ v.T - (dout[:, head] * forward.o[:70, head]).sum(axis=1)[:, None])
         wrong["dv"][:90, head] = cut(cut(p).T @ dout[:, head])
         wrong["dk"][:90, head] = cut(scale * cut(ds).T @ q[:, head])
         wrong["dq"][:70, head] = cut(scale * cut(ds) @ k)
-    rows = comparisons(found, wrong)
+    rows = comparisons(gradients, wrong)
     assert all(row.passed for row in rows)
     assert min(row.worst for row in rows if row.name in ("dq", "dk", "dv")) > 0.2  # and not much more

@@ -18,12 +18,12 @@ BACK_2 = BRANCH | 0xFFFE
 MOVE, LOAD = 0x7E047008, (0xDC540000, 0x02000002)  # v_mov_b64 v[2:3], s[8:9]; flat_load_dwordx2 v[2:3], v[2:3]
 
 
-def code(*words: int) -> list[Instruction]:
-    return list(decode(struct.pack(f"<{len(words)}I", *words)))
+def code(*dwords: int) -> list[Instruction]:
+    return list(decode(struct.pack(f"<{len(dwords)}I", *dwords)))
 
 
 @pytest.mark.parametrize(
-    ("words", "blocks"),
+    ("dwords", "blocks"),
     [
         ((NOP, END), [(0, 2)]),
         ((NOP, SCC0 | 1, NOP, END), [(0, 2), (2, 3), (3, 4)]),  # over one instruction
@@ -34,8 +34,10 @@ def code(*words: int) -> list[Instruction]:
         ((NOP, END, NOP, END), [(0, 2)]),
     ],
 )
-def test_basic_blocks_begin_at_targets_and_after_jumps(words: Sequence[int], blocks: Sequence[tuple[int, int]]) -> None:
-    assert [(block.start, block.stop) for block in basic_blocks(code(*words))] == blocks
+def test_basic_blocks_begin_at_targets_and_after_jumps(
+    dwords: Sequence[int], blocks: Sequence[tuple[int, int]]
+) -> None:
+    assert [(block.start, block.stop) for block in basic_blocks(code(*dwords))] == blocks
 
 
 def test_basic_blocks_of_no_code_are_none() -> None:
@@ -75,8 +77,8 @@ OTHERS = (
 )
 
 
-def second_block(words: Sequence[int]) -> Block:
-    instructions = code(*words)
+def second_block(dwords: Sequence[int]) -> Block:
+    instructions = code(*dwords)
     return Block(*_look_at_block(instructions, basic_blocks(instructions)[1]))
 
 

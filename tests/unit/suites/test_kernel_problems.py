@@ -39,9 +39,9 @@ def not_laid_out(key: Key) -> str | None:
 
 
 def scenarios(key: Key, keys: list[Key]) -> tuple[Scenario, ...]:
-    made = FAMILIES[key.family].scenarios
-    assert made is not None
-    return made(key, keys)
+    list_scenarios = FAMILIES[key.family].scenarios
+    assert list_scenarios is not None
+    return list_scenarios(key, keys)
 
 
 class Dispatch:
@@ -58,24 +58,24 @@ class Dispatch:
                 hdims = _HDIMS.search(first)
                 assert hdims, first
                 arms = [
-                    (compile(_python(found[1]), "arm", "eval"), listed[int(found[2])]) for found in _ARM.finditer(rest)
+                    (compile(_python(match[1]), "arm", "eval"), listed[int(match[2])]) for match in _ARM.finditer(rest)
                 ]
                 self.groups.append((dtype, int(hdims[1]), int(hdims[2]), arms))
 
     def chosen(self, candidate: SuiteCase) -> str | None:
         p = candidate
         absent = dict.fromkeys(("logits_soft_cap", "num_splits"), 0)
-        given = SimpleNamespace(**{**absent, **fwd_fields(pose(p, p.family, "gfx950"))})
-        given.skip_min_seqlen_q = p.min_seqlen_q > 0
-        given.mask_type, given.bias_type = p.mask, p.bias
-        given.has_dropout, given.do_fp8_static_quant = p.p_drop > 0, p.qscale == "pertensor"
-        given.use_pagedkv = p.page_size > 1
-        given.block_table_ptr = 1 if p.page_size > 1 else None
-        given.cu_seqlen_k_ptr = None
-        given.seqlen_k_ptr = 1 if p.mode == "batch" and len({*p.seqlens_k}) > 1 else None
-        words = {
-            "t": given,
-            "a": given,
+        arguments = SimpleNamespace(**{**absent, **fwd_fields(pose(p, p.family, "gfx950"))})
+        arguments.skip_min_seqlen_q = p.min_seqlen_q > 0
+        arguments.mask_type, arguments.bias_type = p.mask, p.bias
+        arguments.has_dropout, arguments.do_fp8_static_quant = p.p_drop > 0, p.qscale == "pertensor"
+        arguments.use_pagedkv = p.page_size > 1
+        arguments.block_table_ptr = 1 if p.page_size > 1 else None
+        arguments.cu_seqlen_k_ptr = None
+        arguments.seqlen_k_ptr = 1 if p.mode == "batch" and len({*p.seqlens_k}) > 1 else None
+        variables = {
+            "t": arguments,
+            "a": arguments,
             "mask_enum": SimpleNamespace(
                 no_mask="no", mask_top_left="top_left", mask_bottom_right="bottom_right", window_generic="window"
             ),
@@ -83,7 +83,7 @@ class Dispatch:
         }
         for dtype, hdim_q, hdim_v, arms in self.groups:
             if (dtype, p.hdim_q <= hdim_q, p.hdim_v <= hdim_v) == (p.dtype, True, True):
-                return next((name for condition, name in arms if eval(condition, words)), None)
+                return next((name for condition, name in arms if eval(condition, variables)), None)
         return None
 
 
@@ -106,10 +106,10 @@ def find_missed(keys: list[Key]) -> Iterator[tuple[Key, set[str | None]]]:
     for key in keys:
         if not_laid_out(key):
             continue
-        asked = [one for scenario in scenarios(key, keys) for one in scenario.candidates]
-        found = {dispatch.chosen(one) for one in asked}
-        if key.name not in found:
-            yield key, found
+        candidates = [candidate for scenario in scenarios(key, keys) for candidate in scenario.candidates]
+        chosen_names = {dispatch.chosen(candidate) for candidate in candidates}
+        if key.name not in chosen_names:
+            yield key, chosen_names
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def find_missed(keys: list[Key]) -> Iterator[tuple[Key, set[str | None]]]:
         ("fwd_pagedkv", "full", "True", 0),
     ],
 )
-def test_what_no_candidate_reaches_nothing_reaches(family: str, tier: str, where: str, never: int) -> None:
+def test_missed_kernel_is_reached_by_no_candidate(family: str, tier: str, where: str, never: int) -> None:
     keys = keys_of(family, tier, where)
     dispatch = Dispatch(dispatch_text(keys), keys[0].arch_trait)
-    found = list(find_missed(keys))
-    assert len(found) == never
-    for key, instead in found:
+    missed = list(find_missed(keys))
+    assert len(missed) == never
+    for key, instead in missed:
         assert key.name not in instead
         for candidate in every_candidate(key, keys):
             assert dispatch.chosen(candidate) != key.name, str(candidate)
@@ -159,7 +159,7 @@ def test_kernel_alone_in_its_library_is_reached_at_once(mask_impl: str) -> None:
             assert dispatch.chosen(first) == key.name, (key.name, str(first))
 
 
-def test_what_pads_is_asked_for_what_is_not_whole() -> None:
+def test_first_candidate_of_padding_kernel_has_partial_tiles() -> None:
     (key,) = [
         key for key in keys_of("fwd", "smoke") if key.pad == "psskddv" and key.mode == "batch" and key.mask == "no"
     ]
@@ -199,7 +199,9 @@ def test_whole_tiles_go_to_kernel_that_pads_less() -> None:
     arms = [(compile(_python(" && ".join(conditions(key))), "arm", "eval"), key.name) for key in keys]
     dispatch.groups = [("bf16", 64, 64, arms)]
     padded = by_pad["pssk"]  # of queries and keys
-    chosen = {one.label: {dispatch.chosen(each) for each in one.candidates} for one in scenarios(padded, keys)}
+    chosen = {
+        scenario.label: {dispatch.chosen(each) for each in scenario.candidates} for scenario in scenarios(padded, keys)
+    }
     assert padded.name in chosen["no mask"]
     assert chosen["even splits"] == {by_pad["ps"].name, by_pad["psk"].name}
 
@@ -211,7 +213,7 @@ def test_case_is_found_by_glob_with_or_without_suite() -> None:
     assert cases(keys, "kernels/*_bf16_mask") == cases(keys, "*_bf16_mask")
 
 
-def test_what_is_not_laid_out_is_named() -> None:
+def test_not_laid_out_names_reason() -> None:
     reasons = {not_laid_out(key) for key in keys_of("fwd", "full", "key.dtype not in ('fp16', 'bf16')")}
     assert reasons == {
         None, "tensors and tolerances of fp8", "tensors and tolerances of fp8fp32", "fp8 without scales",

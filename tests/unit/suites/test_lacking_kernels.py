@@ -62,14 +62,14 @@ def test_refusal_is_wrong_only_if_library_has_all_kernels(
 
 
 def test_gate_leaves_such_problem_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem: SuiteCase = next(one for one in measure.performance_problems("smoke") if not one.tile_rows)
+    problem: SuiteCase = next(problem for problem in measure.performance_problems("smoke") if not problem.tile_rows)
     monkeypatch.setattr(launching, "run_problem", refuse_launches(Status.UNSUPPORTED))
-    given = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
+    launch_arguments = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
     manifest = cast(Any, SimpleNamespace(upstream="checkout", dialect="rocm-libraries-2026"))
     reason = "dispatch asks for a bload kernel, and this library has none that fits"
-    assert measure._count_launch(*given, manifest, "bload") == reason
+    assert measure._count_launch(*launch_arguments, manifest, "bload") == reason
     with pytest.raises(InconclusiveError, match="the launch failed: no kernel"):
-        measure._count_launch(*given, manifest, None)
+        measure._count_launch(*launch_arguments, manifest, None)
 
 
 def test_first_tile_is_of_chosen_load_mode() -> None:
@@ -80,7 +80,7 @@ def test_first_tile_is_of_chosen_load_mode() -> None:
     assert set(of) == {(64, "bload"), (64, "gload"), (128, "bload"), (128, "gload")}
 
     def check(*built: tuple[int, str]) -> None:
-        held = bench(tuple(of[one] for one in built))
+        held = bench(tuple(of[kind] for kind in built))
         checks._check_choice(
             cast(Any, SimpleNamespace(problem=problem, bench=held, kernel=of[128, "bload"].name, lines=[]))
         )

@@ -66,7 +66,7 @@ def test_results_with_starved_process_extend_its_deadline(
 ) -> None:
     if starved:
         monkeypatch.setattr(workers, "_processor_seconds", lambda pid: (0.0, "R"))
-    assert [one.killed_by for one in results(SETUP, mutants("busy"), 1, obedient)] == [killed_by]
+    assert [trial.killed_by for trial in results(SETUP, mutants("busy"), 1, obedient)] == [killed_by]
 
 
 @pytest.mark.parametrize(

@@ -44,25 +44,25 @@ NOP_2, WAIT_MEMORY, WAIT_MORE = 0xBF800001, 0xBF8C0F74, 0xBF8C0F70  # s_waitcnt 
 READ = (0xD8EC0010, 0x00000001)  # ds_read_b64 v[0:1], v1 offset:16
 
 
-def code(*words: int) -> list[Instruction]:
-    return list(decode(struct.pack(f"<{len(words)}I", *words)))
+def code(*dwords: int) -> list[Instruction]:
+    return list(decode(struct.pack(f"<{len(dwords)}I", *dwords)))
 
 
-def kernel(*words: int) -> Kernel:
+def kernel(*dwords: int) -> Kernel:
     """A kernel with 16 vector registers, 32 scalar registers, 1,024 bytes of LDS and arguments."""
     rsrc1, rsrc2, rsrc3, properties = 1 | 2 << 6, 2 << 1 | 1 << 7, 3, 8
     descriptor = struct.pack("<3I4xq20x3I2H4x", 1024, 0, 16, 0, rsrc3, rsrc1, rsrc2, properties, 0)
-    return Kernel(instructions=code(*words), descriptor=descriptor)
+    return Kernel(instructions=code(*dwords), descriptor=descriptor)
 
 
-def mutate(*words: int) -> set[tuple[str, str]]:
-    instructions = code(*words, END)
-    made = (make_change(kind, at, instructions[at], raw) for kind, at, raw in candidates(instructions))
-    return {(one.kind, one.after.text) for one in made if one}
+def mutate(*dwords: int) -> set[tuple[str, str]]:
+    instructions = code(*dwords, END)
+    changes = (make_change(kind, at, instructions[at], raw) for kind, at, raw in candidates(instructions))
+    return {(change.kind, change.after.text) for change in changes if change}
 
 
 @pytest.mark.parametrize(
-    ("words", "kind", "text"),
+    ("dwords", "kind", "text"),
     [
         ((WAIT,), "wait", "s_waitcnt vmcnt(63) lgkmcnt(0)"),
         ((WAIT,), "wait", "s_waitcnt vmcnt(0) lgkmcnt(15)"),
@@ -75,8 +75,8 @@ def mutate(*words: int) -> set[tuple[str, str]]:
         ((READ), "offset", "ds_read_b64 v[0:1], v[1] offset0:24"),
     ],
 )
-def test_candidates_of_instruction_include_kind(words: Sequence[int], kind: str, text: str) -> None:
-    assert (kind, text) in mutate(*words)
+def test_candidates_of_instruction_include_kind(dwords: Sequence[int], kind: str, text: str) -> None:
+    assert (kind, text) in mutate(*dwords)
 
 
 SETREG = (0xBA000901, 3)  # s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 3
@@ -95,7 +95,7 @@ def test_candidates_without_effect_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "planted"),
+    ("dwords", "planted"),
     [
         ((*LESS_PAIR, NOP_2, *LANE_32, NOP_2, *LANE_33), 1),  # the compiler's spill of s[2:3]: the first one is needed
         ((*LESS_PAIR, NOP_2, *LANE_33), 1),
@@ -106,8 +106,8 @@ def test_candidates_without_effect_are_left_out() -> None:
         ((WAIT_MEMORY, BARRIER, WAIT_MORE), 2),
     ],
 )
-def test_candidates_leave_out_waits_that_others_repeat(words: Sequence[int], planted: int) -> None:
-    assert sum(kind in ("nop", "wait") for kind, _, _ in candidates(code(*words, END))) == planted
+def test_candidates_leave_out_waits_that_others_repeat(dwords: Sequence[int], planted: int) -> None:
+    assert sum(kind in ("nop", "wait") for kind, _, _ in candidates(code(*dwords, END))) == planted
 
 
 def test_wait_states_that_are_left_out_are_not_missing_elsewhere() -> None:
@@ -118,10 +118,10 @@ def test_wait_states_that_are_left_out_are_not_missing_elsewhere() -> None:
         assert len(missing_states(spill, "gfx950")) == count
 
 
-@pytest.mark.parametrize("words", [MAX_OF_OPPOSITES, MAX_OF_MAGNITUDE])
-def test_candidates_of_register_with_modifier_include_opcode(words: Sequence[int]) -> None:
+@pytest.mark.parametrize("dwords", [MAX_OF_OPPOSITES, MAX_OF_MAGNITUDE])
+def test_candidates_of_register_with_modifier_include_opcode(dwords: Sequence[int]) -> None:
     """The maximum of a number and its opposite is its magnitude; the minimum is another number."""
-    assert "opcode" in {kind for kind, _ in mutate(*words)}
+    assert "opcode" in {kind for kind, _ in mutate(*dwords)}
 
 
 def test_draw_is_repeatable_and_without_duplicates() -> None:
@@ -129,29 +129,29 @@ def test_draw_is_repeatable_and_without_duplicates() -> None:
     first = draw(some, 7, 12)
     assert first == draw(some, 7, 12)
     assert first != draw(some, 8, 12)
-    assert len({(one.kernel, one.at, one.raw) for one in first}) == len(first) == 12
-    assert {one.kind for one in first} == {
+    assert len({(mutant.kernel, mutant.at, mutant.raw) for mutant in first}) == len(first) == 12
+    assert {mutant.kind for mutant in first} == {
         *("wait", "barrier", "nop", "compare", "opcode", "offset", "constant", "operand", "descriptor")
     }
     every = draw(some, 1, 1000)
     assert len(every) < 1000
-    assert {one.kernel for one in every} == {"a", "b"}
-    assert {one.kind for one in every} <= set(KINDS)
-    words = [each.text for each in every if each.kernel == "b" and each.kind == "descriptor"]
-    assert "eights of vector registers 1 -> 0" in words
-    assert {"LDS bytes 1024 -> 0", "arguments 1 -> 0", "user SGPRs 2 -> 3", "workgroup's x 1 -> 0"} <= {*words}
+    assert {mutant.kernel for mutant in every} == {"a", "b"}
+    assert {mutant.kind for mutant in every} <= set(KINDS)
+    texts = [each.text for each in every if each.kernel == "b" and each.kind == "descriptor"]
+    assert "eights of vector registers 1 -> 0" in texts
+    assert {"LDS bytes 1024 -> 0", "arguments 1 -> 0", "user SGPRs 2 -> 3", "workgroup's x 1 -> 0"} <= {*texts}
 
 
-@pytest.mark.parametrize(("words", "planted"), [((), False), ((0xD3D94000, 0x18000101), True)])
-def test_accumulation_offset_is_planted_where_code_uses_it(words: Sequence[int], planted: bool) -> None:
+@pytest.mark.parametrize(("dwords", "planted"), [((), False), ((0xD3D94000, 0x18000101), True)])
+def test_accumulation_offset_is_planted_where_code_uses_it(dwords: Sequence[int], planted: bool) -> None:
     """The second kernel has v_accvgpr_write_b32 a0, v1."""
-    texts = [each.text for each in draw({"a": kernel(*words, END)}, 1, 1000)]
+    texts = [each.text for each in draw({"a": kernel(*dwords, END)}, 1, 1000)]
     assert ("fours before the accumulation registers 3 -> 2" in texts) is planted
 
 
 def trials(kind: str, *detected: bool, excused: bool = False) -> list[Trial]:
     mutant = Mutant(kernel="k", kind=kind, at=0, raw=0, text="")
-    return [Trial(mutant=mutant, killed_by="sanitize" if one else "", excused=excused) for one in detected]
+    return [Trial(mutant=mutant, killed_by="sanitize" if killed else "", excused=excused) for killed in detected]
 
 
 def test_check_floor_with_too_few_detected_raises() -> None:
@@ -175,8 +175,8 @@ def test_excuse_of_survivor_needs_same_kernel_code_and_change(tmp_path: Path) ->
     excuses = excused.read(file)
     mutant = Mutant(kernel="k", kind="barrier", at=0, raw=0, text="0x0  s_barrier  ->  s_nop 0")
     survivor = Trial(mutant=mutant, killed_by="", how="no race")
-    found = _excuse(survivor, excuses, "0" * 16)
-    assert (found.excused, found.how) == (True, "one wave")
+    excused_trial = _excuse(survivor, excuses, "0" * 16)
+    assert (excused_trial.excused, excused_trial.how) == (True, "one wave")
     assert _excuse(survivor, excuses, "1" * 16) == survivor
     moved = "0x8  s_barrier  ->  s_nop 0"
     for other in (dataclasses.replace(mutant, kernel="l"), dataclasses.replace(mutant, text=moved)):
@@ -198,24 +198,24 @@ def test_excuse_of_other_code_is_shown_as_void(tmp_path: Path, capsys: pytest.Ca
 
 def test_excused_table_with_wrong_entry_raises(tmp_path: Path) -> None:
     file = tmp_path / "excused.yaml"
-    for text, said in (
+    for text, complaint in (
         (CHANGE + CHANGE.partition("\n")[2], "excused twice"),
         (CHANGE.replace("    why: one wave\n", ""), "why"),
         (CHANGE.replace("2026-11-23", "lately"), "must be a date"),
     ):
         file.write_text(text)
-        with pytest.raises(TableError, match=said):
+        with pytest.raises(TableError, match=complaint):
             excused.read(file)
 
 
 def test_excused_table_of_tests_is_well_formed() -> None:
-    assert all(one.why for one in excused.read().values())
+    assert all(excuse.why for excuse in excused.read().values())
 
 
 def test_code_digest_follows_code_and_descriptor() -> None:
     some = kernel(WAIT, END)
     others = (kernel(BARRIER, END), dataclasses.replace(some, descriptor=bytes(64)))
-    assert len({excused.code_digest(one) for one in (some, *others)}) == 3
+    assert len({excused.code_digest(variant) for variant in (some, *others)}) == 3
     assert excused.code_digest(some) == excused.code_digest(kernel(WAIT, END))
 
 
@@ -243,27 +243,29 @@ def test_compare_results_names_first_difference() -> None:
     assert compare_results([(BUILT, BUILT)]) == "the same numbers and counts"
 
 
-@pytest.mark.parametrize("words", [("--seed", "-1"), ("--seed", "x"), ("--count", "0"), ("--jobs", "0")])
-def test_main_with_wrong_option_ends_with_usage_error(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*words]) == UsageError.exit_code
+@pytest.mark.parametrize("options", [("--seed", "-1"), ("--seed", "x"), ("--count", "0"), ("--jobs", "0")])
+def test_main_with_wrong_option_ends_with_usage_error(
+    options: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*options]) == UsageError.exit_code
     assert "Traceback" not in capsys.readouterr().err
 
 
 def test_replace_equals_lowering_of_changed_code() -> None:
     before, after = code(MAX, WAIT, END), code(MAX, BARRIER, END)
-    made, wanted = _replace(lower(before), 1, after[1]), lower(after)
-    assert [made.texts[i] for i in made.ops["text"]] == [wanted.texts[i] for i in wanted.ops["text"]]
+    replaced, wanted = _replace(lower(before), 1, after[1]), lower(after)
+    assert [replaced.texts[i] for i in replaced.ops["text"]] == [wanted.texts[i] for i in wanted.ops["text"]]
     fields = [name for name in wanted.ops.dtype.names or () if name != "text"]
-    assert all(np.array_equal(made.ops[name], wanted.ops[name]) for name in fields if name != "pc")
-    assert made.ops["pc"].tolist() == [0, 4, 8]
+    assert all(np.array_equal(replaced.ops[name], wanted.ops[name]) for name in fields if name != "pc")
+    assert replaced.ops["pc"].tolist() == [0, 4, 8]
 
 
 def test_by_kernel_sorts_cases_by_cost() -> None:
     keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
     every = [case for suite in SUITES for case in cases(suite, "smoke", "emulator")]
-    found = by_kernel(every, keys)
-    assert set(found) == {key.name for key in keys}
-    for some in found.values():
+    cases_by_kernel = by_kernel(every, keys)
+    assert set(cases_by_kernel) == {key.name for key in keys}
+    for some in cases_by_kernel.values():
         costs = [wave_instructions(case.problem) * len(case.variants) for case in some]
         assert costs == sorted(costs)
         groups = {case.problem.group for case in some}

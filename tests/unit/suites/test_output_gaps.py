@@ -53,7 +53,7 @@ def test_outputs_are_read_by_their_strides(mode: str, checks: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "gaps"),
     [
         (lambda out: out["o"].view(np.uint16)[8 : 8 + GAP].fill(0), {"o": GAP}),
         (lambda out: out["o"].view(np.uint16)[-1:].fill(7), {"o": 1}),
@@ -64,8 +64,8 @@ def test_outputs_are_read_by_their_strides(mode: str, checks: tuple[str, ...]) -
     ],
 )
 def test_what_is_written_between_rows_is_counted(
-    spoil: Callable[[dict[str, np.ndarray]], None], found: dict[str, int]
+    spoil: Callable[[dict[str, np.ndarray]], None], gaps: dict[str, int]
 ) -> None:
     outcome = written(make())
     spoil(dict(outcome.outputs))
-    assert outcome.written_gaps() == found
+    assert outcome.written_gaps() == gaps

@@ -16,7 +16,7 @@ make = functools.partial(make_case, p_drop=0.2)
 
 
 @pytest.mark.parametrize(
-    ("counter", "key", "words"),
+    ("counter", "key", "vector"),
     [
         ([0, 0, 0, 0], (0, 0), [0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48]),
         ([0xFFFFFFFF] * 4, (0xFFFFFFFF, 0xFFFFFFFF), [0x5207DDC2, 0x45165E59, 0x4D8EE751, 0x8C52F662]),
@@ -27,9 +27,9 @@ make = functools.partial(make_case, p_drop=0.2)
         ),
     ],
 )
-def test_seven_rounds_give_vectors_of_random123(counter: list[int], key: tuple[int, int], words: list[int]) -> None:
+def test_seven_rounds_give_vectors_of_random123(counter: list[int], key: tuple[int, int], vector: list[int]) -> None:
     """kat_vectors of Random123, lines "philox4x32 7"."""
-    assert philox(np.array(counter, np.uint64), key).tolist() == words
+    assert philox(np.array(counter, np.uint64), key).tolist() == vector
 
 
 def test_tile_of_32_by_32_is_drawn_by_64_lanes_of_16_bytes() -> None:
@@ -37,9 +37,9 @@ def test_tile_of_32_by_32_is_drawn_by_64_lanes_of_16_bytes() -> None:
     problem = make(seqlens_q=(64, 64), seqlens_k=(96, 96), nhead_q=3, seed=2**40 + 5, dropout_offset=2**33 + 1)
     lane = 32 + 6
     offset = 2**33 + 1 + (1 * 3 + 2) * 64 + lane
-    words = philox(np.array([offset & 0xFFFFFFFF, offset >> 32, 1, 2], np.uint64), (5, 2**8))
-    assert random_bytes(problem, 1, 2)[40, 70] == int(words[0]) & 0xFF
-    assert random_bytes(problem, 1, 2)[32 + 16 + 8 + 5, 70] == int(words[3]) >> 8 & 0xFF
+    numbers = philox(np.array([offset & 0xFFFFFFFF, offset >> 32, 1, 2], np.uint64), (5, 2**8))
+    assert random_bytes(problem, 1, 2)[40, 70] == int(numbers[0]) & 0xFF
+    assert random_bytes(problem, 1, 2)[32 + 16 + 8 + 5, 70] == int(numbers[3]) >> 8 & 0xFF
 
 
 def test_neither_lengths_nor_masks_change_byte() -> None:

@@ -82,8 +82,8 @@ def pool(start: str = "", size: int = 1, seconds: float = 20.0) -> Pool:
     return Pool(command=command, size=size, environment={}, start_seconds=seconds)
 
 
-def replies(found: Any) -> dict[str, Mapping[str, Any]]:
-    return {done.name.partition("/")[2]: reply for done, reply in found}
+def replies(results: Any) -> dict[str, Mapping[str, Any]]:
+    return {done.name.partition("/")[2]: reply for done, reply in results}
 
 
 @pytest.mark.parametrize(
@@ -103,41 +103,41 @@ def replies(found: Any) -> dict[str, Mapping[str, Any]]:
     ],
 )  # fmt: skip
 def test_end_of_worker_is_result_of_its_case_and_next_runs(word: str, outcome: str, message: str) -> None:
-    found = replies(pool().run([case(word), case("fine")]))
-    assert (found[word]["outcome"], found[word]["message"]) == (outcome, message)
-    assert found["fine"]["outcome"] == "passed"
+    by_case = replies(pool().run([case(word), case("fine")]))
+    assert (by_case[word]["outcome"], by_case[word]["message"]) == (outcome, message)
+    assert by_case["fine"]["outcome"] == "passed"
 
 
 def test_worker_that_lost_its_gpu_is_replaced() -> None:
-    found = replies(pool().run([case("lost"), case("fine")]))
-    assert [found[word]["outcome"] for word in ("lost", "fine")] == ["fault", "passed"]
-    assert found["lost"]["message"] != found["fine"]["message"]  # their processes
+    by_case = replies(pool().run([case("lost"), case("fine")]))
+    assert [by_case[word]["outcome"] for word in ("lost", "fine")] == ["fault", "passed"]
+    assert by_case["lost"]["message"] != by_case["fine"]["message"]  # their processes
 
 
 def test_garbage_is_reported_and_its_worker_is_given_up() -> None:
-    found = replies(pool().run([case("garbage"), case("fine")]))
-    assert found["garbage"]["outcome"] == "infrastructure"
-    assert found["garbage"]["message"].startswith("the worker's answer can't be read: Expecting value")
-    assert found["fine"]["outcome"] == "passed"
+    by_case = replies(pool().run([case("garbage"), case("fine")]))
+    assert by_case["garbage"]["outcome"] == "infrastructure"
+    assert by_case["garbage"]["message"].startswith("the worker's answer can't be read: Expecting value")
+    assert by_case["fine"]["outcome"] == "passed"
 
 
 def test_last_words_are_those_of_case_alone() -> None:
-    found = replies(pool().run([case("exit"), case("sigsegv")]))
-    assert found["exit"]["lines"] == ["bad end"]
-    assert found["sigsegv"]["lines"] == []
+    by_case = replies(pool().run([case("exit"), case("sigsegv")]))
+    assert by_case["exit"]["lines"] == ["bad end"]
+    assert by_case["sigsegv"]["lines"] == []
 
 
 def test_workers_are_warm() -> None:
-    found = replies(pool("slow").run([case(f"fine.{number}") for number in range(5)]))
-    assert len({reply["message"] for reply in found.values()}) == 1
-    assert all(reply["elapsed"] < 0.3 for reply in found.values())
+    by_case = replies(pool("slow").run([case(f"fine.{number}") for number in range(5)]))
+    assert len({reply["message"] for reply in by_case.values()}) == 1
+    assert all(reply["elapsed"] < 0.3 for reply in by_case.values())
 
 
 def test_several_workers_share_cases_and_lose_none() -> None:
-    words = [f"fine.{number}" for number in range(20)] + ["sigsegv", "exit"]
-    found = replies(pool(size=3).run([case(word) for word in words]))
-    assert set(found) == set(words)
-    assert sum(reply["outcome"] == "passed" for reply in found.values()) == 20
+    names = [f"fine.{number}" for number in range(20)] + ["sigsegv", "exit"]
+    by_case = replies(pool(size=3).run([case(name) for name in names]))
+    assert set(by_case) == set(names)
+    assert sum(reply["outcome"] == "passed" for reply in by_case.values()) == 20
 
 
 def test_interrupted_run_waits_for_no_case() -> None:
@@ -172,11 +172,13 @@ def test_refusal_keeps_its_exit_code() -> None:
 
 
 def test_cases_are_not_lost_when_no_worker_starts_any_more(tmp_path: Path) -> None:
-    found = replies(pool(f"once:{tmp_path / 'started'}").run([case("sigsegv"), *(case(f"fine.{n}") for n in range(3))]))
-    assert found["sigsegv"]["outcome"] == "fault"
-    assert {found[f"fine.{number}"]["outcome"] for number in range(3)} == {"infrastructure"}
-    assert "gone" in found["fine.0"]["message"]
-    assert found["fine.2"]["message"] == "not run, workers no longer start"
+    by_case = replies(
+        pool(f"once:{tmp_path / 'started'}").run([case("sigsegv"), *(case(f"fine.{n}") for n in range(3))])
+    )
+    assert by_case["sigsegv"]["outcome"] == "fault"
+    assert {by_case[f"fine.{number}"]["outcome"] for number in range(3)} == {"infrastructure"}
+    assert "gone" in by_case["fine.0"]["message"]
+    assert by_case["fine.2"]["message"] == "not run, workers no longer start"
 
 
 def test_every_signal_has_class() -> None:
@@ -201,11 +203,13 @@ def test_runner_that_raises_gives_no_verdict_on_kernel() -> None:
             raise ProblemError("sequence 0 names page -1")
         raise ZeroDivisionError("ours")
 
-    code, (ready, known, other) = serve_requests(lambda: ({"device": "fake"}, run), {"case": "known"}, {"case": "x"})
+    code, (ready, known_reply, other_reply) = serve_requests(
+        lambda: ({"device": "fake"}, run), {"case": "known"}, {"case": "x"}
+    )
     assert (code, ready) == (0, {"ready": {"device": "fake"}})
-    assert (known["outcome"], known["message"]) == ("infrastructure", "sequence 0 names page -1")
-    assert other["message"] == "ZeroDivisionError: ours"
-    assert any("ZeroDivisionError" in line for line in other["lines"])
+    assert (known_reply["outcome"], known_reply["message"]) == ("infrastructure", "sequence 0 names page -1")
+    assert other_reply["message"] == "ZeroDivisionError: ours"
+    assert any("ZeroDivisionError" in line for line in other_reply["lines"])
 
 
 def test_serve_after_last_reply_ends() -> None:
@@ -262,10 +266,10 @@ subprocess.run(["sleep", "1000"])
 @pytest.fixture
 def compiling() -> Iterator[tuple[int, list[str]]]:
     """The end of a pipe that closes when the last process has ended, and the command of a worker that holds it."""
-    ours, theirs = os.pipe()
-    os.set_inheritable(theirs, True)
-    yield ours, [sys.executable, "-c", COMPILING, str(theirs)]
-    os.close(ours)
+    read_end, write_end = os.pipe()
+    os.set_inheritable(write_end, True)
+    yield read_end, [sys.executable, "-c", COMPILING, str(write_end)]
+    os.close(read_end)
 
 
 def nobody_holds(pipe: int) -> bool:
@@ -294,7 +298,7 @@ def test_worker_that_is_stopped_leaves_no_compiler(
     pipe, command = compiling
     popen = subprocess.Popen
     holder = int(command[-1])
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **words: popen(*args, **words, pass_fds=[holder]))
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: popen(*args, **options, pass_fds=[holder]))
     worker = Worker(command, {"PYTHONPATH": str(PROJECT)}, 60)
     os.close(holder)
     assert worker.stop() == -signal.SIGKILL

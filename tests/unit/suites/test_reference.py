@@ -108,10 +108,10 @@ def test_alibi_by_hand() -> None:
 def test_one_row_by_hand() -> None:
     """Scores ln 1, ln 3 and a hidden one: weights 1/4 and 3/4."""
     problem = make_case(seqlens_q=(1,), seqlens_k=(3,), hdim_q=1, hdim_v=1, mask="top_left", window_right=1)
-    one = np.ones((1, 1, 1))
+    unit = np.ones((1, 1, 1))
     k = np.log(np.array([1.0, 3.0, 1e6])).reshape(3, 1, 1)
     v = np.array([8.0, 4.0, 1e9]).reshape(3, 1, 1)
-    got = exact(Inputs(problem=problem, q=(one,), k=(k,), v=(v,)))
+    got = exact(Inputs(problem=problem, q=(unit,), k=(k,), v=(v,)))
     assert got.o[0, 0, 0] == pytest.approx(5.0)
     assert got.lse[0, 0] == pytest.approx(math.log(4.0))
     assert got.magnitude[0, 0, 0] == pytest.approx(5.0)
@@ -150,9 +150,9 @@ def test_worst_truncation_is_within_tolerance() -> None:
 def test_weight_flushed_to_zero_is_within_tolerance() -> None:
     """exp(-88) is below float32's smallest normal number, 2^-126; exp(-80) is above it and may not be lost."""
     problem = make_case(seqlens_q=(1,), seqlens_k=(1,), hdim_q=1, hdim_v=1, sink_logits=True)
-    zero, one = np.zeros((1, 1, 1)), np.ones((1, 1, 1))
+    zero, unit = np.zeros((1, 1, 1)), np.ones((1, 1, 1))
     for logit, passed in ((88.0, True), (80.0, False)):
-        inputs = Inputs(problem=problem, q=(zero,), k=(zero,), v=(one,), sink_logits=np.array([logit]))
+        inputs = Inputs(problem=problem, q=(zero,), k=(zero,), v=(unit,), sink_logits=np.array([logit]))
         assert compare_o(problem, zero, exact(inputs)).passed == passed
 
 
@@ -187,8 +187,8 @@ def truncate(values: Floats) -> Floats:
 
 def toward_zero_half(values: Floats) -> Floats:
     half = values.astype(np.float16)
-    over = np.abs(half.astype(np.float64)) > np.abs(values)
-    return np.where(over, np.nextafter(half, np.float16(0)), half).astype(np.float64)
+    rounded_up = np.abs(half.astype(np.float64)) > np.abs(values)
+    return np.where(rounded_up, np.nextafter(half, np.float16(0)), half).astype(np.float64)
 
 
 def kernel_model(
@@ -248,9 +248,9 @@ def test_kernel_rounding_is_within_tolerance_and_wrong_page_not(
     inputs = prepare(problem).inputs
     expected = exact(inputs)
     o, lse = kernel_model(problem, inputs, problem.q_dtype)
-    found = compare_o(problem, o, expected)
-    assert found.passed, str(found)
-    assert keys == 1 or found.worst > 0.05  # the bound is not so wide that everything passes
+    comparison = compare_o(problem, o, expected)
+    assert comparison.passed, str(comparison)
+    assert keys == 1 or comparison.worst > 0.05  # the bound is not so wide that everything passes
     assert compare_lse(problem, lse, expected).passed
     if keys == 100 and ranges[1][0] < 0:  # the keys' values off by one; nearly uniform rows would not change
         wrong = exact(Inputs(problem=problem, q=inputs.q, k=inputs.k, v=(np.roll(inputs.v[0], 1, axis=0),)))
@@ -306,8 +306,8 @@ def test_tolerances_are_tighter_than_peers() -> None:
             kv_range=(-1, 1), seed=2,
         )  # fmt: skip
         expected = exact(prepare(problem).inputs)
-        ours, theirs = o_tolerance(problem, expected), atol + rtol * np.abs(expected.o)
-        assert np.median(ours / theirs) < part, dtype
+        tolerance, peer_tolerance = o_tolerance(problem, expected), atol + rtol * np.abs(expected.o)
+        assert np.median(tolerance / peer_tolerance) < part, dtype
         assert np.median(lse_tolerance(problem, expected)) < (0.02 if dtype == "fp8bf16" else 2e-4)  # V3's fp8 weights
 
 
@@ -316,10 +316,10 @@ def test_comparison_counts_nan_infinity_and_exact_zeros() -> None:
     tolerance = np.array([0.1, 0.0, 1.0, 0.1, 0.1])
     assert compare("x", want.copy(), want, tolerance).passed
     got = np.array([1.2, 1e-30, 5.0, np.nan, 3.05])
-    found = compare("x", got, want, tolerance)
-    assert (found.mismatches, found.nans, found.elements) == (4, 1, 5)
-    assert not found.passed
-    assert "4 of 5 elements differ, 1 NaN" in str(found)
+    comparison = compare("x", got, want, tolerance)
+    assert (comparison.mismatches, comparison.nans, comparison.elements) == (4, 1, 5)
+    assert not comparison.passed
+    assert "4 of 5 elements differ, 1 NaN" in str(comparison)
     with pytest.raises(ValueError, match="shapes"):
         compare("x", got, want[:2], tolerance)
     empty = np.zeros((0, 2))

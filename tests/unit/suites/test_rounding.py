@@ -35,9 +35,9 @@ def test_case_outside_its_upstreams_range_is_wrong(
 ) -> None:
     case = make_case(dtype=dtype, qscale="pertensor" if "fp8" in dtype else "no")
     reply: dict[str, Any] = {"outcome": "passed", "message": "", "mean_shift": shift}
-    found = check_rounding(reply, case, upstream, arch)
-    assert found["outcome"] == outcome
-    assert (found is reply) == (outcome == "passed")
+    checked_reply = check_rounding(reply, case, upstream, arch)
+    assert checked_reply["outcome"] == outcome
+    assert (checked_reply is reply) == (outcome == "passed")
 
 
 def test_failed_case_and_case_of_few_elements_stay_as_they_are() -> None:

@@ -52,19 +52,19 @@ def run(
     def launch(device: Any, library: Any, prepared: Prepared, named: str | None = None) -> Outcome:
         p = prepared.problem
         name = next(key.name for key in KEYS if serves(key, p))
-        made = kernel(prepared)
+        result = kernel(prepared)
         addresses = {buffer: 4096 * (index + 1) for index, buffer in enumerate(prepared.buffers)}
         outputs: Outputs = {}
-        if isinstance(made, dict):
+        if isinstance(result, dict):
             rows = np.full((sum(p.seqlens_q), p.nhead_q, int(prepared.fields["nhead_stride_o"])), 0xFFFF, np.uint16)
-            rows[..., : p.hdim_v] = encode(made["o"], p.dtype, "gfx950")
+            rows[..., : p.hdim_v] = encode(result["o"], p.dtype, "gfx950")
             outputs["o"] = rows.reshape(-1).view(np.uint8)
-            if "gap" in made:
+            if "gap" in result:
                 outputs["o"][-1] = POISON ^ 1
         return Outcome(
             prepared=prepared,
             launch=Launch(status=Status.OK, message="", kernels=(name,), milliseconds=0),
-            fault=made if isinstance(made, Fault) else None,
+            fault=result if isinstance(result, Fault) else None,
             seconds=0.0,
             outputs=outputs,
             addresses=addresses,
@@ -78,9 +78,9 @@ def read_with(**switches: bool) -> Callable[[Prepared], Outputs]:
     """A kernel with a defect of reading."""
 
     def kernel(prepared: Prepared) -> Outputs:
-        made = compute_outputs(prepared, 64, 128, Reading(**switches))
-        assert made is not None
-        return {"o": np.where(made.o_nan, np.nan, made.expected.o)}
+        computed = compute_outputs(prepared, 64, 128, Reading(**switches))
+        assert computed is not None
+        return {"o": np.where(computed.o_nan, np.nan, computed.expected.o)}
 
     return kernel
 
@@ -93,9 +93,9 @@ def spoil_outputs(
     kernel: Callable[[Prepared], Outputs], spoil: Callable[[Outputs], None]
 ) -> Callable[[Prepared], Outputs]:
     def other(prepared: Prepared) -> Outputs:
-        made = kernel(prepared)
-        spoil(made)
-        return made
+        outputs = kernel(prepared)
+        spoil(outputs)
+        return outputs
 
     return other
 
@@ -109,41 +109,41 @@ def test_nan_after_key_row_spoils_only_queries_that_see_it() -> None:
         seqlens_q=(3,), seqlens_k=(3,), hdim_q=64, hdim_v=64, page_order="identity", pool_pages=5, lse=True,
         mask="top_left", window_right=0, checks=("reference", "nan_canary"),
     )  # fmt: skip
-    made = compute_outputs(prepare(problem), 64, 128, Reading(whole_rows=True))
-    assert made is not None
-    assert made.o_nan.all(axis=(1, 2)).tolist() == made.o_nan.any(axis=(1, 2)).tolist() == [False, False, True]
-    assert made.lse_nan.tolist() == [[False, False, True]]
-    assert np.array_equal(made.expected.o[:2], exact(prepare(problem).inputs).o[:2])
+    computed = compute_outputs(prepare(problem), 64, 128, Reading(whole_rows=True))
+    assert computed is not None
+    assert computed.o_nan.all(axis=(1, 2)).tolist() == computed.o_nan.any(axis=(1, 2)).tolist() == [False, False, True]
+    assert computed.lse_nan.tolist() == [[False, False, True]]
+    assert np.array_equal(computed.expected.o[:2], exact(prepare(problem).inputs).o[:2])
 
 
 def test_nan_padding_pages_spoil_sequence_that_reads_them() -> None:
     """256 keys fill two steps. 200 keys end in the next sequence's pages, the last sequence in the NaN page."""
     problem = make(seqlens_q=(2, 2, 2), seqlens_k=(200, 256, 100), table_end="nan_page", checks=("reference",))
-    made = compute_outputs(prepare(problem), 64, 128, Reading(past_the_end=True))
-    assert made is not None
-    assert made.o_nan.any(axis=(1, 2)).tolist() == [False] * 4 + [True] * 2
-    assert not made.lse_nan.any()
+    computed = compute_outputs(prepare(problem), 64, 128, Reading(past_the_end=True))
+    assert computed is not None
+    assert computed.o_nan.any(axis=(1, 2)).tolist() == [False] * 4 + [True] * 2
+    assert not computed.lse_nan.any()
 
 
 def test_window_from_later_step_takes_keys_of_first_pages() -> None:
     """One query at position 299 that sees keys 290 to 299: V of keys 34 to 43 stands for them, as K does."""
     problem = make(seqlens_q=(1,), seqlens_k=(300,), mask="bottom_right", window_left=9, window_right=0)
     prepared = prepare(problem)
-    made = compute_outputs(prepared, 64, 128, Reading(first_pages=True))
-    assert made is not None
+    computed = compute_outputs(prepared, 64, 128, Reading(first_pages=True))
+    assert computed is not None
     q, k, v = (part[0] for part in (prepared.inputs.q, prepared.inputs.k, prepared.inputs.v))
     weights = np.exp(k[34:44, 0] @ q[0, 0] / np.sqrt(128.0))
-    assert made.expected.o[0, 0] == pytest.approx(weights @ v[34:44, 0] / weights.sum())
-    assert np.array_equal(made.expected.keys, [[10.0]])
+    assert computed.expected.o[0, 0] == pytest.approx(weights @ v[34:44, 0] / weights.sum())
+    assert np.array_equal(computed.expected.keys, [[10.0]])
 
 
 def test_pages_past_4_gb_are_other_pages_or_zeros() -> None:
     """Pages of 256 bytes: page 2^24 + 5 is page 5, and the pool of 2^24 + 100 pages has 100 by its size in 32 bits."""
     problem = make(seqlens_q=(1,), seqlens_k=(64,), page_order="high", pool_pages=2**24 + 100)
     prepared = prepare(problem)
-    made = compute_outputs(prepared, 64, 128, Reading(offsets_of_32_bits=True))
-    assert made is not None
-    assert np.array_equal(made.expected.o, np.zeros((1, 1, 128)))  # the pages' lower namesakes were never written
+    computed = compute_outputs(prepared, 64, 128, Reading(offsets_of_32_bits=True))
+    assert computed is not None
+    assert np.array_equal(computed.expected.o, np.zeros((1, 1, 128)))  # the pages' lower namesakes were never written
     below = compute_outputs(
         prepare(dataclasses.replace(problem, pool_pages=2**20)), 64, 128, Reading(offsets_of_32_bits=True)
     )
@@ -171,22 +171,22 @@ def test_defect_alone_is_known_and_second_defect_is_found(
     alone = run(monkeypatch, problem, kernel, signature)
     assert (alone.outcome, alone.signature) == ("wrong", "")
 
-    def row(made: Outputs) -> None:
-        sound = int(np.flatnonzero(~np.isnan(made["o"]).any(axis=(1, 2)))[0])
-        made["o"][sound, 0, 3] += 0.5
+    def row(outputs: Outputs) -> None:
+        sound = int(np.flatnonzero(~np.isnan(outputs["o"]).any(axis=(1, 2)))[0])
+        outputs["o"][sound, 0, 3] += 0.5
 
     assert "O 1 of" in (run(monkeypatch, problem, spoil_outputs(kernel, row), signature).signature or "")
-    no_rows = run(monkeypatch, problem, spoil_outputs(kernel, lambda made: made["o"].fill(0)), signature)
+    no_rows = run(monkeypatch, problem, spoil_outputs(kernel, lambda outputs: outputs["o"].fill(0)), signature)
     assert no_rows.signature not in ("", None)
-    all_nan = run(monkeypatch, problem, spoil_outputs(kernel, lambda made: made["o"].fill(np.nan)), signature)
+    all_nan = run(monkeypatch, problem, spoil_outputs(kernel, lambda outputs: outputs["o"].fill(np.nan)), signature)
     assert "are NaN and should not be, or the reverse" in (all_nan.signature or "")
     assert run(monkeypatch, problem, right, signature).outcome == "passed"
 
 
 def test_store_between_rows_is_seen_beside_defect(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = spoil_outputs(read_with(whole_rows=True), lambda made: made.update(gap=np.ones(1)))
-    found = run(monkeypatch, SHORT, kernel, "whole_rows_are_read")
-    assert found.signature == "1 elements between the rows of O were written"
+    kernel = spoil_outputs(read_with(whole_rows=True), lambda outputs: outputs.update(gap=np.ones(1)))
+    result = run(monkeypatch, SHORT, kernel, "whole_rows_are_read")
+    assert result.signature == "1 elements between the rows of O were written"
 
 
 EXACT = make(seqlens_q=(5,), seqlens_k=(20,), table_end="exact", checks=("reference", "nan_canary"), seed=8)
@@ -211,7 +211,7 @@ def past_the_table(step: int, access: str = "load") -> Callable[[Prepared], Faul
         (past_the_table(-4), right, "the access is not a load within 1024 bytes after the page table"),
         (past_the_table(4096), right, "the access is not a load within"),
         (past_the_table(0, "store"), right, "the access is not a load within"),
-        (past_the_table(0), spoil_outputs(right, lambda made: made["o"].fill(0)), "without it: wrong: O "),
+        (past_the_table(0), spoil_outputs(right, lambda outputs: outputs["o"].fill(0)), "without it: wrong: O "),
     ],
 )
 def test_fault_is_known_if_case_is_right_without_it(
@@ -220,9 +220,9 @@ def test_fault_is_known_if_case_is_right_without_it(
     def kernel(prepared: Prepared) -> Any:
         return (faulting if prepared.problem.table_end == "exact" else padded)(prepared)
 
-    found = run(monkeypatch, EXACT, kernel, "table_is_read_past_its_end")
-    assert found.outcome == "fault"
-    assert found.signature == why if not why else (found.signature or "").startswith(why)
+    result = run(monkeypatch, EXACT, kernel, "table_is_read_past_its_end")
+    assert result.outcome == "fault"
+    assert result.signature == why if not why else (result.signature or "").startswith(why)
 
 
 def test_result_without_fault_has_its_own_signature(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,9 +262,9 @@ def test_range_past_pool_ends_before_offset_of_last_head(
 
     newest = tuple(key for key in keys_of("rocm-libraries-2026", "batch_prefill") if serves(key, HEADS))
     monkeypatch.setattr(sys.modules[__name__], "KEYS", newest)
-    found = run(monkeypatch, HEADS, kernel, "num_records_reach_behind_the_pool")
-    assert found.outcome == "fault"
-    assert found.signature == why if not why else (found.signature or "").startswith(why)
+    result = run(monkeypatch, HEADS, kernel, "num_records_reach_behind_the_pool")
+    assert result.outcome == "fault"
+    assert result.signature == why if not why else (result.signature or "").startswith(why)
 
 
 # ---- the ledger

@@ -40,8 +40,8 @@ COUNT = len(problems("dispatch", "smoke"))
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     """A folder with a built library, by its manifest."""
-    place = tmp_path / "build" / "gfx950" / "aiter"
-    manifests.write_library(place, manifests.document({name: {} for name in NAMES}))
+    library_folder = tmp_path / "build" / "gfx950" / "aiter"
+    manifests.write_library(library_folder, manifests.document({name: {} for name in NAMES}))
     return tmp_path
 
 
@@ -75,9 +75,9 @@ def make_case(name: str = "dispatch/chosen.plain-bf16") -> Case:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_suite_has_cases_with_time_limit(suite: str) -> None:
-    found = cases(suite, "smoke", "emulator")
-    assert [case.problem for case in found] == list(problems(suite, "smoke"))
-    assert all(case.seconds >= 120 for case in found)
+    suite_cases = cases(suite, "smoke", "emulator")
+    assert [case.problem for case in suite_cases] == list(problems(suite, "smoke"))
+    assert all(case.seconds >= 120 for case in suite_cases)
 
 
 def test_sanitizer_runs_checks_in_three_orders_on_emulator_only() -> None:
@@ -117,9 +117,9 @@ def test_cases_without_kernel_in_dialect_are_left_out() -> None:
 
 
 def test_library_is_found_by_arch_and_upstream(work: Path) -> None:
-    found = locate(work, "gfx950", "aiter")
-    assert (found.manifest.upstream, found.manifest.archs) == ("aiter", ("gfx950",))
-    keys = manifest_keys(found.manifest_file, NAMES)
+    library = locate(work, "gfx950", "aiter")
+    assert (library.manifest.upstream, library.manifest.archs) == ("aiter", ("gfx950",))
+    keys = manifest_keys(library.manifest_file, NAMES)
     assert [key.name for key in keys] == NAMES
     assert keys == tuple(KEYS)
     for problem in problems("batch-prefill", "smoke"):
@@ -143,7 +143,7 @@ def test_library_for_several_archs_serves_each(work: Path) -> None:
     assert locate(work, "gfx942", "aiter").library == manifest.with_name("libckpm.so")
 
 
-def test_manifest_that_is_none_or_of_another_library(work: Path) -> None:
+def test_wrong_or_foreign_manifest_raises(work: Path) -> None:
     manifest = work / "build/gfx950/aiter/manifest.json"
     with pytest.raises(LibraryError, match="lists other kernels than the library holds"):
         manifest_keys(manifest, NAMES[1:])
@@ -190,7 +190,7 @@ def record(reply: dict[str, Any], book: Ledger) -> results.Case:
     return record_case(judged, "dispatch", "gfx950", "aiter", "ckpm test", "fwd")
 
 
-def test_what_case_showed_is_recorded_in_fields() -> None:
+def test_record_has_fields_of_case() -> None:
     fault = {
         "kind": "memory", "message": "load outside", "access": "load", "kernel": "_Zk", "text": "global_load_dword",
         "pc": 16, "instruction": 3, "workgroup": [1, 0, 0], "wave": 2, "lane": None, "address": 4096, "bytes": 4,
@@ -270,16 +270,16 @@ def run(work: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     empty.write_text("entries: {}\n")
     FakePool.commands = []
 
-    def call(*words: str, **outcomes: str) -> int:
+    def call(*options: str, **outcomes: str) -> int:
         FakePool.outcomes = {name.replace("__", "*"): outcome for name, outcome in outcomes.items()}
-        given = {"--suite": "dispatch", "--device": "emulator", "--work": str(work), "--ledger": str(empty)}
-        left = [word for option, value in given.items() if option not in words for word in (option, value)]
-        return report(["test", *left, *words])
+        defaults = {"--suite": "dispatch", "--device": "emulator", "--work": str(work), "--ledger": str(empty)}
+        left = [word for option, value in defaults.items() if option not in options for word in (option, value)]
+        return report(["test", *left, *options])
 
     return call
 
 
-def test_all_passed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_of_passing_cases_ends_with_zero(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--output", str(work / "r.json")) == 0
     out = capsys.readouterr().out
     assert f"{COUNT} cases of dispatch on emulator gfx950, aiter" in out
@@ -289,7 +289,7 @@ def test_all_passed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) ->
     assert names == [problem.name for problem in problems("dispatch", "smoke")]
 
 
-def test_what_dialect_has_no_kernel_for_is_left_out_and_said(
+def test_cases_without_kernel_are_left_out_and_counted(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [key.name for key in select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))]
@@ -315,17 +315,17 @@ def test_what_dialect_has_no_kernel_for_is_left_out_and_said(
 
 
 def test_results_of_suites_archs_and_cases_run_again_lie_apart(run: Any, work: Path) -> None:
-    place = work / "build/gfx950/aiter"
+    library_folder = work / "build/gfx950/aiter"
     assert run() == 0
     assert run(__="stop") == 130
     for ending in ("json", "xml"):
-        assert not (place / f"dispatch.{ending}").exists()  # no report of an earlier run is left
+        assert not (library_folder / f"dispatch.{ending}").exists()  # no report of an earlier run is left
     assert run() == 0
-    assert len(list(JUnitXml.fromfile(str(place / "dispatch.xml")))) == 1
-    before = (place / "dispatch.json").read_bytes()
+    assert len(list(JUnitXml.fromfile(str(library_folder / "dispatch.xml")))) == 1
+    before = (library_folder / "dispatch.json").read_bytes()
     assert run("--reproduce", "tiles.few") == 0
-    assert (place / "reproduced.json").exists()
-    assert (place / "dispatch.json").read_bytes() == before
+    assert (library_folder / "reproduced.json").exists()
+    assert (library_folder / "dispatch.json").read_bytes() == before
 
 
 def test_sanitizer_s_case_is_run_again_by_its_arch_s_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,9 +349,9 @@ def test_failures_are_reported_with_commands_and_reach_junit(
     assert printed.err == f"error: 1 of {COUNT} cases failed\n"
     assert report(["report", "--junit", str(work / "r.json"), "--output", str(work / "r.xml")]) == 8
     xml = JUnitXml.fromfile(str(work / "r.xml"))
-    (found,) = list(xml)
-    assert (found.name, found.tests, found.failures, found.skipped) == ("dispatch-gfx950-aiter", COUNT, 1, 1)
-    failed = next(case for case in found if case.name == name)
+    (suite,) = list(xml)
+    assert (suite.name, suite.tests, suite.failures, suite.skipped) == ("dispatch-gfx950-aiter", COUNT, 1, 1)
+    failed = next(case for case in suite if case.name == name)
     assert failed.classname == "dispatch.tiles"
     assert command in failed.result[0].text
     assert "\x1b" not in (work / "r.xml").read_text()
@@ -374,7 +374,7 @@ def test_run_of_nothing_is_not_success(run: Any, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("options", "code", "message"),
     [
         (("--suite", "speed"), 2, "unknown suite 'speed'"),
         (("--arch", "gfx1"), 2, "unknown arch 'gfx1'"),
@@ -390,9 +390,9 @@ def test_run_of_nothing_is_not_success(run: Any, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_bad_options_end_at_once(
-    run: Any, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, message: str
+    run: Any, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], code: int, message: str
 ) -> None:
-    assert run(*words) == code
+    assert run(*options) == code
     assert message in capsys.readouterr().err
     assert FakePool.commands == []
 
@@ -415,16 +415,16 @@ def test_library_whose_bytes_are_not_its_manifest_s_is_refused(
     listed = hashlib.sha256(manifests.LIBRARY_BYTES).hexdigest()
     assert Results.read(work / "r.json").facts["library sha256"] == listed
     library.write_bytes(b"rebuilt by hand")
-    mine = hashlib.sha256(b"rebuilt by hand").hexdigest()
+    rebuilt_digest = hashlib.sha256(b"rebuilt by hand").hexdigest()
     FakePool.commands = []
     assert run("--output", str(work / "r.json")) == 6
-    said = capsys.readouterr().err
-    assert f"its sha256 is {mine}, the manifest's {listed}" in said
+    message = capsys.readouterr().err
+    assert f"its sha256 is {rebuilt_digest}, the manifest's {listed}" in message
     assert FakePool.commands == []
     assert run("--library", str(library), "--output", str(work / "r.json")) == 0
     assert "is not the library that its manifest lists" in capsys.readouterr().out
     facts = Results.read(work / "r.json").facts
-    assert facts["library sha256"] == mine
+    assert facts["library sha256"] == rebuilt_digest
     assert facts["not the manifest's library"] == f"sha256 {listed}"
 
 

@@ -39,8 +39,8 @@ SESSIONS = set(
 
 
 def document(name: str) -> dict[Any, Any]:
-    found: dict[Any, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
-    return found
+    workflow: dict[Any, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    return workflow
 
 
 def steps(name: str) -> list[dict[str, Any]]:
@@ -49,14 +49,14 @@ def steps(name: str) -> list[dict[str, Any]]:
 
 def release_jobs() -> dict[str, Any]:
     """The jobs of a release by name, with a job for each stage of a matrix."""
-    found, names = {}, dict[str, list[str]]()
+    jobs, names = {}, dict[str, list[str]]()
     for name, job in document("release")["jobs"].items():
         for stage in job.pop("strategy", {"matrix": {"stage": [""]}})["matrix"]["stage"]:
             whole = re.sub(r"-stages$", f"-{stage}", name)
             names.setdefault(name, []).append(whole)
-            found[whole] = json.loads(json.dumps(job).replace("${{ matrix.stage }}", stage))
-            found[whole]["needs"] = [one for need in job.get("needs", ()) for one in names[need]]
-    return found
+            jobs[whole] = json.loads(json.dumps(job).replace("${{ matrix.stage }}", stage))
+            jobs[whole]["needs"] = [needed for need in job.get("needs", ()) for needed in names[need]]
+    return jobs
 
 
 @pytest.fixture
@@ -102,10 +102,10 @@ def test_actions_are_pinned_by_commit_and_version(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_only_the_publishing_job_may_write(file: Path) -> None:
-    found = yaml.safe_load(file.read_text())
-    assert found["permissions"] == {}
-    assert set(found["concurrency"]) == {"group", "cancel-in-progress"}
-    for name, job in found["jobs"].items():
+    workflow = yaml.safe_load(file.read_text())
+    assert workflow["permissions"] == {}
+    assert set(workflow["concurrency"]) == {"group", "cancel-in-progress"}
+    for name, job in workflow["jobs"].items():
         wanted = {"contents": "write", "id-token": "write", "attestations": "write"}
         assert job["permissions"] == (wanted if name == "publish" else {"contents": "read"})
         assert 0 < job["timeout-minutes"] <= 360
@@ -113,13 +113,13 @@ def test_only_the_publishing_job_may_write(file: Path) -> None:
 
 def test_gpu_runners_are_out_of_reach_of_pull_requests() -> None:
     for file in FILES:
-        found = yaml.safe_load(file.read_text())
-        own = any("self-hosted" in job["runs-on"] for job in found["jobs"].values())
+        workflow = yaml.safe_load(file.read_text())
+        own = any("self-hosted" in job["runs-on"] for job in workflow["jobs"].values())
         assert own == (file.stem == "gpu-nightly")
         if own:
-            assert set(found[True]) == {"schedule", "workflow_dispatch"}
-            assert all("default_branch" in job["if"] for job in found["jobs"].values())
-        assert not {"pull_request_target", "workflow_run"} & set(found[True])
+            assert set(workflow[True]) == {"schedule", "workflow_dispatch"}
+            assert all("default_branch" in job["if"] for job in workflow["jobs"].values())
+        assert not {"pull_request_target", "workflow_run"} & set(workflow[True])
 
 
 def test_jobs_follow_the_jobs_they_need() -> None:
@@ -134,7 +134,7 @@ def test_caches_are_keyed_by_content_and_not_for_releases() -> None:
     assert not any("cache" in step.get("uses", "") for step in steps("release"))
     restored = [step["with"] for name in ("pull-request", "objects") for step in steps(name) if "restore" in str(step)]
     assert len(restored) == 4
-    assert all(one == restored[0] for one in restored), "pull requests look for what the default branch stores"
+    assert all(inputs == restored[0] for inputs in restored), "pull requests look for what the default branch stores"
     key = restored[0]["key"]
     assert {"requirements.txt", "matrix/upstreams.yaml"} <= set(re.findall(r"'([^']+)'", key))
     assert not re.search(r"run_id|run_number|date|time|matrix\.", key)
@@ -145,7 +145,7 @@ def test_caches_are_keyed_by_content_and_not_for_releases() -> None:
 def test_only_default_branch_stores_objects() -> None:
     """A cache of a pull request is restored by this pull request alone, and takes from the 10 GB of all."""
     saving = {file.stem: [step for step in steps(file.stem) if "cache/save" in step.get("uses", "")] for file in FILES}
-    assert [name for name, found in saving.items() if found] == ["objects"]
+    assert [name for name, saving_steps in saving.items() if saving_steps] == ["objects"]
     assert document("objects")[True] == {"push": {"branches": ["main"]}}
     (save,) = saving["objects"]
     assert save["if"].startswith("${{ always() && ")  # what a failed job compiled is kept, too
@@ -159,9 +159,9 @@ def test_objects_are_those_of_every_planned_build(tmp_path: Path) -> None:
     (lines,) = (step["env"]["COMMANDS"].splitlines() for step in job["steps"] if "COMMANDS" in step.get("env", {}))
     change = Effect(reason="all", everything=True)
     full = plan._plan("", {"x": change}, (), {}, rules())
-    assert {one.command for one in full.builds} <= {*lines}
-    smoke = {re.sub(r"(nox -s build-\w+) .*? -- ", r"\1 -- ", one.command) for one in full.runs}
-    assert {*lines} == {one.command for one in full.builds} | smoke
+    assert {build.command for build in full.builds} <= {*lines}
+    smoke = {re.sub(r"(nox -s build-\w+) .*? -- ", r"\1 -- ", run.command) for run in full.runs}
+    assert {*lines} == {build.command for build in full.builds} | smoke
 
 
 def test_objects_of_later_libraries_are_compiled_after_failure(tmp_path: Path) -> None:
@@ -185,13 +185,13 @@ def test_release_downloads_the_files_of_every_stage(tmp_path: Path) -> None:
     left_over = set()
     for step in stages.steps(stages.read_stages(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="x"):
         arch = "" if step.arch == stages.PROJECT else f"--arch {step.arch} "
-        mine = [
+        job_names = [
             name for name, text in commands.items() if arch in text and re.search(rf"--only {step.stage}( |$)", text)
         ]
-        if not mine:
+        if not job_names:
             left_over.add(step.stage)
             continue
-        (job,) = mine
+        (job,) = job_names
         for need in step.needs:  # a stage of the same job, or the shard of a job before
             (provider,) = (
                 name
@@ -213,12 +213,12 @@ def transfer(jobs: dict[str, Any], job: str, reader: str, files: list[Path], fol
     for file in files:
         (clone / file).parent.mkdir(parents=True, exist_ok=True)
         (clone / file).write_text("left")
-    (upload,) = (one["with"] for one in jobs[job]["steps"] if "upload-artifact" in one.get("uses", ""))
+    (upload,) = (step["with"] for step in jobs[job]["steps"] if "upload-artifact" in step.get("uses", ""))
     runner.upload(upload, clone, artifacts)
     (download,) = (
-        one["with"]
-        for one in jobs[reader]["steps"]
-        if "download-artifact" in one.get("uses", "") and one["with"]["name"] == upload["name"]
+        step["with"]
+        for step in jobs[reader]["steps"]
+        if "download-artifact" in step.get("uses", "") and step["with"]["name"] == upload["name"]
     )
     runner.download(download, folder / "last", artifacts)
     text = " ".join(step.get("env", {}).get("COMMAND", "") for step in jobs[reader]["steps"])
@@ -309,8 +309,8 @@ def test_images_are_in_the_table() -> None:
 
 
 def test_nox_alone_is_pinned_as_in_the_requirements() -> None:
-    found = render.nox_requirements((ROOT / "requirements.txt").read_text())
-    names = set(re.findall(r"^([a-z-]+)==", found, re.MULTILINE))
+    requirements = render.nox_requirements((ROOT / "requirements.txt").read_text())
+    names = set(re.findall(r"^([a-z-]+)==", requirements, re.MULTILINE))
     assert {"nox", "virtualenv", "filelock", "packaging"} <= names
     assert not {"numpy", "mypy", "ziglang"} & names
-    assert found.count("--hash=sha256:") >= len(names)
+    assert requirements.count("--hash=sha256:") >= len(names)

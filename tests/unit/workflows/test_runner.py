@@ -42,8 +42,8 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
     def make(jobs: dict[str, Any], only: tuple[str, ...] = (), values: dict[str, str] | None = None) -> tuple[Any, str]:
         jobs = {name: {"runs-on": "x", **job} for name, job in jobs.items()}
-        found = run_jobs(Run({"jobs": jobs}, values or {}, source, commit, tmp_path / "work", only))
-        return found, capsys.readouterr().out
+        outcomes = run_jobs(Run({"jobs": jobs}, values or {}, source, commit, tmp_path / "work", only))
+        return outcomes, capsys.readouterr().out
 
     return make
 
@@ -76,8 +76,8 @@ def test_jobs_share_outputs_and_artifacts(run: Any, tmp_path: Path) -> None:
             {"run": 'grep yes all/r/x/r.json; test "$W" = content', "env": {"W": "${{ needs.first.outputs.word }}"}},
         ],
     }
-    found, printed = run({"first": first, "second": second})
-    assert results(found) == {"first": "success", "second": "success"}, printed
+    outcomes, printed = run({"first": first, "second": second})
+    assert results(outcomes) == {"first": "success", "second": "success"}, printed
     assert (tmp_path / "work" / "first" / "summary.md").read_text() == "s\n"
 
 
@@ -92,8 +92,8 @@ def test_failing_step_skips_later_steps_and_jobs(run: Any) -> None:
     }
     after = {"needs": "bad", "steps": [{"run": "true"}]}
     always = {"needs": ["bad"], "if": "${{ !cancelled() }}", "steps": [CHECKOUT, {"run": "true"}]}
-    found, printed = run({"bad": bad, "after": after, "always": always})
-    assert results(found) == {"bad": "failure", "after": "skipped", "always": "success"}
+    outcomes, printed = run({"bad": bad, "after": after, "always": always})
+    assert results(outcomes) == {"bad": "failure", "after": "skipped", "always": "success"}
     assert "breaks: failed: exit code 1" in printed
     assert "next: skipped" in printed
     assert "last: done" in printed
@@ -106,31 +106,31 @@ def test_matrix_runs_each_entry_and_worst_counts(run: Any) -> None:
         "steps": [CHECKOUT, {"run": 'test "$N" != 2', "env": {"N": "${{ matrix.n }}"}}],
     }
     values = {"inputs.list": '[{"n": "1"}, {"n": "2"}, {"n": "3"}]'}
-    found, _ = run({"job": job}, values=values)
-    assert found["job"].result == "failure"
-    found, printed = run({"job": job}, only=("job-1", "job-3"), values=values)
-    assert found["job"].result == "success"
+    outcomes, _ = run({"job": job}, values=values)
+    assert outcomes["job"].result == "failure"
+    outcomes, printed = run({"job": job}, only=("job-1", "job-3"), values=values)
+    assert outcomes["job"].result == "success"
     assert "job-2: not chosen" in printed
-    found, _ = run({"job": job}, values={"inputs.list": "[]"})
-    assert found["job"].result == "skipped"
+    outcomes, _ = run({"job": job}, values={"inputs.list": "[]"})
+    assert outcomes["job"].result == "skipped"
     job["strategy"] = {"matrix": {"n": ["1", "2", "3"]}}
-    found, printed = run({"job": job}, only=("job-[12]",))
-    assert found["job"].result == "failure"
+    outcomes, printed = run({"job": job}, only=("job-[12]",))
+    assert outcomes["job"].result == "failure"
     assert "job-3: not chosen" in printed
 
 
 def test_job_that_writes_to_github_is_skipped(run: Any) -> None:
     job = {"permissions": {"contents": "write"}, "steps": [CHECKOUT, {"run": "false"}]}
-    found, printed = run({"job": job})
-    assert found["job"].result == "skipped"
+    outcomes, printed = run({"job": job})
+    assert outcomes["job"].result == "skipped"
     assert "skipped, it writes to GitHub" in printed
 
 
 def test_jobs_have_one_home_and_other_actions_are_left_out(run: Any) -> None:
     save = {"uses": "actions/cache/save@1", "with": {"key": "${{ hashFiles('x') }}"}}
     fill_cache = {"steps": [CHECKOUT, {"run": "mkdir -p ~/.cache; echo 1 > ~/.cache/f"}, save]}
-    found, printed = run({"one": fill_cache, "two": {"steps": [CHECKOUT, {"run": "cat ~/.cache/f"}]}})
-    assert results(found) == {"one": "success", "two": "success"}
+    outcomes, printed = run({"one": fill_cache, "two": {"steps": [CHECKOUT, {"run": "cat ~/.cache/f"}]}})
+    assert results(outcomes) == {"one": "success", "two": "success"}
     assert "left out: actions/cache/save" in printed
 
 
@@ -147,6 +147,8 @@ def test_runner_has_every_value_of_workflow(name: str, run: Any) -> None:
         step.get("with", {}).pop("if-no-files-found", None)
         if "setup-python" in step.get("uses", "") or "download-artifact" in step.get("uses", ""):
             step["uses"] = "left/out@1"
-    found, printed = run(jobs, values={"github.event.pull_request.base.sha": "b", "inputs.baseline": ""})
-    assert set(results(found).values()) <= {"success", "skipped"}, printed
-    assert [job for job, result in results(found).items() if result == "skipped"] == ["publish"] * (name == "release")
+    outcomes, printed = run(jobs, values={"github.event.pull_request.base.sha": "b", "inputs.baseline": ""})
+    assert set(results(outcomes).values()) <= {"success", "skipped"}, printed
+    assert [job for job, result in results(outcomes).items() if result == "skipped"] == ["publish"] * (
+        name == "release"
+    )

@@ -74,13 +74,13 @@ def test_commands_record_their_failure(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_jobs_have_names_and_commands() -> None:
-    found = jobs(PLAN)
-    assert [job["name"] for kind in found.values() for job in kind] == [
+    planned_jobs = jobs(PLAN)
+    assert [job["name"] for kind in planned_jobs.values() for job in kind] == [
         "check-lint",
         "library-gfx950-aiter-fwd-1of2",
         "results-gfx950-aiter-fwd",
     ]
-    assert found["checks"][0]["command"] == "nox -s lint"
+    assert planned_jobs["checks"][0]["command"] == "nox -s lint"
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_collect_copies_every_result(left: Path) -> None:
     ],
 )
 def test_collect_without_result_fails(left: Path, file: str, text: str | None, message: str) -> None:
-    place = left / "artifacts" / file
+    path = left / "artifacts" / file
     if text is None:
-        place.unlink()
+        path.unlink()
     else:
-        place.write_text(text)
+        path.write_text(text)
     with pytest.raises(InconclusiveError, match=message):
         run(left)
 

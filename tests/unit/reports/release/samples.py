@@ -91,13 +91,13 @@ class Stages:
             case "results":
                 library = file.with_name("libckpm.so")
                 facts = {LIBRARY_SHA256: sha256_of(library)} if library.exists() else {}
-                known = LedgerUse(name=DEFECT, place="ledger.yaml:37", reason="reads on")
+                ledger_use = LedgerUse(name=DEFECT, place="ledger.yaml:37", reason="reads on")
                 outcome = self.outcomes.get(step.name, "passed")
-                one = Case(suite=step.stage, classname=step.stage, name=f"{step.stage}/a", outcome=outcome)
-                ledger = known if step.stage == "page-fault" else None
+                first_case = Case(suite=step.stage, classname=step.stage, name=f"{step.stage}/a", outcome=outcome)
+                ledger = ledger_use if step.stage == "page-fault" else None
                 other = outcome if outcome == "skipped" else "passed"
-                two = replace(one, name=f"{step.stage}/b", outcome=other, ledger=ledger)
-                Results((one, two), self.facts or facts).write(file)
+                second_case = replace(first_case, name=f"{step.stage}/b", outcome=other, ledger=ledger)
+                Results((first_case, second_case), self.facts or facts).write(file)
             case "gate":
                 row = Row(
                     gate="static", subject="k", metric="vgpr", unit="", baseline=1, candidate=1, threshold="",

@@ -108,7 +108,7 @@ def test_what_no_release_writes_is_refused(
     ],
     ids=["trailing", "twice", "cut", "empty", "text", "padding"],
 )
-def test_damage(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_tar_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     file = tar_of(tmp_path / "b.tar", entry("b/good"))
     unpack(file, tmp_path / "undamaged")
     file.write_bytes(damage(file.read_bytes()))

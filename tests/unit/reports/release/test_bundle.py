@@ -60,10 +60,10 @@ def test_bundle_holds_what_release_promises_and_nothing_else(signed: tuple[Path,
 
 
 def test_good_bundle_is_in_order(signed: tuple[Path, Path], key: Path) -> None:
-    found = verify(signed[0], signers(key))
-    assert found.verdict.text == "passed with 1 waived defect"
-    assert found.signer == "key@example.org"
-    assert any("waived: table-read-past-end, by A Person until 2099-12-31" in line for line in describe(found))
+    verified = verify(signed[0], signers(key))
+    assert verified.verdict.text == "passed with 1 waived defect"
+    assert verified.signer == "key@example.org"
+    assert any("waived: table-read-past-end, by A Person until 2099-12-31" in line for line in describe(verified))
     assert verify(signed[0], None).signer == ""
 
 
@@ -213,7 +213,7 @@ def without_library(document: Any) -> None:
 
 
 def wrong_subject(document: Any) -> None:
-    next(one for one in document["subject"] if one["name"] == LIBRARY)["digest"]["sha256"] = "0" * 64
+    next(subject for subject in document["subject"] if subject["name"] == LIBRARY)["digest"]["sha256"] = "0" * 64
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def wrong_subject(document: Any) -> None:
         ("results/parity.json", lambda d: d["cases"].pop(), r"parity\.json: not the file"),
     ],
 )
-def test_files_that_contradict_one_another(
+def test_contradictory_files_are_refused(
     unsigned: tuple[Path, Path], tmp_path: Path, name: str, change: Any, complaint: str
 ) -> None:
     """Fit the checksums to an unsigned bundle: the rest of the bundle still contradicts the change."""
@@ -256,7 +256,7 @@ def test_sbom_names_what_libraries_are_made_of(signed: tuple[Path, Path]) -> Non
     assert (clang["version"], clang["hashes"][0]["content"]) == ("22", "e" * 64)
     assert parts["pkg:pypi/amd-aiter@0.1.7"]["licenses"] == [{"license": {"id": "MIT"}}]
     zig = parts["pkg:pypi/ziglang@0.17.0"]
-    assert [one["content"] for one in zig["hashes"]] == ["0" * 64, "1" * 64]
+    assert [digest["content"] for digest in zig["hashes"]] == ["0" * 64, "1" * 64]
     assert document["metadata"]["component"]["licenses"] == [{"license": {"id": "MIT"}}]
 
 
@@ -266,7 +266,7 @@ def test_sbom_keeps_development_tools_apart(signed: tuple[Path, Path]) -> None:
     wanted = {"ziglang", "jinja2", "markupsafe"}
     assert {name for name, scope in scopes.items() if scope == "required"} == wanted
     assert {name for name, scope in scopes.items() if scope == "excluded"} == {"pytest"}
-    (root,) = (one for one in document["dependencies"] if one["ref"] == signed[0].name)
+    (root,) = (dependency for dependency in document["dependencies"] if dependency["ref"] == signed[0].name)
     assert not any("pytest" in ref for ref in root["dependsOn"])
 
 
@@ -287,7 +287,7 @@ def test_provenance_names_its_materials(signed: tuple[Path, Path]) -> None:
     document = json.loads((signed[0] / "provenance.intoto.json").read_text())
     assert document["_type"] == "https://in-toto.io/Statement/v1"
     assert document["predicateType"] == "https://slsa.dev/provenance/v1"
-    digests = [one["digest"] for one in document["predicate"]["buildDefinition"]["resolvedDependencies"]]
+    digests = [material["digest"] for material in document["predicate"]["buildDefinition"]["resolvedDependencies"]]
     assert {"gitCommit": FACTS.commit} in digests
     assert {"sha256": "b" * 64} in digests
     assert {"sha256": "e" * 64} in digests
@@ -397,12 +397,12 @@ CHECKOUT = Checkout(root=Path("clone"), commit=FACTS.commit, epoch=EPOCH)
 
 
 def test_rebuild_of_the_commit_compares_every_byte(signed: tuple[Path, Path]) -> None:
-    found = verify(signed[0], None)
-    assert rebuild(found, CHECKOUT, build_of(*CODE)) == 2
+    verified = verify(signed[0], None)
+    assert rebuild(verified, CHECKOUT, build_of(*CODE)) == 2
     with pytest.raises(CheckFailedError, match=r"libckpm\.so: differs.*\n.*manifest\.json: "):
-        rebuild(found, CHECKOUT, build_of(CODE[0], b"other"))
+        rebuild(verified, CHECKOUT, build_of(CODE[0], b"other"))
     with pytest.raises(SetupError, match=r"clone is at cccc"):
-        rebuild(found, dataclasses.replace(CHECKOUT, commit="c" * 40), build_of(*CODE))
+        rebuild(verified, dataclasses.replace(CHECKOUT, commit="c" * 40), build_of(*CODE))
 
 
 def test_earlier_bundle_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_earlier_bundle_outlives_one_that_cannot_be_signed(tmp_path: Path) -> No
 def test_interrupted_bundle_leaves_nothing(
     signed: tuple[Path, Path], key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*words: object) -> bytes:
+    def interrupt(*arguments: object) -> bytes:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

@@ -36,8 +36,8 @@ def build(work: Path, arch: str, identity: str) -> Path:
     return manifests.write_library(work / "build" / arch / "ckpm-serving", document)
 
 
-def run(work: Path, *words: str) -> None:
-    libraries.run(libraries.parser().parse_args(["--work", str(work), *words]))
+def run(work: Path, *arguments: str) -> None:
+    libraries.run(libraries.parser().parse_args(["--work", str(work), *arguments]))
 
 
 def test_wheel_of_libraries_contains_each_arch_and_provenance(work: Path) -> None:
@@ -47,11 +47,11 @@ def test_wheel_of_libraries_contains_each_arch_and_provenance(work: Path) -> Non
         files = {name.removeprefix("ckpm_libraries/"): archive.read(name) for name in archive.namelist()}
     assert {"__init__.py", "provenance.intoto.json"} < files.keys()
     statement = json.loads(files["provenance.intoto.json"])
-    listed = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
+    listed = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
     names = [f"{arch}/ckpm-serving/{name}" for arch in ("gfx942", "gfx950") for name in ("libckpm.so", "manifest.json")]
     assert listed == {name: hashlib.sha256(files[name]).hexdigest() for name in names}
     definition = statement["predicate"]["buildDefinition"]
-    digests = [one["digest"] for one in definition["resolvedDependencies"]]
+    digests = [material["digest"] for material in definition["resolvedDependencies"]]
     assert digests == [{"gitCommit": COMMIT}, {"sha256": "a" * 64}]
     assert definition["internalParameters"]["gfx950"]["compiler"] == "embedded clang 1"
 

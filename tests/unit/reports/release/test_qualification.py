@@ -67,7 +67,7 @@ def test_mistake_in_table_is_named(tmp_path: Path, change: tuple[str, str], comp
         read_stages(file)
 
 
-def test_what_passed_is_not_repeated(tmp_path: Path) -> None:
+def test_passed_stage_is_not_repeated(tmp_path: Path) -> None:
     first, second = Stages(), Stages()
     passed = run(plan(tmp_path), first)
     assert set(first.called) == ALL == set(passed)
@@ -201,11 +201,11 @@ def test_shard_with_changed_file_is_refused(tmp_path: Path, file: str, text: str
 
 
 def test_shards_that_disagree_are_refused(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    run(plan(one, only=("parity",)), Stages())
-    run(plan(two, only=("parity",)), Stages(outcomes={"project/parity": "skipped"}))
+    first_folder, second_folder = tmp_path / "one", tmp_path / "two"
+    run(plan(first_folder, only=("parity",)), Stages())
+    run(plan(second_folder, only=("parity",)), Stages(outcomes={"project/parity": "skipped"}))
     with pytest.raises(RecordError, match=r"two/.*parity\.json: other outputs than another shard has"):
-        run(plan(tmp_path / "here", shards=(one, two)), Stages())
+        run(plan(tmp_path / "here", shards=(first_folder, second_folder)), Stages())
 
 
 @pytest.mark.parametrize(
@@ -246,25 +246,25 @@ def test_defects_are_counted_with_kernels_that_were_left_out(tmp_path: Path) -> 
     assert findings.cases["gfx950/page-fault"] == {"known defect": 1, "passed": 1}
 
 
-def waivers(tmp_path: Path, text: str = WAIVERS, known: tuple[str, ...] = (DEFECT,)) -> dict[str, Waiver]:
+def waivers(tmp_path: Path, text: str = WAIVERS, defects: tuple[str, ...] = (DEFECT,)) -> dict[str, Waiver]:
     file = tmp_path / "waivers.yaml"
     file.write_text(text)
-    return dict(read_waivers(file, known))
+    return dict(read_waivers(file, defects))
 
 
 def test_waiver_holds_on_its_last_day_and_not_day_after(tmp_path: Path) -> None:
-    found = waivers(tmp_path, WAIVERS.replace("2099-12-31", "2026-06-01"))
-    demand_accepted({DEFECT: 3}, found, TODAY)
+    waivers_by_defect = waivers(tmp_path, WAIVERS.replace("2099-12-31", "2026-06-01"))
+    demand_accepted({DEFECT: 3}, waivers_by_defect, TODAY)
     with pytest.raises(
         CheckFailedError, match=rf"{DEFECT} \(3\): waivers\.yaml:\d+: the acceptance ended on 2026-06-01"
     ):
-        demand_accepted({DEFECT: 3}, found, TODAY + datetime.timedelta(days=1))
+        demand_accepted({DEFECT: 3}, waivers_by_defect, TODAY + datetime.timedelta(days=1))
 
 
 def test_waiver_of_tomorrow_is_none(tmp_path: Path) -> None:
-    found = waivers(tmp_path, WAIVERS.replace("2026-01-01", "2026-06-02"))
+    waivers_by_defect = waivers(tmp_path, WAIVERS.replace("2026-01-01", "2026-06-02"))
     with pytest.raises(CheckFailedError, match="accepted only on 2026-06-02"):
-        demand_accepted({DEFECT: 1}, found, TODAY)
+        demand_accepted({DEFECT: 1}, waivers_by_defect, TODAY)
 
 
 def test_every_defect_that_no_one_accepted_is_named() -> None:

@@ -109,7 +109,7 @@ def test_bundle_of_unknown_signer_has_own_exit_code(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "complaint"),
+    ("arguments", "code", "complaint"),
     [
         ([], 8, "table-read-past-end (1): not accepted"),
         (["--image", "rocm/dev:latest"], 11, "image rocm/dev:latest: not pinned"),
@@ -119,9 +119,11 @@ def test_bundle_of_unknown_signer_has_own_exit_code(
         (["--arch", "gfx1"], 2, "unknown arch"),
     ],
 )
-def test_refusals(qualify: Run, words: list[str], code: int, complaint: str) -> None:
-    found, _, err = qualify(*words)
-    assert found == code
+def test_qualification_with_bad_option_is_refused(
+    qualify: Run, arguments: list[str], code: int, complaint: str
+) -> None:
+    exit_code, _, err = qualify(*arguments)
+    assert exit_code == code
     assert complaint in err
 
 
@@ -147,8 +149,8 @@ def test_no_clone_is_refused(tmp_path: Path) -> None:
 def test_commit_in_middle_is_refused(
     qualify: Run, waived: list[str], clone: Path, stages: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def commit_and_run(*words: object) -> int:
-        code = Stages.__call__(stages, *words)  # type: ignore[arg-type]
+    def commit_and_run(*arguments: object) -> int:
+        code = Stages.__call__(stages, *arguments)  # type: ignore[arg-type]
         git(clone, "commit", "-qm", "second", "--allow-empty")
         return code
 
@@ -198,15 +200,15 @@ def test_stages_of_several_runs_are_one_release(qualify: Run, waived: list[str],
 def test_commands_of_page_exist() -> None:
     lines = (ROOT / "docs/howto/release.md").read_text().splitlines()
     shown = [line.removeprefix("$ ").split() for line in lines if line.startswith(("$ nox", "$ ckpm"))]
-    qualified = [words[words.index("--") + 1 :] for words in shown if "release-qualification" in words]
-    verified = [words[1:] for words in shown if words[0] == "ckpm"]
+    qualified = [command[command.index("--") + 1 :] for command in shown if "release-qualification" in command]
+    verified = [command[1:] for command in shown if command[0] == "ckpm"]
     assert (len(qualified), len(verified)) == (4, 5)
-    for words in [*(["qualify", *words] for words in qualified), *verified]:
-        assert parse(words)
+    for arguments in [*(["qualify", *arguments] for arguments in qualified), *verified]:
+        assert parse(arguments)
 
 
 @pytest.mark.parametrize("name", ["nothing", "nothing.tar"])
-def test_no_bundle(tmp_path: Path, name: str, run: Run) -> None:
+def test_verify_of_missing_bundle_is_refused(tmp_path: Path, name: str, run: Run) -> None:
     code, _, err = run("verify-bundle", str(tmp_path / name))
     assert (code, name in err) == (11, True)
 

@@ -47,10 +47,10 @@ def check(name: str, got: NDArray[Any], want: NDArray[np.float64], kind: str = "
         raise SystemExit(1)
 
 
-def show_kernels(over: Dispatcher, done: Attention) -> None:
-    choice = over.why(done.problem).choice
+def show_kernels(dispatcher: Dispatcher, done: Attention) -> None:
+    choice = dispatcher.why(done.problem).choice
     assert choice is not None, "it ran"
     for name in done.ran.kernels:
         print("kernel ", name)
     how = "by name" if choice.named else "as the library's own dispatch decides"
-    print(f"why     order {choice.order}, {how}; {choice.note or f'{len(over.registry)} registered'}")
+    print(f"why     order {choice.order}, {how}; {choice.note or f'{len(dispatcher.registry)} registered'}")

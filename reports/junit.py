@@ -141,9 +141,9 @@ def summary(results: Results) -> str:
     suites = list(dict.fromkeys(case.group for case in results.cases))
     rows = [("suite", "cases", *results.counts(), "seconds")]
     for suite in suites:
-        mine = Results(tuple(case for case in results.cases if case.group == suite))
-        seconds = sum(case.seconds for case in mine.cases)
-        rows.append((one_line(suite), str(len(mine.cases)), *map(str, mine.counts().values()), f"{seconds:.1f}"))
+        group = Results(tuple(case for case in results.cases if case.group == suite))
+        seconds = sum(case.seconds for case in group.cases)
+        rows.append((one_line(suite), str(len(group.cases)), *map(str, group.counts().values()), f"{seconds:.1f}"))
     lines = align(rows, left=1).splitlines()
     lines += [join_lines(f"{case.outcome}: {case.name}: {case.message}") for case in results.failing]
     return "\n".join(lines)

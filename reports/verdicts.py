@@ -122,8 +122,8 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     lines = [f"  {row}" for row in bad[:_SHOWN]]
     if len(bad) > _SHOWN:
         lines.append(f"  and {len(bad) - _SHOWN} more")
-    place = f"; all of them in {file}" if file else ""
-    message = f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{place}\n" + "\n".join(lines)
+    where = f"; all of them in {file}" if file else ""
+    message = f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{where}\n" + "\n".join(lines)
     raise kinds[gate.verdict](message, kind=gate.verdict.replace(" ", "-"))
 
 

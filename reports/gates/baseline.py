@@ -152,11 +152,11 @@ def read(file: Path, accept: str = ACCEPT) -> Baseline:
         if fact := _FACT.fullmatch(line):
             facts[fact[1]] = fact[2]
             continue
-        subject, *words = line.split() or [""]
-        if not words or subject in figures:
+        subject, *pairs = line.split() or [""]
+        if not pairs or subject in figures:
             raise GateError(f"{file}:{number}: no line of figures, or the second of its subject. {_RESTORE}")
-        figures[subject] = dict(_pair(word, f"{file}:{number}") for word in words)
-        if len(figures[subject]) != len(words):
+        figures[subject] = dict(_pair(pair, f"{file}:{number}") for pair in pairs)
+        if len(figures[subject]) != len(pairs):
             raise GateError(f"{file}:{number}: a metric is there twice. {_RESTORE}")
     if len(figures) != int(end[1]) or not figures:
         raise GateError(f"{file}: {len(figures)} lines of figures, its last line counts {end[1]}. {_RESTORE}")
@@ -223,15 +223,15 @@ def read_history(file: Path) -> tuple[Acceptance, ...]:
     return lines
 
 
-def _pair(word: str, where: str) -> tuple[str, float]:
+def _pair(pair: str, where: str) -> tuple[str, float]:
     """Raises InconclusiveError."""
-    metric, _, text = word.partition("=")
+    metric, _, text = pair.partition("=")
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not metric or not math.isfinite(value):
-        raise GateError(f"{where}: {word!r} is not a figure. {_RESTORE}")
+        raise GateError(f"{where}: {pair!r} is not a figure. {_RESTORE}")
     return metric, value
 
 

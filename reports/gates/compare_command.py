@@ -50,7 +50,9 @@ def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> N
     from ckpm.reports.gates import gpu as gpu_gate
 
     arch = check_built_arch(args.arch).name
-    chosen = [one for one in performance_problems(args.tier) if fnmatch.fnmatchcase(one.name, f"*{args.case}")]
+    chosen = [
+        problem for problem in performance_problems(args.tier) if fnmatch.fnmatchcase(problem.name, f"*{args.case}")
+    ]
     if not chosen:
         raise UsageError(f"no problem of tier {args.tier} fits '{args.case}'")
     files = _files(args, arch)

@@ -77,8 +77,10 @@ def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
 def _count(built: Built) -> dict[str, dict[str, float]]:
     """Count every problem. Raises DeviceError, InconclusiveError."""
     device = EmulatedDevice(built.arch)
-    outcomes = {one.name: measure(device, built.stages[one.name], one) for one in problems(built.arch)}
-    counted = Measurements(provenance={"arch": built.arch}, problems=tuple(one.counts for one in outcomes.values()))
+    outcomes = {problem.name: measure(device, built.stages[problem.name], problem) for problem in problems(built.arch)}
+    counted = Measurements(
+        provenance={"arch": built.arch}, problems=tuple(outcome.counts for outcome in outcomes.values())
+    )
     return {
         name: {**counts, DECODE_CYCLES: outcomes[name].cycles_a_token}
         for name, counts in emulated_figures(counted).items()

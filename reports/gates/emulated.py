@@ -46,20 +46,22 @@ def measure_library(library: Path, arch: str) -> Measurements:
     return measurements
 
 
-def by_problem(measured: Measurements, known: Mapping[str, Machine] | None = None) -> dict[str, dict[str, float]]:
+def by_problem(
+    measured: Measurements, machines_by_arch: Mapping[str, Machine] | None = None
+) -> dict[str, dict[str, float]]:
     """Counters and modelled cycles of every problem.
 
     Raises:
         InconclusiveError: the model has no numbers of the arch, or a count is 0 that can't be 0.
         TableError: a mistake in model.yaml.
     """
-    machine = machine_of(measured.provenance["arch"], known)
+    machine = machine_of(measured.provenance["arch"], machines_by_arch)
     by_problem: dict[str, dict[str, float]] = {}
-    for one in measured.problems:
-        guess = estimate(one, machine)
+    for problem in measured.problems:
+        guess = estimate(problem, machine)
         modelled = (guess.workgroup_cycles, guess.steady_cycles, guess.grid_cycles)
         cycles = dict(zip(MODEL_METRICS, map(math.ceil, modelled), strict=True))
-        by_problem[one.problem] = {metric: float(value) for metric, value in {**one.counters, **cycles}.items()}
+        by_problem[problem.problem] = {metric: float(value) for metric, value in {**problem.counters, **cycles}.items()}
     return by_problem
 
 
@@ -76,7 +78,7 @@ def rows(
         TableError: a mistake in the thresholds.
     """
     notes = {problem: f"not run: {why}" for problem, why in measured.left_out.items()}
-    notes |= {one.problem: f"kernel {one.kernel}" for one in measured.problems}
+    notes |= {problem.problem: f"kernel {problem.kernel}" for problem in measured.problems}
     compared = compare(GATE, accepted.figures, new_figures, thresholds or read_thresholds(THRESHOLDS))
     texts = ("; ".join(filter(None, (row.note, notes.get(row.subject)))) for row in compared)
     return tuple(dataclasses.replace(row, note=text) for row, text in zip(compared, texts, strict=True))
@@ -106,9 +108,9 @@ def count_suite(library: Path) -> dict[str, dict[str, float]]:
     }
     for case in results.cases:
         if case.instructions:
-            mine = counts.setdefault(case.kernel, dict.fromkeys(SUITE_METRICS, 0.0))
+            kernel_counts = counts.setdefault(case.kernel, dict.fromkeys(SUITE_METRICS, 0.0))
             for metric, more in zip(SUITE_METRICS, (1, case.instructions, 0), strict=True):
-                mine[metric] += more
+                kernel_counts[metric] += more
     return counts
 
 

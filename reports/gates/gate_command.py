@@ -76,11 +76,11 @@ def run_gate(args: argparse.Namespace) -> None:
     rows: list[Row] = []
     provenance = dict(identity)
     for name in _chosen(args, judged):
-        place = baseline.existing_path(identity, name, args.baselines)
+        path = baseline.existing_path(identity, name, args.baselines)
         try:
-            accepted = baseline.read(place, judged.accept)
+            accepted = baseline.read(path, judged.accept)
             kind = judged.kinds[name]
-            baseline.demand_same(accepted, identity, place, kind.present, judged.accept)
+            baseline.demand_same(accepted, identity, path, kind.present, judged.accept)
             rows += kind.rows(accepted, kind.measure(), thresholds)
         except InconclusiveError as error:
             row = Row(gate=name, subject="library", metric="comparison", verdict="not comparable", note=str(error))
@@ -122,8 +122,8 @@ def run_accept(args: argparse.Namespace) -> None:
     with hold_lock(
         judged.inputs[0].with_name(".accept.lock")
     ):  # of two at once, the second would lose the first's line of history
-        places = accept(identity, measured, args.reason, args.baselines)
-    show("\n".join(map(str, places)))
+        paths = accept(identity, measured, args.reason, args.baselines)
+    show("\n".join(map(str, paths)))
 
 
 def run_history(args: argparse.Namespace) -> None:

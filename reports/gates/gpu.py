@@ -57,19 +57,19 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
     """
     before, sensed = device.context(), device.sensors()
     lost = [
-        presence(GATE, one.name, built=False, note="the candidate has no kernel for it")
-        for one in problems
-        if baseline.serves(one) and not candidate.serves(one)
+        presence(GATE, problem.name, built=False, note="the candidate has no kernel for it")
+        for problem in problems
+        if baseline.serves(problem) and not candidate.serves(problem)
     ]
     samples: list[Samples] = []
     for problem in problems:
         if baseline.serves(problem) and candidate.serves(problem):
             samples += _take_samples(device, baseline, candidate, problem, settings)
     after = device.context()  # if somebody changed the clocks in between, the times can't be compared
-    told = "the baseline is the candidate's library with V3 turned off"
+    explanation = "the baseline is the candidate's library with V3 turned off"
     provenance = {
         **before,
-        **({V3_AGAINST_V2: told} if (baseline.v3, candidate.v3) == (False, True) else {}),
+        **({V3_AGAINST_V2: explanation} if (baseline.v3, candidate.v3) == (False, True) else {}),
         "baseline": str(baseline.library.path),
         "candidate": str(candidate.library.path),
     }
@@ -87,20 +87,20 @@ def _take_samples(
     prepared = prepare(problem, device.arch)
     check(prepared)
     sides = {"baseline": baseline, "candidate": candidate, "again": baseline}
-    plans = {arm: one.plan(device, prepared) for arm, one in sides.items()}
+    plans = {arm: side.plan(device, prepared) for arm, side in sides.items()}
     with upload(device, prepared.buffers) as memory:
-        given = prepared.addresses(memory)
+        addresses = prepared.addresses(memory)
         filler = device.hip.malloc(settings.cold_bytes)
         try:
 
             def warm(arm: str) -> float:
-                launch = plans[arm].launch(given, warmups=1, repeats=settings.launches)
+                launch = plans[arm].launch(addresses, warmups=1, repeats=settings.launches)
                 return _microseconds(device, sides[arm], problem, launch)
 
             def cold(arm: str) -> float:
                 device.hip.fill(filler, 0)
                 device.hip.synchronize()
-                return _microseconds(device, sides[arm], problem, plans[arm].launch(given, repeats=1))
+                return _microseconds(device, sides[arm], problem, plans[arm].launch(addresses, repeats=1))
 
             return _rounds(problem.name, WARM, warm, settings), _rounds(problem.name, COLD, cold, settings)
         finally:
@@ -152,8 +152,8 @@ def problems_of_both(baseline: Side, candidate: Side, problems: Sequence[SuiteCa
     Raises:
         InconclusiveError: there is no such problem.
     """
-    either = [dataclasses.replace(one, v3="any") for one in problems]
-    both = [one for one in either if baseline.serves(one) and candidate.serves(one)]
+    either = [dataclasses.replace(problem, v3="any") for problem in problems]
+    both = [problem for problem in either if baseline.serves(problem) and candidate.serves(problem)]
     if not both:
         raise GateError("none of the problems has a kernel of V3 and one of V2: see --tier and --case.")
     return both

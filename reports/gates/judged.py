@@ -74,8 +74,8 @@ class GatedLibrary:
 
     def accept(self) -> str:
         """The command that makes its figures the baseline."""
-        words = ["--arch", self.arch, "--upstream", self.manifest.upstream, *option(self.library_name)]
-        return f"{baseline.ACCEPT} {' '.join(words)}"
+        options = ["--arch", self.arch, "--upstream", self.manifest.upstream, *option(self.library_name)]
+        return f"{baseline.ACCEPT} {' '.join(options)}"
 
     def to_judge(self, file: Path) -> Judged:
         """The library as subjects of the gates. ``file`` is its manifest."""
@@ -129,8 +129,8 @@ def _library_name(families: str | None) -> str:
     """Name of the library that the families make, in any dialect. Raises UsageError."""
     if name := made_of(whole(tuple((families or DEFAULT_FAMILY).split(",")))):
         return name
-    known = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (DECODE,)))
-    raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
+    choices = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (DECODE,)))
+    raise UsageError(f"--family {families}: no library is made of them. Known: {choices}.")
 
 
 def gated_library(arch: str, upstream: str | None, families: str | None, work: Path) -> Judged:

@@ -99,9 +99,9 @@ def machines(file: Path = TABLE) -> dict[str, Machine]:
     return {arch: msgspec.structs.replace(machine, arch=arch) for arch, machine in archs.items()}
 
 
-def machine_of(arch: str, known: Mapping[str, Machine] | None = None) -> Machine:
+def machine_of(arch: str, machines_by_arch: Mapping[str, Machine] | None = None) -> Machine:
     """The machine of an arch. Raises InconclusiveError: the model has no numbers of it."""
-    if machine := (known or machines()).get(arch):
+    if machine := (machines_by_arch or machines()).get(arch):
         return machine
     raise GateError(no_numbers(arch))
 

@@ -38,7 +38,7 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
     """
     images = codeobject.bundles(library).get(arch, ())
     in_library = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-    listed = {name: one.resources_on(arch) for name, one in manifest.kernels.items() if arch in one.archs}
+    listed = {name: kernel.resources_on(arch) for name, kernel in manifest.kernels.items() if arch in kernel.archs}
     if not listed:
         raise GateError(f"{library}: no kernel for {arch}; the manifest is of {', '.join(manifest.archs)}.")
     inspected = codeobject.inspect(library, arch)
@@ -60,8 +60,11 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
 
 def _worst(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Each figure's worst value among several kernels: the fewest waves, the most of everything else."""
-    names = dict.fromkeys(name for one in several for name in one)
-    return {name: (min if name == "occupancy_waves" else max)(one.get(name, 0.0) for one in several) for name in names}
+    names = dict.fromkeys(name for figures in several for name in figures)
+    return {
+        name: (min if name == "occupancy_waves" else max)(figures.get(name, 0.0) for figures in several)
+        for name in names
+    }
 
 
 def code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -> dict[str, float]:
@@ -89,7 +92,7 @@ def rows(
     today: datetime.date,
 ) -> tuple[Row, ...]:
     """Compare each figure with the baseline, then add a row for each figure beyond a budget."""
-    known = {key.name: key for key in manifest.keys(tuple(measured))}
+    keys = {key.name: key for key in manifest.keys(tuple(measured))}
     built = Built(arch=arch, upstream=manifest.upstream, toolchain=manifest.toolchain)
-    beyond = budgets.rows(known, measured, thresholds, built=built, today=today)
+    beyond = budgets.rows(keys, measured, thresholds, built=built, today=today)
     return (*compare(GATE, accepted.figures, measured, thresholds), *beyond)

@@ -99,13 +99,13 @@ def rows(
     """
     if not samples:
         raise GateError("no times were taken: no problem was run.")
-    for one in samples:
-        _demand_sound(one, settings)
+    for sample in samples:
+        _demand_sound(sample, settings)
     if reasons := differences(baseline, candidate):
-        return tuple(_not_comparable(one, "; ".join(reasons)) for one in samples)
-    judged = [judge(one, settings) for one in samples]
-    for metric in dict.fromkeys(one.metric for one in samples):
-        of_metric = [one for one in samples if one.metric == metric]
+        return tuple(_not_comparable(sample, "; ".join(reasons)) for sample in samples)
+    judged = [judge(sample, settings) for sample in samples]
+    for metric in dict.fromkeys(sample.metric for sample in samples):
+        of_metric = [sample for sample in samples if sample.metric == metric]
         if len(of_metric) > 1:
             judged.append(judge(mean_of(of_metric), settings, floor=settings.mean_ratio))
     return tuple(judged)
@@ -116,7 +116,7 @@ def mean_of(samples: Sequence[Samples]) -> Samples:
     arms = {
         arm: tuple(math.exp(math.fsum(map(math.log, times)) / len(times)) for times in zip(*columns, strict=True))
         for arm in ARMS
-        for columns in [[getattr(one, arm) for one in samples]]
+        for columns in [[getattr(sample, arm) for sample in samples]]
     }
     return Samples(subject=MEAN, metric=samples[0].metric, **arms)
 

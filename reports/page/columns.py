@@ -51,5 +51,5 @@ def columns(**kinds: str) -> tuple[Column, ...]:
 
 def severity(status: str) -> int:
     """The worst status or verdict first; what no gate judged comes last."""
-    words, word = (*STATUSES, *VERDICTS), status.partition(" ")[2]
-    return words.index(word) if word in words else len(words)
+    order, word = (*STATUSES, *VERDICTS), status.partition(" ")[2]
+    return order.index(word) if word in order else len(order)

@@ -81,10 +81,10 @@ def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
             write_html(inputs, verdict, html)
     finally:
         gc.enable()
-    if place := os.environ.get("GITHUB_STEP_SUMMARY"):
+    if summary_file := os.environ.get("GITHUB_STEP_SUMMARY"):
         with (
-            name_write_errors(Path(place)),
-            Path(place).open("a", encoding="utf-8") as stream,
+            name_write_errors(Path(summary_file)),
+            Path(summary_file).open("a", encoding="utf-8") as stream,
         ):  # steps of a job share the file
             stream.write(text)
     demand_pass(verdict)

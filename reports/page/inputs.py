@@ -29,7 +29,7 @@ from ckpm.reports.timing.score import SCORE, Score
 from ckpm.reports.verdicts import Gate
 
 _SUITES = (*SUITES, FAMILY_SUITE)
-_GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
+_GATES = tuple(f"{folder}{name}*.json" for name in ("gate", "gpu") for folder in ("", "*/*/"))
 TIMINGS = "timing.json"
 _TABLES = "timing-*.json"  # above the libraries: by ckpm timing tables, from libraries of its own
 _BENCHMARKS = "benchmark/*.json"  # of ckpm sweep run
@@ -40,7 +40,7 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 class LibraryResults:
     """A built library: its manifest, and the results of its suites, by suite."""
 
-    place: Path  # of the manifest
+    manifest_file: Path
     label: str  # the manifest's folders: arch/upstream
     manifest: Manifest
     suites: Mapping[str, Results]
@@ -52,7 +52,7 @@ class LibraryResults:
         return self.manifest.upstream
 
     def results_file(self, suite: str) -> Path:
-        return self.place.with_name(f"{suite}.json")
+        return self.manifest_file.with_name(f"{suite}.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Inputs:
 
 def gates_of(inputs: Inputs, library: LibraryResults, arch: str) -> list[Gate]:
     """Gates of an arch that name the library's upstream, or are beside its manifest."""
-    folder = library.place.parent
+    folder = library.manifest_file.parent
     return [
         gate
         for file, gate in inputs.gates.items()
@@ -181,32 +181,32 @@ def files_of(folder: Path) -> list[Path]:
 def _library(file: Path) -> LibraryResults:
     """Read a library. Raises RecordError; CheckFailedError: counts or results of another build."""
     counters, timing = file.with_name(COUNTERS), file.with_name(TIMINGS)
-    places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
+    paths = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)
     measured = Measurements.read(counters) if counters.exists() else None
     timings = Timings.read(timing) if timing.exists() else None
-    for place, found, again in (
+    for path, record, remedy in (
         (counters, measured, "Run the gate again"),
         (timing, timings, "Run ckpm timing model again"),
     ):
-        other = [name for name in LIBRARY_FACTS if found and found.provenance[name] != getattr(manifest, name)]
+        other = [name for name in LIBRARY_FACTS if record and record.provenance[name] != getattr(manifest, name)]
         if other:
             raise CheckFailedError(
-                f"{place}: made from another build than the library beside it: {other[0]} differs. {again}.",
+                f"{path}: made from another build than the library beside it: {other[0]} differs. {remedy}.",
                 kind="orphan-results",
             )
-    suites = {suite: Results.read(place) for suite, place in places.items() if place.exists()}
+    suites = {suite: Results.read(path) for suite, path in paths.items() if path.exists()}
     digest = manifest.library_sha256
     for suite, results in suites.items():
         if digest and results.facts.get(LIBRARY_SHA256, digest) != digest:
             raise CheckFailedError(
-                f"{places[suite]}: results of another build than the one beside it: its library had the sha256 "
+                f"{paths[suite]}: results of another build than the one beside it: its library had the sha256 "
                 f"{results.facts[LIBRARY_SHA256]}. Run it again: ckpm test --suite {suite} "
                 f"--arch {manifest.archs[0]} --upstream {manifest.upstream}{_family(file, manifest, suite)}",
                 kind="orphan-results",
             )
     return LibraryResults(
-        place=file,
+        manifest_file=file,
         label=f"{file.parent.parent.name}/{file.parent.name}",
         manifest=manifest,
         suites=suites,

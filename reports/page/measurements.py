@@ -58,14 +58,19 @@ def rows(inputs: Inputs) -> list[dict[str, Any]]:
 
     Raises RecordError.
     """
-    ran = [(one.library, one.case.arch, one.case.name, one.case.kernel, one.case.status) for one in inputs.cases]
+    ran = [
+        (tested.library, tested.case.arch, tested.case.name, tested.case.kernel, tested.case.status)
+        for tested in inputs.cases
+    ]
     for library in inputs.libraries:
         if library.measured:
             arch = library.measured.provenance["arch"]
-            ran += [(library, arch, one.problem, one.kernel, "measured") for one in library.measured.problems]
+            ran += [
+                (library, arch, problem.problem, problem.kernel, "measured") for problem in library.measured.problems
+            ]
     keys: dict[tuple[Path, str], Mapping[str, Any]] = {}
     times = {
-        (library.place, arch): measured_seconds(inputs, library, arch)
+        (library.manifest_file, arch): measured_seconds(inputs, library, arch)
         for library in inputs.libraries
         for arch in library.manifest.archs
     }
@@ -74,13 +79,13 @@ def rows(inputs: Inputs) -> list[dict[str, Any]]:
         problem = known_problems().get(name)
         if problem is None or kernel not in library.manifest.kernels:
             continue
-        if (library.place, kernel) not in keys:
-            keys[library.place, kernel] = _kernel(library, kernel)
+        if (library.manifest_file, kernel) not in keys:
+            keys[library.manifest_file, kernel] = _kernel(library, kernel)
         table.append(
             {
                 **_problem(problem),
-                **keys[library.place, kernel],
-                **_measured_columns(problem, times.get((library.place, arch), {}).get(name)),
+                **keys[library.manifest_file, kernel],
+                **_measured_columns(problem, times.get((library.manifest_file, arch), {}).get(name)),
                 "outcome": outcome,
                 "arch": arch,
                 "upstream": library.upstream,
@@ -104,7 +109,8 @@ def _kernel(library: LibraryResults, name: str) -> dict[str, Any]:
         (key,) = library.manifest.keys([name])
     except (UnknownWordError, NameSyntaxError) as error:
         raise RecordError(
-            f"{library.place}: kernels.{name}: can't be read: {error}. {library.manifest.remedy}", kind="manifest"
+            f"{library.manifest_file}: kernels.{name}: can't be read: {error}. {library.manifest.remedy}",
+            kind="manifest",
         ) from error
     return {
         "kernel": name,

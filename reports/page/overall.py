@@ -62,7 +62,7 @@ def demand_pass(verdict: Overall) -> None:
 
 def count_status(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:
     """A suite's cases by status (ckpm.reports.page.columns.STATUSES)."""
-    return Counter(one.case.status for one in inputs.cases if one.library is library and one.suite == suite)
+    return Counter(tested.case.status for tested in inputs.cases if tested.library is library and tested.suite == suite)
 
 
 def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
@@ -124,9 +124,9 @@ def _of_benchmarks(inputs: Inputs) -> list[Check]:
     checks = []
     for file, benchmark in inputs.benchmarks.items():
         compared = [row for row in benchmark.rows if row.get("agrees") is not None]
-        failing, known = benchmark.failing, sum(bool(row.get("known_defect")) for row in compared)
+        failing, known_defects = benchmark.failing, sum(bool(row.get("known_defect")) for row in compared)
         agree = sum(row["agrees"] is True for row in compared)
-        text = f"{agree} of {benchmark.cases} cases agree with the reference, {known} known defects"
+        text = f"{agree} of {benchmark.cases} cases agree with the reference, {known_defects} known defects"
         checks.append(
             Check(
                 name=f"benchmark {file.stem}",

@@ -76,8 +76,8 @@ def _fill(release: Release, folder: Path) -> None:
         write_atomically(folder / contents.record_of(step), release.records[step.name].as_bytes())
         for role, source in step.outputs.items():
             file = release.work / source
-            if place := contents.place_of(step, role, upstream):
-                _copy(file, folder / place)
+            if path := contents.path_of(step, role, upstream):
+                _copy(file, folder / path)
             if role == "results":
                 write_atomically(folder / contents.junit_of(step, upstream), junit_text(Results.read(file)).encode())
             if role == "gate":

@@ -63,8 +63,8 @@ def run_qualify(args: argparse.Namespace) -> None:
     demand_pinned(args.image)
     table = read_stages()
     if unknown := sorted(set(args.only) - set(table.stages)):
-        known = ", ".join(table.stages)
-        raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {known}.")
+        stage_names = ", ".join(table.stages)
+        raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {stage_names}.")
     read_ledger().check_dates(_today())
     waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}
     checkout = read_checkout(PROJECT)

@@ -41,7 +41,7 @@ def bundle_name(facts: Facts) -> str:
     return f"ckpm-{facts.commit[:12]}-{facts.upstream}-{facts.tier}"
 
 
-def place_of(step: Step, role: str, upstream: str) -> str:
+def path_of(step: Step, role: str, upstream: str) -> str:
     """The path of a step's output in the bundle; '' for an intermediate one."""
     name = PurePosixPath(step.outputs[role]).name
     match role:
@@ -86,15 +86,15 @@ def files_of(folder: Path) -> list[str]:
     if folder.is_symlink() or not folder.is_dir():
         raise TrustError(f"{folder}: neither a folder nor a .tar of a bundle.", kind="archive")
     names = []
-    for place, folders, files in os.walk(folder, onerror=_fail):
+    for parent, folders, files in os.walk(folder, onerror=_fail):
         if not folders and not files:
-            raise TrustError(f"{place}: an empty folder, which a bundle can't have.", kind="archive")
+            raise TrustError(f"{parent}: an empty folder, which a bundle can't have.", kind="archive")
         for name in (*folders, *files):
-            path = Path(place, name)
+            path = Path(parent, name)
             kind = path.lstat().st_mode
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise TrustError(f"{path}: neither a file nor a folder but a link or a device.", kind="archive")
-        names += [Path(place, name).relative_to(folder).as_posix() for name in files]
+        names += [Path(parent, name).relative_to(folder).as_posix() for name in files]
         demand_few(len(names), str(folder))
     demand_plain(sorted(names), str(folder))
     return sorted(names)

@@ -100,11 +100,11 @@ class Record:
             **{name: (getattr(self.facts, name), getattr(facts, name)) for name in _facts()},
             "outputs": (sorted(self.outputs), sorted(step.outputs.values())),
         }
-        lines = [f"{name} {mine}, not {other}" for name, (mine, other) in pairs.items() if mine != other]
+        lines = [f"{name} {recorded}, not {other}" for name, (recorded, other) in pairs.items() if recorded != other]
         for file in sorted(self.inputs.keys() | inputs.keys()):
-            mine, other = self.inputs.get(file, "nothing"), inputs.get(file, "nothing")
-            if mine != other:
-                lines.append(f"{file} with sha256 {mine[:16]}, not {other[:16]}")
+            recorded, other = self.inputs.get(file, "nothing"), inputs.get(file, "nothing")
+            if recorded != other:
+                lines.append(f"{file} with sha256 {recorded[:16]}, not {other[:16]}")
         return lines
 
     def find_damage(self, work: Path) -> list[str]:

@@ -240,9 +240,9 @@ def demand_pinned(images: Sequence[str]) -> None:
             )
 
 
-def _git(root: Path, *words: str) -> str:
+def _git(root: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
     except OSError as error:
         raise SetupError(
             f"git can't be started ({error.strerror}): a release needs it to know its commit.", kind="dirty"

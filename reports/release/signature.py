@@ -59,8 +59,8 @@ def raw_signatures(data: bytes, key: Path | None) -> list[str]:
             kind="signature",
         ) from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise TrustError(f"{key}: openssl refuses the key: {said}", kind="signature")
+        message = done.stderr.decode(errors="replace").strip()
+        raise TrustError(f"{key}: openssl refuses the key: {message}", kind="signature")
     return [base64.b64encode(done.stdout).decode()]
 
 
@@ -96,8 +96,8 @@ def check_signer(folder: Path, allowed: Path) -> str:
     if not principals:
         raise TrustError(f"{file}: the signer is not in {allowed}.", kind="signature")
     who = principals[0].strip()
-    words = ("-Y", "verify", "-n", NAMESPACE, "-I", who, "-s", str(file), "-f", str(allowed))
-    _keygen(*words, data=_sums(folder))
+    arguments = ("-Y", "verify", "-n", NAMESPACE, "-I", who, "-s", str(file), "-f", str(allowed))
+    _keygen(*arguments, data=_sums(folder))
     return who
 
 
@@ -121,15 +121,15 @@ def _demand_canonical(file: Path) -> None:
         raise TrustError(f"{file}: not a signature of {CHECKSUMS} as ssh-keygen writes it.", kind="signature")
 
 
-def _keygen(*words: str, data: bytes = b"") -> str:
+def _keygen(*arguments: str, data: bytes = b"") -> str:
     try:
-        done = subprocess.run(["ssh-keygen", *words], input=data, capture_output=True, check=False)
+        done = subprocess.run(["ssh-keygen", *arguments], input=data, capture_output=True, check=False)
     except OSError as error:
         raise TrustError(
             f"ssh-keygen can't be started ({error.strerror}): install OpenSSH's client 8.2 or newer.", kind="signature"
         ) from error
     if done.returncode:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip()
-        file = words[words.index("-s") + 1] if "-s" in words else words[-1]
-        raise TrustError(f"{file}: ssh-keygen refuses the signature of {CHECKSUMS}: {said}", kind="signature")
+        message = (done.stderr or done.stdout).decode(errors="replace").strip()
+        file = arguments[arguments.index("-s") + 1] if "-s" in arguments else arguments[-1]
+        raise TrustError(f"{file}: ssh-keygen refuses the signature of {CHECKSUMS}: {message}", kind="signature")
     return done.stdout.decode(errors="replace")

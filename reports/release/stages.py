@@ -114,4 +114,4 @@ def _names(need: str, stage: Stage, arch: str, archs: Sequence[str]) -> list[str
     """The steps of a needed stage: the same arch's, or every arch's if the project needs it."""
     if not stage.each_arch:
         return [f"{PROJECT}/{need}"]
-    return [f"{one}/{need}" for one in (archs if arch == PROJECT else (arch,))]
+    return [f"{needed_arch}/{need}" for needed_arch in (archs if arch == PROJECT else (arch,))]

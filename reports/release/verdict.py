@@ -84,7 +84,7 @@ def _library_of(step: Step, steps: Sequence[Step], records: Mapping[str, Record]
     """The sha256 of the library that a step ran on; '' for a stage without library."""
     if step.arch == PROJECT:
         return ""
-    libraries = {one.outputs["library"] for one in steps if one.arch == step.arch and "library" in one.outputs}
+    libraries = {other.outputs["library"] for other in steps if other.arch == step.arch and "library" in other.outputs}
     return next((digest for file, digest in records[step.name].inputs.items() if file in libraries), "")
 
 
@@ -192,7 +192,7 @@ class WaiverTable(tablefile.Record, frozen=True):
     waivers: dict[str, _Row]
 
 
-def read_waivers(file: Path, known: Collection[str] | None = None) -> Mapping[str, Waiver]:
+def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Mapping[str, Waiver]:
     """Read waivers by name of the defect. ``known`` are valid names; None takes any, for bundles of older tables.
 
     Raises:
@@ -202,8 +202,8 @@ def read_waivers(file: Path, known: Collection[str] | None = None) -> Mapping[st
     waivers = {}
     for name, row in table.record.waivers.items():
         item = table.at("waivers", name)
-        if known is not None and name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+        if defect_names is not None and name not in defect_names:
+            close = difflib.get_close_matches(name, defect_names, n=1)
             hint = f"; did you mean '{close[0]}'?" if close else "."
             raise item.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this")
         if row.until < row.accepted_on:

@@ -83,22 +83,24 @@ def verify(folder: Path, allowed: Path | None, clone: Path = PROJECT) -> Verifie
 
 def _demand_committed(file: Path, commit: str, clone: Path) -> StageTable:
     """Read the table of stages, and compare it with the commit's. Raises TrustError; the message names the stages."""
-    found = read_stages(file)
+    bundle_table = read_stages(file)
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
         expected, whose = STAGES, "this ckpm, because no clone with the commit is here"
         if data := git(clone, "cat-file", "blob", f"{commit}:{STAGES_PATH}"):
             expected, whose = Path(temporary) / STAGES.name, f"commit {commit}"
             expected.write_bytes(data)
         table = read_stages(expected)
-    if found == table:
-        return found
+    if bundle_table == table:
+        return bundle_table
     kinds = {
-        "missing": table.stages.keys() - found.stages.keys(),
-        "not in it": found.stages.keys() - table.stages.keys(),
+        "missing": table.stages.keys() - bundle_table.stages.keys(),
+        "not in it": bundle_table.stages.keys() - table.stages.keys(),
         "other commands, needs or outputs": {
-            name for name in table.stages.keys() & found.stages.keys() if table.stages[name] != found.stages[name]
+            name
+            for name in table.stages.keys() & bundle_table.stages.keys()
+            if table.stages[name] != bundle_table.stages[name]
         },
-        "other": {name for name in ("archs", "upstream") if getattr(table, name) != getattr(found, name)},
+        "other": {name for name in ("archs", "upstream") if getattr(table, name) != getattr(bundle_table, name)},
     }
     lines = [f"{kind}: {', '.join(sorted(names))}" for kind, names in kinds.items() if names]
     raise TrustError(f"{file}: not the stages of {whose}:\n  " + "\n  ".join(lines), kind="stages")
@@ -121,15 +123,15 @@ def _basis(folder: Path, sums: Mapping[str, str]) -> tuple[Basis, bool]:
     basis = Basis(
         facts=Facts(**{field: document.get(name).nonempty_text() for field, name in names.items()}),
         epoch=document.get("epoch").count(),
-        archs=_read_words(document.get("archs")),
+        archs=_read_texts(document.get("archs")),
         toolchain=document.get("toolchain").nonempty_text(),
-        images=_read_words(document.get("images")),
+        images=_read_texts(document.get("images")),
     )
     return basis, document.get("signed").truth()
 
 
-def _read_words(values: Value) -> tuple[str, ...]:
-    return tuple(one.nonempty_text() for one in values.items())
+def _read_texts(values: Value) -> tuple[str, ...]:
+    return tuple(value.nonempty_text() for value in values.items())
 
 
 def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], facts: Facts) -> Mapping[str, Record]:
@@ -143,9 +145,9 @@ def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], f
                 f"{folder}/{contents.record_of(step)}: of another release: {'; '.join(lines)}.", kind="statement"
             )
         for role, file in step.outputs.items():
-            place = contents.place_of(step, role, facts.upstream)
-            if place and sums.get(place) != record.outputs[file]:
-                raise TrustError(f"{folder}/{place}: not the file that its record lists. {_REMEDY}", kind="statement")
+            path = contents.path_of(step, role, facts.upstream)
+            if path and sums.get(path) != record.outputs[file]:
+                raise TrustError(f"{folder}/{path}: not the file that its record lists. {_REMEDY}", kind="statement")
         records[step.name] = record
     return records
 
@@ -161,7 +163,7 @@ def _verdict(
 ) -> Verdict:
     """Judge the files again; the verdict must be the written one."""
     upstream = basis.facts.upstream
-    findings = examine(planned, records, lambda step, role: folder / contents.place_of(step, role, upstream))
+    findings = examine(planned, records, lambda step, role: folder / contents.path_of(step, role, upstream))
     waivers = read_waivers(folder / contents.WAIVERS) if contents.WAIVERS in sums else {}
     verdict = judge(basis, findings, waivers, today=None)
     if verdict.as_bytes(signed=signed) != (folder / contents.VERDICT).read_bytes():
@@ -177,7 +179,7 @@ def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step,
     expected = {*tables, contents.SBOM, contents.PROVENANCE, contents.ENVELOPE}
     for step in planned:
         expected.add(contents.record_of(step))
-        expected |= {contents.place_of(step, role, upstream) for role in step.outputs}
+        expected |= {contents.path_of(step, role, upstream) for role in step.outputs}
         if step.outputs.keys() & {"results", "gate"}:
             expected.add(contents.junit_of(step, upstream))
     if unknown := sorted(sums.keys() - expected):
@@ -228,7 +230,7 @@ def rebuild(bundle: Verified, checkout: Checkout, execute: Execute = execute) ->
             if code := execute(again, work, checkout.epoch):
                 raise CheckFailedError(f"{again.name}: exit code {code}: {again.shown}", kind="stage")
             built = {
-                contents.place_of(step, role, facts.upstream): (work / file).read_bytes()
+                contents.path_of(step, role, facts.upstream): (work / file).read_bytes()
                 for role, file in step.outputs.items()
             }
             different = [name for name, data in built.items() if (bundle.folder / name).read_bytes() != data]

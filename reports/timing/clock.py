@@ -42,32 +42,36 @@ class Point:
     ghz: float
 
 
-def points(figures: Iterable[PublishedFigure], known: Mapping[str, Machine]) -> dict[tuple[str, int], list[Point]]:
+def points(
+    figures: Iterable[PublishedFigure], machines_by_arch: Mapping[str, Machine]
+) -> dict[tuple[str, int], list[Point]]:
     """Calibrating launches of each GPU and width of element."""
-    rows = {(one.kernel, one.label, one.metric): one for one in figures if one.role == "calibrate"}
-    found: dict[tuple[str, int], list[Point]] = {}
-    for (kernel, label, metric), one in rows.items():
+    rows = {(figure.kernel, figure.label, figure.metric): figure for figure in figures if figure.role == "calibrate"}
+    points_by_gpu: dict[tuple[str, int], list[Point]] = {}
+    for (kernel, label, metric), figure in rows.items():
         if metric != "tflops":
             continue
         cycles, share = rows.get((kernel, label, "cycles")), rows.get((kernel, label, "share"))
         busy = share.value / 100 if share else _MATRIX_CYCLES / cycles.value if cycles else 0
         if busy:
-            machine = known[one.arch]
-            peak = machine.matrix_flops * machine.compute_units * (16 // one.bits) / 1e3  # TFLOP/s at 1 GHz
-            ghz = one.value / (peak * busy * (1 - OUTSIDE))
-            found.setdefault((one.gpu, one.bits), []).append(Point(share=busy, ghz=ghz))
-    return found
+            machine = machines_by_arch[figure.arch]
+            peak = machine.matrix_flops * machine.compute_units * (16 // figure.bits) / 1e3  # TFLOP/s at 1 GHz
+            ghz = figure.value / (peak * busy * (1 - OUTSIDE))
+            points_by_gpu.setdefault((figure.gpu, figure.bits), []).append(Point(share=busy, ghz=ghz))
+    return points_by_gpu
 
 
-def fit_clocks(figures: Iterable[PublishedFigure], known: Mapping[str, Machine]) -> dict[tuple[str, int], Clock]:
+def fit_clocks(
+    figures: Iterable[PublishedFigure], machines_by_arch: Mapping[str, Machine]
+) -> dict[tuple[str, int], Clock]:
     """Clocks by GPU and width: least squares of the logarithms, with one exponent for all."""
-    found = points(figures, known)
-    exponent = -_slope([(math.log(one.share), math.log(one.ghz)) for one in found[_FITTED]])
-    peaks = {machine.product: machine.clock_mhz / 1e3 for machine in known.values()}
+    points_by_gpu = points(figures, machines_by_arch)
+    exponent = -_slope([(math.log(point.share), math.log(point.ghz)) for point in points_by_gpu[_FITTED]])
+    peaks = {machine.product: machine.clock_mhz / 1e3 for machine in machines_by_arch.values()}
     clocks = {}
-    for (gpu, bits), some in found.items():
-        constant = math.exp(sum(math.log(one.ghz * one.share**exponent) for one in some) / len(some))
-        residual = max(abs(one.ghz * one.share**exponent / constant - 1) for one in some)
+    for (gpu, bits), some in points_by_gpu.items():
+        constant = math.exp(sum(math.log(point.ghz * point.share**exponent) for point in some) / len(some))
+        residual = max(abs(point.ghz * point.share**exponent / constant - 1) for point in some)
         clocks[gpu, bits] = Clock(constant=constant, exponent=exponent, peak=peaks[gpu], residual=residual)
     return clocks
 
@@ -79,5 +83,5 @@ def clock_of(product: str, bits: int) -> Clock:
 
 
 def _slope(values: list[tuple[float, float]]) -> float:
-    x, y = (sum(one[i] for one in values) / len(values) for i in (0, 1))
-    return sum((one[0] - x) * (one[1] - y) for one in values) / sum((one[0] - x) ** 2 for one in values)
+    x, y = (sum(pair[i] for pair in values) / len(values) for i in (0, 1))
+    return sum((pair[0] - x) * (pair[1] - y) for pair in values) / sum((pair[0] - x) ** 2 for pair in values)

@@ -38,7 +38,7 @@ def show_counts(counts: dict[str, int]) -> None:
 
 
 def check(name: str, got: NDArray[Any], want: NDArray[np.float64], kind: str = "bf16") -> None:
-    """Print the largest error. Raises SystemExit: ``got`` is not within the tolerance of ``kind``."""
+    """Print the largest error. Exit if ``got`` is not within the tolerance of ``kind``."""
     agreement = reference.agreement(got, want, kind)
     finite = np.isfinite(want)
     largest = np.abs(got.astype(np.float64)[finite] - want[finite]).max(initial=0.0)

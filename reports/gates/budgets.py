@@ -36,7 +36,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """``bound`` is the most that a metric may be, or the least if ``least``."""
+    """A metric's largest allowed value ``bound``, or its smallest if ``least``."""
 
     metric: str
     bound: float
@@ -170,7 +170,7 @@ class BudgetTable(Record, frozen=True):
 
 
 def read_budgets(thresholds: Mapping[str, Threshold], file: Path = BUDGETS) -> Budgets:
-    """The budgets as written. Raises TableError, with file, line and field."""
+    """Read budgets and allowances."""
     table = read_table(file, BudgetTable)
     budgets, allowed = [], []
     for name, row in table.record.budgets.items():
@@ -184,7 +184,7 @@ def read_budgets(thresholds: Mapping[str, Threshold], file: Path = BUDGETS) -> B
 
 
 def _shared_fields(table: Table[BudgetTable], row: _Budget, metrics: Collection[str], *path: str) -> dict[str, Any]:
-    """Fields of a budget or an allowance. Raises TableError."""
+    """Fields of a budget or an allowance."""
     choices = {"archs": archs(), "upstreams": (*upstreams(), "checkout"), "toolchains": _TOOLCHAINS}
     for name, names in choices.items():
         table.demand_known(getattr(row, name), (*names, "*"), *path, name)

@@ -60,12 +60,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_gate(args: argparse.Namespace) -> None:
-    """Judge a library, and write the result whatever the verdict.
-
-    Raises:
-        UnknownWordError, LibraryError, RecordError, CodeObjectError, TableError.
-        InconclusiveError: nothing to compare with. CheckFailedError: a figure regressed.
-    """
+    """Judge a library, and write the result whatever the verdict."""
     judged = _read_judged(args)
     output = args.output or judged.inputs[0].with_name("gate.json")
     junit.clear(output, *judged.inputs)
@@ -104,12 +99,7 @@ def run_gate(args: argparse.Namespace) -> None:
 
 
 def run_accept(args: argparse.Namespace) -> None:
-    """Store the library's figures as the baseline.
-
-    Raises:
-        UsageError: the folder belongs to an installed ckpm.
-        UnknownWordError, LibraryError, RecordError, CodeObjectError, InconclusiveError, DiskFullError, OutputError.
-    """
+    """Store the library's figures as the baseline."""
     if settings.INSTALLED and args.baselines == baseline.FOLDER:
         raise UsageError(
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
@@ -127,11 +117,7 @@ def run_accept(args: argparse.Namespace) -> None:
 
 
 def run_history(args: argparse.Namespace) -> None:
-    """Print each gate's accepted baselines, each with the metrics whose sums changed there.
-
-    Raises:
-        UnknownWordError, LibraryError, RecordError, InconclusiveError.
-    """
+    """Print each gate's accepted baselines, each with the metrics whose sums changed there."""
     judged = _read_judged(args)
     identity = judged.identity()
     complete(identity, args.baselines)
@@ -157,7 +143,7 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 
 
 def _read_judged(args: argparse.Namespace) -> Judged:
-    """The library or the kernels that the options name. Raises UnknownWordError, and errors of reading them."""
+    """Read the library or the decode kernels that the options name."""
     check_built_arch(args.arch)
     kind = args.family
     if kind == DECODE:
@@ -168,7 +154,7 @@ def _read_judged(args: argparse.Namespace) -> Judged:
 
 
 def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:
-    """The gates to run. Raises UsageError: the gate of --only is left out."""
+    """The gates to run."""
     if args.only in judged.left_out:
         raise UsageError(f"--only {args.only}: {judged.left_out[args.only]}.")
     return [args.only] if args.only else [name for name in judged.kinds if name not in judged.left_out]

@@ -43,18 +43,14 @@ class Side:
         return bool(serving_kernels(self.keys, problem))
 
     def plan(self, device: Device, prepared: Prepared) -> Plan:
-        """The plan of a case, of the kernel that must be named or of dispatch's; V2's with V3 turned off."""
+        """Plan a case on the kernel that must be named, or on dispatch's choice. V2 is planned with V3 turned off."""
         if self.v3 is False:
             prepared = dataclasses.replace(prepared, posed=dataclasses.replace(prepared.posed, v3="off"))
         return plan_of(device, self.library, prepared, measured_kernel(self.keys, prepared.problem))
 
 
 def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[SuiteCase], settings: Settings) -> Gate:
-    """Time every problem that both libraries serve. A problem that the candidate no longer serves is a regression.
-
-    Raises:
-        InconclusiveError: nothing could be compared, or a launch or the timer failed.
-    """
+    """Time every problem that both libraries serve. A problem that the candidate no longer serves is a regression."""
     before, sensed = device.context(), device.sensors()
     lost = [
         presence(GATE, problem.name, built=False, note="the candidate has no kernel for it")
@@ -83,7 +79,7 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
 def _take_samples(
     device: Device, baseline: Side, candidate: Side, problem: SuiteCase, settings: Settings
 ) -> tuple[Samples, Samples]:
-    """Samples with a warm cache, and with a cold one."""
+    """Take samples with a warm cache, and with a cold cache."""
     prepared = prepare(problem, device.arch)
     check(prepared)
     sides = {"baseline": baseline, "candidate": candidate, "again": baseline}
@@ -108,7 +104,7 @@ def _take_samples(
 
 
 def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings: Settings) -> Samples:
-    """Interleaved: each round runs every arm once, in the next order. The first rounds warm up."""
+    """Run interleaved rounds: each runs every arm once, in the next order. The first rounds warm up."""
     taken: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for number in range(settings.warm_up + settings.rounds):
         for arm in order(number):
@@ -119,7 +115,7 @@ def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings:
 
 
 def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch) -> float:
-    """Microseconds of one launch, the mean if it is repeated. Raises InconclusiveError."""
+    """Microseconds of one launch, the mean if it is repeated."""
     fault = device.fault()
     if fault or launch.status != Status.OK:
         raise GateError(f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}")
@@ -129,7 +125,7 @@ def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch
 
 
 def side(device: Device, path: Path) -> Side:
-    """A built library on a device. Raises InconclusiveError, LibraryError."""
+    """Load a built library on a device."""
     manifest = manifest_of(path, device.arch)
     library = device.load(path)
     return Side(
@@ -140,18 +136,14 @@ def side(device: Device, path: Path) -> Side:
 
 
 def versions(device: Device, path: Path) -> tuple[Side, Side]:
-    """V2 and V3 of one library: the second is what it is. Raises as :func:`side`."""
+    """Load one library as two sides, V2 and V3."""
     whole = side(device, path)
     v2, v3 = ([key for key in whole.keys if is_v3(key.pipeline) == wanted] for wanted in (False, True))
     return dataclasses.replace(whole, keys=v2, v3=False), dataclasses.replace(whole, keys=v3, v3=True)
 
 
 def problems_of_both(baseline: Side, candidate: Side, problems: Sequence[SuiteCase]) -> list[SuiteCase]:
-    """Problems that both sides serve: V3 has not lost a problem that it never served.
-
-    Raises:
-        InconclusiveError: there is no such problem.
-    """
+    """Problems that both sides serve. V3 need not serve others."""
     either = [dataclasses.replace(problem, v3="any") for problem in problems]
     both = [problem for problem in either if baseline.serves(problem) and candidate.serves(problem)]
     if not both:

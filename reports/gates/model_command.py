@@ -24,7 +24,7 @@ def add_options(model: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show one file, or compare two. Raises RecordError, InconclusiveError, TableError."""
+    """Show one file, or compare two."""
     measured = Measurements.read(args.counters)
     if args.against is None:
         show(measured, console())
@@ -33,11 +33,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def show(measured: Measurements, out: Console) -> None:
-    """Print a row for each problem: cycles of an average workgroup by unit, of a full GPU and of the grid.
-
-    Raises:
-        InconclusiveError: the model has no numbers of the arch, or a count is 0 that can't be 0.
-    """
+    """Print a row for each problem: cycles of an average workgroup by unit, of a full GPU and of the grid."""
     arch = measured.provenance["arch"]
     machine = machine_of(arch)
     title = f"{measured.provenance['upstream']} on {arch} ({machine.product}), modelled from counts"
@@ -63,11 +59,7 @@ def show(measured: Measurements, out: Console) -> None:
 
 
 def pairs_of(first: Any, second: Any) -> list[tuple[Any, Any]]:
-    """Problems that two files of counts, or of modelled times, share.
-
-    Raises:
-        InconclusiveError: different archs, or no common problem.
-    """
+    """Problems that two files of counts, or of modelled times, share."""
     archs = [document.provenance["arch"] for document in (first, second)]
     if archs[0] != archs[1]:
         raise GateError(f"one file is of {archs[0]}, the other of {archs[1]}. Make both for one arch.")
@@ -78,11 +70,7 @@ def pairs_of(first: Any, second: Any) -> list[tuple[Any, Any]]:
 
 
 def show_against(measured: Measurements, other: Measurements, out: Console) -> None:
-    """Print a row for each problem of both: instructions of all waves, cycles of a wave alone and on a full GPU.
-
-    Raises:
-        InconclusiveError: different archs, or no common problem; as :func:`show`.
-    """
+    """Print a row for each problem of both: instructions of all waves, cycles of a wave alone and on a full GPU."""
     arch = measured.provenance["arch"]
     machine = machine_of(arch)
     named = f"{measured.provenance['upstream']} against {other.provenance['upstream']}"
@@ -112,7 +100,7 @@ def _table(title: str) -> Table:
 
 
 def show_references() -> None:
-    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure. Raises TableError."""
+    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure."""
     references, out = read_references(), console()
     for name in dict.fromkeys(reference.name for reference in references):
         figures = [reference for reference in references if reference.name == name]

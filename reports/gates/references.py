@@ -22,7 +22,7 @@ from ckpm.reports.verdicts import Gate, Row
 REFERENCES = Path(__file__).with_name("references.yaml")
 MATCHED = ("tflops", "time_ratio")  # metrics that a gate's times can be held against
 _MICROSECONDS = 1e-6
-_CAUSAL = ("top_left", "bottom_right")  # the same where both lengths are
+_CAUSAL = ("top_left", "bottom_right")  # equal if both lengths are equal
 
 
 class Source(Record, frozen=True):
@@ -92,7 +92,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """A measured figure and a published one. ``rocm`` is that of the measuring machine."""
+    """A measured figure and a published one. ``rocm`` is the measuring machine's version."""
 
     subject: str
     measured: float
@@ -172,7 +172,7 @@ class ReferenceTable(Record, frozen=True):
 
 @cache
 def read_references(file: Path = REFERENCES) -> tuple[Reference, ...]:
-    """Every figure, in the file's order. Raises TableError: a mistake in the file, with its line."""
+    """Read every figure, in the file's order."""
     table = read_table(file, ReferenceTable)
     references = []
     for name, figures in table.record.figures.items():
@@ -201,7 +201,7 @@ def read_references(file: Path = REFERENCES) -> tuple[Reference, ...]:
 
 
 def _shape(table: Table[ReferenceTable], figures: _Figures, row: _Row, *path: str | int) -> Shape | None:
-    """The shape of a row: common fields and its own; None if no problem is described. Raises TableError."""
+    """The shape of a row: common fields and its own; None if no problem is described."""
     if figures.shape is None or row.shape is None:
         return None
     if figures.metric not in MATCHED:

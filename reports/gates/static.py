@@ -31,10 +31,6 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
     ``loop_*`` count the instructions of the loop with the matrix instructions. ``wait_hazards`` counts uses of
     registers and LDS without a wait for the load or write. ``missing_states`` counts instructions that follow too early
     on others (an s_nop is missing). Of a key with several compiled kernels, each figure is the worst.
-
-    Raises:
-        CodeObjectError: the library can't be read, or has no GPU code.
-        InconclusiveError: it has no kernel for the arch, or manifest and library are of different builds.
     """
     images = codeobject.bundles(library).get(arch, ())
     in_library = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
@@ -68,10 +64,7 @@ def _worst(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -> dict[str, float]:
-    """Instructions of a kernel's hot loop, and its hazards.
-
-    Raises InconclusiveError: no such kernel, or an instruction that can't be judged.
-    """
+    """Instructions of a kernel's hot loop, and its hazards."""
     code = inspected.get(symbol)
     if code is None:
         raise GateError(f"{where}: its machine code is not in the library.")

@@ -34,7 +34,7 @@ WARM, COLD = "time", "time, cold cache"  # its metrics: seconds of a launch with
 SETTINGS = Path(__file__).with_name("gpu_gate.yaml")
 ARMS = ("baseline", "candidate", "again")
 MEAN = "geometric mean"
-# What must be known of both sides, and equal. clock_policy: the driver's performance level, limits of clock and power
+# facts of both sides that must be equal; clock_policy: the driver's performance level, limits of clock and power
 CONTEXT = ("gpu", "arch", "compute_units", "rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 
@@ -66,7 +66,7 @@ class Samples:
 
 
 def read_settings(file: Path = SETTINGS) -> Settings:
-    """Raises TableError."""
+    """Read the settings of the GPU gate."""
     return read_table(file, Settings).record
 
 
@@ -92,11 +92,7 @@ def differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tu
 def rows(
     samples: Sequence[Samples], baseline: Mapping[str, str], candidate: Mapping[str, str], settings: Settings
 ) -> tuple[Row, ...]:
-    """A row for each problem, then the geometric mean of each metric. All are not comparable if the contexts differ.
-
-    Raises:
-        InconclusiveError: no samples, too few or too many of an arm, or a time that is not positive.
-    """
+    """A row for each problem, then the geometric mean of each metric. All are not comparable if the contexts differ."""
     if not samples:
         raise GateError("no times were taken: no problem was run.")
     for sample in samples:
@@ -162,7 +158,7 @@ def _verdict(change: Shift, p: float, wanted: float, noise: float, count: int, s
 
 
 def _demand_sound(samples: Samples, settings: Settings) -> None:
-    """Raises InconclusiveError."""
+    """Raise InconclusiveError unless every arm has the expected number of positive times."""
     for arm in ARMS:
         times = getattr(samples, arm)
         if len(times) != settings.rounds:

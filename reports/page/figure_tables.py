@@ -13,10 +13,10 @@ from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns
 from ckpm.reports.page.inputs import Inputs, measured_seconds
 from ckpm.reports.verdicts import Gate, worst
 
-_SOURCE = "decode-"  # how the published figures' names begin
+_SOURCE = "decode-"  # prefix of the published figures' names
 _VARIANTS = {"resident": "before", "streaming": "after"}  # by a problem's form: the document's own words
 _FIGURES = {"vgpr": "VGPRs", "vgpr_spills": "spills", "occupancy_waves": "waves"}
-_ARCH, _BASE = "gfx950", "fp8"  # what the document measured
+_ARCH, _BASE = "gfx950", "fp8"  # of the document's measurements
 
 
 def model(inputs: Inputs) -> Table:
@@ -121,7 +121,7 @@ def references(inputs: Inputs) -> Table:
 
 
 def best_kernels(inputs: Inputs) -> Table:
-    """Rows with the choice farthest below the best first. Kernels with wrong numbers are not compared."""
+    """Table of the best kernels, the default farthest below the best first. Kernels with wrong numbers are left out."""
     rows: list[list[Cell]] = []
     for file, benchmark in inputs.benchmarks.items():
         for winner in sorted(best(benchmark.rows), key=lambda winner: -winner.behind):

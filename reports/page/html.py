@@ -29,7 +29,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_html(inputs: Inputs, verdict: Overall, file: Path, written: datetime | None = None) -> None:
-    """Replace ``file`` in one step; ``written`` is now unless given. Raises DiskFullError, OutputError."""
+    """Replace ``file`` in one step. ``written`` is the time in the report, by default now."""
     write_output(file, html(inputs, verdict, written or _now()).encode())
 
 
@@ -42,7 +42,7 @@ def _now() -> datetime:
 
 
 def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:
-    """The document."""
+    """The document, whose tables are in one JSON text."""
     sections = tables(inputs)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -92,7 +92,7 @@ def _script_json(data: Any) -> str:
 
 
 def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The origin of all results: the facts of each library by name, then those of each gate that no library has."""
+    """The origin of all results: the facts of each library by name, then each gate's further facts."""
     sources = [
         (
             library.label,

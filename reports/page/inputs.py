@@ -31,7 +31,7 @@ from ckpm.reports.verdicts import Gate
 _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{folder}{name}*.json" for name in ("gate", "gpu") for folder in ("", "*/*/"))
 TIMINGS = "timing.json"
-_TABLES = "timing-*.json"  # above the libraries: by ckpm timing tables, from libraries of its own
+_TABLES = "timing-*.json"  # of ckpm timing tables, in the folder above the libraries
 _BENCHMARKS = "benchmark/*.json"  # of ckpm sweep run
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -44,8 +44,8 @@ class LibraryResults:
     label: str  # the manifest's folders: arch/upstream
     manifest: Manifest
     suites: Mapping[str, Results]
-    measured: Measurements | None  # what the emulated gate counted
-    timings: Timings | None = None  # what ckpm timing model wrote
+    measured: Measurements | None  # counts of the emulated gate
+    timings: Timings | None = None  # of ckpm timing model
 
     @property
     def upstream(self) -> str:
@@ -125,11 +125,6 @@ def gather(
     """Read the output of sessions: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
     ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` beside it or in the folder; ``parity.json``,
     ``timing-*.json``, ``model-score.json`` and ``benchmark/*.json`` in the folder.
-
-    Raises:
-        InconclusiveError: the folder has none of them.
-        CheckFailedError: results without a manifest, or of another build.
-        RecordError, InconclusiveError, TableError: a file that can't be read.
     """
     manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
@@ -179,7 +174,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def _library(file: Path) -> LibraryResults:
-    """Read a library. Raises RecordError; CheckFailedError: counts or results of another build."""
+    """Read a library, with counts and results of the same build."""
     counters, timing = file.with_name(COUNTERS), file.with_name(TIMINGS)
     paths = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)
@@ -222,7 +217,7 @@ def _family(file: Path, manifest: Manifest, suite: str) -> str:
 
 
 def _history(libraries: Iterable[LibraryResults], baselines: Path) -> dict[str, tuple[baseline.Acceptance, ...]]:
-    """Raises InconclusiveError: a damaged history."""
+    """Read the history of each library's baselines."""
     histories: dict[str, tuple[baseline.Acceptance, ...]] = {}
     for library in libraries:
         for arch in library.manifest.archs:

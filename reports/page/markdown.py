@@ -15,7 +15,7 @@ _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
 
 
 def markdown(inputs: Inputs, verdict: Overall) -> str:
-    """The text, the verdict first."""
+    """The summary, the verdict first."""
     lines = [f"## {SYMBOLS[verdict.verdict]} CK FMHA batch prefill: {shown(verdict.headline)}", ""]
     lines += ["| verdict | check | result |", "| --- | --- | --- |"]
     lines += [f"| {SYMBOLS[c.verdict]} {c.verdict} | {shown(c.name)} | {shown(c.text)} |" for c in verdict.checks]

@@ -1,7 +1,7 @@
 """Results as rows with the tile engine's columns: problem, kernel identity, time, TFLOP/s, GB/s; as CSV or JSON.
 
-The order is that of its README: the problem's columns, the kernel's, the measured ones. Outcome, arch and upstream come
-last; a figure that was not measured is empty (null in JSON), never 0.
+The columns have the order of the tile engine's README: the problem's, the kernel's, the measured ones. Outcome, arch
+and upstream come last. A figure that was not measured is empty (null in JSON), never 0.
 """
 
 from __future__ import annotations
@@ -38,13 +38,7 @@ COLUMNS = (*PROBLEM_COLUMNS, *KERNEL_COLUMNS, *MEASURED_COLUMNS, "outcome", "arc
 
 
 def write_measurements(inputs: Inputs, file: Path) -> int:
-    """Write a ``.csv`` or ``.json`` file; the number of rows.
-
-    Raises:
-        UsageError: another ending.
-        RecordError: a kernel's name is none of the manifest's dialect.
-        DiskFullError, OutputError.
-    """
+    """Write a ``.csv`` or ``.json`` file. Return the number of rows."""
     if file.suffix not in (".csv", ".json"):
         raise UsageError(f"--output {file}: a file that ends with .csv or .json is needed")
     measured = rows(inputs)
@@ -54,10 +48,7 @@ def write_measurements(inputs: Inputs, file: Path) -> int:
 
 
 def rows(inputs: Inputs) -> list[dict[str, Any]]:
-    """A row for each case and each measured problem whose kernel is known. Lengths are the longest of the batch.
-
-    Raises RecordError.
-    """
+    """A row for each case and each measured problem whose kernel is known. Lengths are the longest of the batch."""
     ran = [
         (tested.library, tested.case.arch, tested.case.name, tested.case.kernel, tested.case.status)
         for tested in inputs.cases

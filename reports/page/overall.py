@@ -54,7 +54,7 @@ def overall(inputs: Inputs) -> Overall:
 
 
 def demand_pass(verdict: Overall) -> None:
-    """Raises CheckFailedError: the verdict is another than passed."""
+    """Raise CheckFailedError unless the verdict is passed."""
     if verdict.verdict != "passed":
         lines = [f"  {c.verdict}: {c.name}: {c.text}" for c in verdict.checks if c.verdict != "passed"]
         raise CheckFailedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]), kind="not-passed")
@@ -77,7 +77,7 @@ def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
 
 
 def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], section: str) -> Check:
-    """Skipped cases don't pass: a suite of skipped cases was not run."""
+    """The check of a suite's counts. A suite of skipped cases counts as not run."""
     by_status = {status: counts.get(status, 0) for status in reversed(STATUSES)}
     bad, ran = by_status["failed"] + by_status["error"], by_status["passed"] + by_status[KNOWN_DEFECT]
     bad_first = sorted(by_status.items(), key=lambda item: item[0] not in ("failed", "error"))

@@ -29,7 +29,7 @@ _SMALLEST = 1e-30
 _TONES = {"unchanged": "good", "improved": "good", "inconclusive": "doubt", "measured": ""}
 _WAVES_LEFT, _WAVE_ROW, _BAR, _TOP = 96, 22, 16, 8
 _LETTER = 14  # the narrowest span that its letter fits in
-# What a letter of a timeline stands for, and the class of its rectangle.
+# Meanings of a timeline's letters, and the classes of their rectangles.
 MEANINGS = {
     "X": "matrix and vector work at once",
     "M": "matrix",
@@ -182,7 +182,7 @@ def _modelled_points(library: LibraryResults, arch: str, machine: Machine) -> It
 
 
 def _measured_points(inputs: Inputs, library: LibraryResults, arch: str) -> Iterable[tuple[float, float, str, str]]:
-    """The same for times that were measured on a GPU."""
+    """Intensity, FLOP/s, shape and tooltip of each problem that a GPU timed."""
     for name, seconds in measured_seconds(inputs, library, arch).items():
         problem = known_problems().get(name)
         if problem and (operations := flops(problem)):
@@ -240,7 +240,7 @@ def _series(metric: str, lines: Sequence[Acceptance], base: float) -> list[str]:
 
 
 def _fits(*figures: float) -> bool:
-    """True if a logarithmic axis has room for the figures: no measurement is out of it, but a damaged record may be."""
+    """True if a logarithmic axis has room for the figures. Only those of a damaged record don't fit."""
     return all(_SMALLEST < figure < 1 / _SMALLEST for figure in figures)
 
 
@@ -252,7 +252,7 @@ _SHAPES = {"regressed": "M-6,5 L6,5 L0,-6 Z", "improved": "M-6,-5 L6,-5 L0,6 Z",
 
 
 def _shape(x: float, y: float, verdict: str, title: str) -> str:
-    """A mark whose shape is the verdict's, and that shows ``title`` when pointed at."""
+    """A mark in the verdict's shape, with the tooltip ``title``."""
     tone = _TONES.get(verdict, "bad")
     tooltip = f"<title>{escape(title)}</title>"
     if verdict == "unchanged":

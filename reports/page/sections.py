@@ -142,7 +142,7 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
 
 
 def _static_rows(inputs: Inputs, library: LibraryResults, arch: str) -> Mapping[str, list[Row]]:
-    """Verdict of the static gate for each kernel of a library."""
+    """Rows of the static gate by kernel of a library."""
     by_subject: defaultdict[str, list[Row]] = defaultdict(list)
     for gate in gates_of(inputs, library, arch):
         for row in gate.rows:
@@ -157,7 +157,7 @@ def _beyond_budget(rows: Iterable[Row]) -> list[Row]:
 
 
 def _excesses(beyond: Iterable[Row]) -> list[str]:
-    """Excesses of budgets as text; those that are allowed until the same day share a part."""
+    """Excesses of budgets as text. Excesses with the same excuse share a part."""
     by_excuse: defaultdict[str, list[str]] = defaultdict(list)
     for row in beyond:
         excused = row.note.partition(":")[0] if row.verdict == "unchanged" else row.verdict
@@ -167,7 +167,7 @@ def _excesses(beyond: Iterable[Row]) -> list[str]:
 
 
 def _hot_loop(rows: Iterable[Row]) -> list[str]:
-    """Its instructions by class, in a line."""
+    """Instructions of the hot loop by class, in a line."""
     counts = {row.metric.removeprefix("loop_"): row.candidate for row in rows if row.metric.startswith("loop_")}
     listed = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in counts.items())
     return [f"instructions of the hot loop: {listed}"] if listed else []

@@ -26,7 +26,7 @@ def add_options(options: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show one file, or compare two. Raises RecordError, InconclusiveError, TableError."""
+    """Show one file, or compare two."""
     timings = Timings.read(args.timings)
     if args.against is not None:
         show_against(timings, Timings.read(args.against), console())
@@ -90,11 +90,7 @@ def _sensitivity(timings: Timings) -> rich.table.Table:
 
 
 def show_against(timings: Timings, other: Timings, out: Console) -> None:
-    """Print a row for each problem of both: cycles of a workgroup and of a pass, and the matrix units' share.
-
-    Raises:
-        InconclusiveError: different archs, or no common problem.
-    """
+    """Print a row for each problem of both: cycles of a workgroup and of a pass, and the matrix units' share."""
     shared, arch = pairs_of(timings, other), timings.provenance["arch"]
     named = f"{timings.provenance['upstream']} against {other.provenance['upstream']}"
     columns = ("of one workgroup", "", "of a pass", "", "loop", "other")

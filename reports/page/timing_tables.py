@@ -131,7 +131,7 @@ def phases(files: Iterable[tuple[str, Timings]]) -> Table:
 
 
 def rows_of_versions(inputs: Inputs) -> list[PublishedRow]:
-    """Rows of the documents' tables, if any input is of V3; files of both versions before libraries."""
+    """Rows of the documents' tables, if any input is of V3."""
     files = [timings for _, timings in inputs.timings() if has_versions(timings)]
     compared = any(V3_AGAINST_V2 in gate.provenance for gate in inputs.gates.values())
     built = any(f"_{V3_PIPELINE}_" in name for library in inputs.libraries for name in library.manifest.kernels)
@@ -139,7 +139,7 @@ def rows_of_versions(inputs: Inputs) -> list[PublishedRow]:
 
 
 def versions(published: Iterable[PublishedRow]) -> Table:
-    """A row of the documents' tables: V2 and V3 as modelled, as measured, and as published."""
+    """Table of the documents' rows: V2 and V3 as modelled, as measured, and as published."""
     rows: list[list[Cell]] = []
     for row in published:
         modelled, measured = row.modelled, row.measured

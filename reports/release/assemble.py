@@ -38,12 +38,7 @@ class Release:
 
 
 def assemble(release: Release, output: Path) -> tuple[Path, Path]:
-    """Make the bundle's folder and its tar below ``output``, and replace those of an earlier run.
-
-    Raises:
-        TrustError, RecordError.
-        OutputError, DiskFullError: also if something else than a bundle is at the path.
-    """
+    """Make the bundle's folder and its tar below ``output``, and replace those of an earlier run."""
     name = contents.bundle_name(release.verdict.facts)
     target, beside = output / name, output / f".{name}.new" / name
     _demand_replaceable(target)

@@ -68,7 +68,7 @@ def _of(step: Step, upstream: str) -> str:
 
 
 def payload(names: list[str]) -> list[str]:
-    """Files that SBOM, provenance and checksums list, without these."""
+    """Files of a bundle without SBOM, provenance, checksums and signature."""
     return [name for name in names if name not in _ABOUT]
 
 
@@ -78,11 +78,7 @@ def subjects(names: list[str]) -> list[str]:
 
 
 def files_of(folder: Path) -> list[str]:
-    """The names of all files of a bundle's folder, sorted.
-
-    Raises:
-        TrustError: not a folder, a link or device, an empty folder, or a name that a bundle can't have.
-    """
+    """The names of all files of a bundle's folder, sorted."""
     if folder.is_symlink() or not folder.is_dir():
         raise TrustError(f"{folder}: neither a folder nor a .tar of a bundle.", kind="archive")
     names = []
@@ -144,12 +140,9 @@ def checksums_text(sums: Mapping[str, str]) -> str:
 
 
 def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
-    """sha256 by name of every file but SHA256SUMS and its signature; each must be as listed.
+    """Compare every file with SHA256SUMS. Return the sha256 by name, without SHA256SUMS and its signature.
 
     ``files`` are the names of all files in the folder.
-
-    Raises:
-        TrustError: SHA256SUMS is missing or malformed, or a file is changed, missing, or not listed.
     """
     listed = _read_sums(folder)
     present = set(files) - {CHECKSUMS, SIGNATURE}

@@ -41,12 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Make the wheel below build/wheels.
-
-    Raises:
-        SetupError: the clone has changes. RecordError: a library is missing, or was built of other sources.
-        LibraryError: a library is not its manifest's. CheckFailedError: the wheel can't be made.
-    """
+    """Make the wheel below build/wheels."""
     checkout = read_checkout(PROJECT)
     archs = split_words("--arch", args.arch, ARCHS)
     folders = {arch: args.work.absolute() / "build" / arch / UPSTREAM for arch in archs}
@@ -71,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _read(folder: Path, arch: str) -> Manifest:
-    """Return the manifest of a library that was built of this clone's headers. Raises as :func:`run`."""
+    """Return the manifest of a library that was built of this clone's headers."""
     command = build_command((arch,), UPSTREAM)
     if not (folder / LIBRARY).is_file():
         raise RecordError(f"{folder / LIBRARY}: no such library. Build it: {command}.", kind="missing")
@@ -88,7 +83,7 @@ def _read(folder: Path, arch: str) -> Manifest:
 
 
 def _make_wheel(project: Path, target: Path) -> Path:
-    """Build the project and return the wheel. Raises CheckFailedError."""
+    """Build the project and return the wheel."""
     output = project / "made"
     command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(output))
     done = subprocess.run(command, cwd=project, text=True, capture_output=True, check=False)

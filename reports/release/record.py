@@ -1,6 +1,6 @@
 """The record of a stage that passed: its inputs and outputs.
 
-A record has a digest of itself. A damaged record, or a record of changed outputs, is not believed. It has no time and
+A record has a digest of itself. A damaged record, or a record of changed outputs, is refused. It has no time and
 no machine's path, so that the same stage with the same inputs and outputs gives the same bytes.
 """
 
@@ -66,7 +66,7 @@ class Record:
         return as_text({**document, "digest": _digest(document)})
 
     def write(self, work: Path) -> None:
-        """Replace the record of this step. Raises DiskFullError, OutputError."""
+        """Replace the record of this step."""
         write_atomically(work / record_path(self.arch, self.stage), self.as_bytes())
 
     @classmethod

@@ -53,7 +53,7 @@ def pins(requirements: str) -> list[Pin]:
 
 
 def find_needed(pinned: Sequence[Pin], direct: Iterable[str]) -> set[str]:
-    """Names of the packages in ``direct``, and of those that they need."""
+    """Names of the packages in ``direct``, and of their dependencies."""
     matches = {_WORD.match(name.lower().replace("_", "-")) for name in direct}
     names = {match[0] for match in matches if match}
     while more := {pin.name for pin in pinned if pin.users & names} - names:
@@ -108,7 +108,7 @@ def _listed_sha256(part: Value) -> str:
 def sbom(
     name: str, sums: Mapping[str, str], verdict: Verdict, requirements: str, *, direct: Sequence[str], compiler: str
 ) -> bytes:
-    """The bill of materials. ``sums`` is sha256 of the files by name. Raises as :func:`package_of`.
+    """The bill of materials. ``sums`` is sha256 of the files by name.
 
     ``direct`` are the packages that our distribution depends on, ``compiler`` is the sha256 of the compiler's program.
     """

@@ -22,11 +22,7 @@ _COLUMNS = 70  # of the lines between them, as ssh-keygen writes them
 
 
 def sign(folder: Path, key: Path) -> None:
-    """Sign a bundle's checksums with a private key, or a public one whose private key an agent holds.
-
-    Raises:
-        TrustError: the key is missing, or ssh-keygen refuses it.
-    """
+    """Sign a bundle's checksums with a private key, or a public one whose private key an agent holds."""
     _demand_key(key)
     _keygen("-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE, str(folder / CHECKSUMS))
     if not (folder / SIGNATURE).is_file():
@@ -34,11 +30,9 @@ def sign(folder: Path, key: Path) -> None:
 
 
 def raw_signatures(data: bytes, key: Path | None) -> list[str]:
-    """A signature of ``data`` with a private key that openssl reads, in base64. None with another key.
+    """The signature of ``data`` with a private key that openssl reads, in base64. Empty for another key.
 
     openssl reads RSA and ECDSA keys of ``ssh-keygen -m PKCS8``. It can't read OpenSSH's own format, nor ask an agent.
-
-    Raises TrustError: the key is missing, or openssl refuses it.
     """
     if key is None:
         return []
@@ -79,11 +73,7 @@ def check_whole(folder: Path) -> None:
 
 
 def check_signer(folder: Path, allowed: Path) -> str:
-    """The signer's name in an ``allowed_signers`` file (see ssh-keygen's manual).
-
-    Raises:
-        TrustError: another signer, or no signature.
-    """
+    """The signer's name in an ``allowed_signers`` file (see ssh-keygen's manual)."""
     file = folder / SIGNATURE
     if not allowed.is_file():
         raise TrustError(f"{allowed}: no such file of allowed signers.", kind="signature")

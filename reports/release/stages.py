@@ -16,7 +16,7 @@ from ckpm.matrix.dialects import archs as known_archs
 from ckpm.matrix.dialects import upstreams
 
 STAGES = Path(__file__).with_name("stages.yaml")
-PROJECT = "project"  # stands for the arch in the names of what is done once
+PROJECT = "project"  # in place of the arch, in names of stages that run once
 _BLANKS = ("stage", "arch", "upstream", "tier", "toolchain")
 
 
@@ -66,10 +66,10 @@ class Step:
 
 
 def read_stages(file: Path = STAGES) -> StageTable:
-    """Raises TableError, with file, line and field."""
+    """Read the table of stages, and check its names and blanks."""
     table = read_table(file, StageTable)
     table.demand_known(table.record.archs, known_archs(), "archs")
-    table.demand_known(table.record.upstream, upstreams(), "upstream")  # a checkout is pinned by nothing
+    table.demand_known(table.record.upstream, upstreams(), "upstream")  # a checkout is not pinned
     above: list[str] = []
     for name, stage in table.record.stages.items():
         table.demand_known(stage.needs, above, "stages", name, *(["needs"] if stage.needs else []))

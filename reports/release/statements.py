@@ -1,7 +1,7 @@
 """Provenance of a bundle's files, and its DSSE envelope.
 
 Provenance is an in-toto Statement v1 with SLSA's predicate v1. It lists the inputs and commands of every file, without
-time and machine's path. The signer of SHA256SUMS vouches for it, and the signer of the envelope.
+time and machine's path. The signers of SHA256SUMS and of the envelope vouch for it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Origin:
 
 
 def provenance(sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step], origin: Origin) -> bytes:
-    """The document. ``sums`` is sha256 by name and includes requirements.txt. Raises TrustError."""
+    """The provenance of a bundle. ``sums`` is sha256 by name and includes requirements.txt."""
     facts = verdict.facts
     run = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps([facts.commit, dict(sorted(sums.items()))]))
     definition = {
@@ -86,7 +86,7 @@ def _materials(sums: Mapping[str, str], verdict: Verdict, origin: Origin) -> lis
 
 
 def _sources(commit: str, source: str, *upstreams: str) -> list[dict[str, Any]]:
-    """The project and the packages of upstreams, by their identities. Raises TrustError: one is not a package."""
+    """The project and the packages of upstreams, by their identities."""
     uri = {"uri": f"{source}@{commit}"} if source else {}
     listed: list[dict[str, Any]] = [{"name": "ck-prefill-matrix", **uri, "digest": {"gitCommit": commit}}]
     for package, version, digest in map(package_of, upstreams):
@@ -95,10 +95,7 @@ def _sources(commit: str, source: str, *upstreams: str) -> list[dict[str, Any]]:
 
 
 def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest], commit: str, source: str) -> bytes:
-    """The statement in a wheel of prebuilt libraries. ``sums`` is sha256 by file, ``manifests`` are by arch.
-
-    Raises TrustError: the upstream of a manifest is not a package.
-    """
+    """The statement in a wheel of prebuilt libraries. ``sums`` is sha256 by file, ``manifests`` are by arch."""
     identities = sorted({manifest.upstream_identity.partition(OWN_HEADERS)[0] for manifest in manifests.values()})
     definition = {
         "buildType": LIBRARY_BUILD_TYPE,
@@ -146,7 +143,7 @@ def _sha256_of(descriptor: Value) -> str:
 
 
 def package_of(identity: str) -> tuple[str, str, str]:
-    """Package, version and sha256 of a packaged upstream. Raises TrustError: not an identity of a package."""
+    """Package, version and sha256 of a packaged upstream."""
     match = _IDENTITY.fullmatch(identity)
     if not match:
         raise TrustError(
@@ -156,7 +153,7 @@ def package_of(identity: str) -> tuple[str, str, str]:
 
 
 def signed_text(statement: bytes) -> bytes:
-    """The bytes that a signature of the envelope is of: DSSE's pre-authentication encoding."""
+    """The bytes that the envelope's signature covers: DSSE's pre-authentication encoding."""
     return b"DSSEv1 %d %s %d %s" % (len(_PAYLOAD_TYPE), _PAYLOAD_TYPE.encode(), len(statement), statement)
 
 

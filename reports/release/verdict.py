@@ -24,31 +24,27 @@ from ckpm.reports.release.record import Facts, Record
 from ckpm.reports.release.stages import PROJECT, Step
 from ckpm.reports.verdicts import Gate, demand
 
-Locate = Callable[[Step, str], Path]  # where the output of a step with that role lies
+Locate = Callable[[Step, str], Path]  # path of a step's output, by its role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """``defects``: name -> number of cases, or kernels left out. ``cases``: step -> number of cases of each status."""
+    """Defects and cases of all outputs.
+
+    ``defects``: name -> number of cases, or kernels left out. ``cases``: step -> number of cases of each status.
+    """
 
     defects: Mapping[str, int]
     cases: Mapping[str, Mapping[str, int]]
 
 
 def known_defects(ledger: Ledger) -> set[str]:
-    """Every name that a waiver can have. Raises TableError."""
+    """Every name that a waiver can have."""
     return {entry.name for entry in ledger.entries} | {defect.name for defect in defects()}
 
 
 def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate) -> Findings:
-    """Read the outputs of every stage.
-
-    Raises:
-        CheckFailedError: a case failed.
-        RecordError: results are of another library, or a library doesn't fit its manifest.
-        InconclusiveError, CheckFailedError: a gate does not pass.
-        RecordError: an output can't be read.
-    """
+    """Read the outputs of every stage, and check that each passed on the release's own library."""
     counts: Counter[str] = Counter()
     cases: dict[str, Mapping[str, int]] = {}
     for step in steps:
@@ -130,7 +126,7 @@ class Verdict(Basis):
         return f"passed with {count} waived {'defect' if count == 1 else 'defects'}" if count else "passed"
 
     def as_bytes(self, *, signed: bool) -> bytes:
-        """verdict.json. ``signed`` is True if the bundle has a signature, so that it can't be removed unnoticed."""
+        """The content of verdict.json. ``signed`` records that there is a signature: none can be removed unnoticed."""
         document: dict[str, Any] = {
             "format": 1,
             "verdict": self.text,
@@ -158,11 +154,7 @@ class Verdict(Basis):
 
 
 def judge(basis: Basis, findings: Findings, waivers: Mapping[str, Waiver], *, today: datetime.date | None) -> Verdict:
-    """Judge the findings. ``today`` None is for a bundle that was judged before: dates of waivers are not checked.
-
-    Raises:
-        CheckFailedError: a defect that no waiver accepts.
-    """
+    """Judge the findings. ``today`` None is for a bundle that was judged before: dates of waivers are not checked."""
     demand_accepted(findings.defects, waivers, today)
     return Verdict(
         **{field.name: getattr(basis, field.name) for field in dataclasses.fields(Basis)},
@@ -193,11 +185,7 @@ class WaiverTable(tablefile.Record, frozen=True):
 
 
 def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Mapping[str, Waiver]:
-    """Read waivers by name of the defect. ``known`` are valid names; None takes any, for bundles of older tables.
-
-    Raises:
-        TableError: with file, line and field: an unknown field or defect, an empty text, a wrong date.
-    """
+    """Read waivers by name of the defect. None takes any ``defect_names``, for bundles of older tables."""
     table = tablefile.read_table(file, WaiverTable)
     waivers = {}
     for name, row in table.record.waivers.items():

@@ -44,14 +44,6 @@ def verify(folder: Path, allowed: Path | None, clone: Path = PROJECT) -> Verifie
     """Compare all files of a bundle's folder with one another, and its signature with ``allowed`` signers.
 
     Its table of stages must be that of its commit in ``clone``, or this ckpm's if the clone lacks the commit.
-
-    Raises:
-        TrustError: names, links.
-        TrustError: the signer is not in ``allowed``, or other checksums are signed.
-        TrustError: a file is changed, added, renamed or missing.
-        TrustError: records, verdict, SBOM or provenance don't fit the files.
-        TrustError: a stage of the commit is missing or another one.
-        RecordError, CheckFailedError, InconclusiveError, TableError: it should not have passed.
     """
     files = contents.files_of(folder)
     signer: str | None = None
@@ -82,7 +74,7 @@ def verify(folder: Path, allowed: Path | None, clone: Path = PROJECT) -> Verifie
 
 
 def _demand_committed(file: Path, commit: str, clone: Path) -> StageTable:
-    """Read the table of stages, and compare it with the commit's. Raises TrustError; the message names the stages."""
+    """Read the table of stages, and compare it with the commit's."""
     bundle_table = read_stages(file)
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
         expected, whose = STAGES, "this ckpm, because no clone with the commit is here"
@@ -161,7 +153,7 @@ def _verdict(
     *,
     signed: bool,
 ) -> Verdict:
-    """Judge the files again; the verdict must be the written one."""
+    """Judge the files, and compare the verdict with the written one."""
     upstream = basis.facts.upstream
     findings = examine(planned, records, lambda step, role: folder / contents.path_of(step, role, upstream))
     waivers = read_waivers(folder / contents.WAIVERS) if contents.WAIVERS in sums else {}
@@ -206,13 +198,7 @@ def describe(verified: Verified) -> list[str]:
 
 
 def rebuild(bundle: Verified, checkout: Checkout, execute: Execute = execute) -> int:
-    """Build every library of a bundle without any cache. Return the number of equal files.
-
-    Raises:
-        SetupError: the checkout is not at the bundle's commit.
-        CheckFailedError: a build failed.
-        CheckFailedError: a library or manifest differs; the message lists them.
-    """
+    """Build every library of a bundle without any cache. Return the number of equal files."""
     facts = bundle.verdict.facts
     if checkout.commit != facts.commit:
         raise SetupError(

@@ -1,4 +1,4 @@
-"""The clock of a GPU at its power cap, fitted to published launches of which loop cycles and TFLOP/s are known.
+"""The clock of a GPU at its power cap, fitted to published launches with known loop cycles and TFLOP/s.
 
 The busier the matrix units, the lower the clock: GHz = constant / share ** exponent, at most the product's peak.
 Published MFMA shares are of loops. Some 2 to 5 % of those launches are outside of the loop (OUTSIDE).
@@ -17,13 +17,13 @@ from ckpm.reports.gates.model import Machine, machines
 OUTSIDE = 0.035
 BOARDS = 0.14  # relative, ours: how far the clocks of boards may differ (references.yaml); not the model's error
 LAUNCH_SECONDS = 2.7e-6  # of many short kernels one after another: bitonic sort, 2.5 to 2.9 us (mgpusim's MI300A times)
-_MATRIX_CYCLES = 4096  # of two tiles of 64 keys, 256 queries and head dim 128: what the cycles of the table are of
-_FITTED = ("MI355X", 16)  # whose rows give the exponent: the others have shares that differ too little
+_MATRIX_CYCLES = 4096  # of two tiles of 64 keys, 256 queries and head dim 128, as in the table
+_FITTED = ("MI355X", 16)  # its rows give the exponent; shares of the others differ too little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """``residual`` is the largest relative error of the fit on its rows."""
+    """A GPU's clock by the matrix units' share. ``residual`` is the largest relative error of the fit on its rows."""
 
     constant: float
     exponent: float
@@ -45,7 +45,7 @@ class Point:
 def points(
     figures: Iterable[PublishedFigure], machines_by_arch: Mapping[str, Machine]
 ) -> dict[tuple[str, int], list[Point]]:
-    """Calibrating launches of each GPU and width of element."""
+    """Calibrating launches by GPU and width of element."""
     rows = {(figure.kernel, figure.label, figure.metric): figure for figure in figures if figure.role == "calibrate"}
     points_by_gpu: dict[tuple[str, int], list[Point]] = {}
     for (kernel, label, metric), figure in rows.items():
@@ -78,7 +78,7 @@ def fit_clocks(
 
 @functools.cache
 def clock_of(product: str, bits: int) -> Clock:
-    """The clock of a product, fitted to the table of published figures. Raises TableError."""
+    """The clock of a product, fitted to the table of published figures."""
     return fit_clocks(published_figures(), machines())[product, bits]
 
 

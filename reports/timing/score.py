@@ -1,4 +1,4 @@
-"""The timing model's score: modelled figures beside published ones, and how far they are apart.
+"""The timing model's score: modelled figures beside published ones, and the errors.
 
 Groups: A is free of the clock (cycles, shares), B are TFLOP/s, C ratios of two kernels' TFLOP/s on one board.
 """
@@ -81,14 +81,14 @@ class Accepted(Record, frozen=True):
 
 
 class AcceptedTable(Record, frozen=True):
-    """accepted.yaml: groups by tier."""
+    """The record of accepted.yaml: groups by tier."""
 
     tiers: dict[str, dict[str, Accepted]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """``sensitivity``: the groups with a fifth less and a fifth more of each doubtful number of the machine."""
+    """Rows and errors. ``sensitivity``: the groups with a fifth less and a fifth more of each doubtful number."""
 
     tier: str
     rows: tuple[ScoreRow, ...]
@@ -99,12 +99,12 @@ class Score:
     )
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, as_text({"format": _FORMAT, **dataclasses.asdict(self)}))
 
     @classmethod
     def read(cls, file: Path) -> Score:
-        """Read a written score. Raises RecordError."""
+        """Read a written score."""
         document = Source(
             place=file, what="score", remedy="Score again: nox -s timing-score.", error=RecordError
         ).read()
@@ -132,7 +132,7 @@ class Score:
 
 
 def read_accepted(tier: str, file: Path = ACCEPTED) -> Mapping[str, Accepted]:
-    """A tier's accepted figures by group. Raises TableError."""
+    """Read a tier's accepted figures by group."""
     return read_table(file, AcceptedTable).record.tiers[tier]
 
 
@@ -143,10 +143,7 @@ def score_model(
     ck: Path | None,
     changed: tuple[str, int] | None = None,
 ) -> Score:
-    """Model every figure that the tier can. ``ck``: a library of CK's kernels, for tier full. ``changed``: see answers.
-
-    Raises what :func:`ckpm.attention.timing.launches.answers` raises.
-    """
+    """Model every figure of the tier. ``ck``: a library of CK's kernels, for tier full. ``changed``: see answers."""
     clocks = fit_clocks(figures, machines())
     chosen = [figure for figure in figures if figure.model in TIERS[tier]]
     rows = [
@@ -206,7 +203,7 @@ def _model(
 def vary(
     figures: Sequence[PublishedFigure], pairs: Sequence[tuple[str, str]], tier: str, ck: Path | None
 ) -> dict[str, tuple[Mapping[str, GroupScore], Mapping[str, GroupScore]]]:
-    """The groups with a fifth less and a fifth more of each doubtful number. Raises as :func:`score_model`."""
+    """The groups with a fifth less and a fifth more of each doubtful number."""
     groups = {}
     machine_numbers = {**numbers("gfx950"), **launch_numbers("gfx950")}
     for name in (name for name, number in machine_numbers.items() if number.doubtful):

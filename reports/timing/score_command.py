@@ -37,12 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Score the model, write the file and print the table.
-
-    Raises:
-        CheckFailedError: a group is worse than accepted.yaml has it.
-        InconclusiveError, DeviceError, LibraryError, ServiceError, TrustError, DiskFullError, OutputError, TableError.
-    """
+    """Score the model, write the file and print the table."""
     from ckpm.attention.timing.launches import CK_WHERE  # only here: other commands do without the emulator
     from ckpm.attention.timing.tables import library
 

@@ -1,6 +1,6 @@
 """``ckpm timing splits``: model kernels that split the keys beside the time that reading K and V once takes.
 
-The workgroup of a split and that of the combine are run and replayed. The launch of the splits is then scheduled over
+One workgroup of a split and one of the combine are run and replayed. The launch of the splits is then scheduled over
 the compute units, and takes no less than the memory needs for K and V. Both launches have their overhead. Times are at
 the highest clock.
 """
@@ -72,7 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises InconclusiveError: the build failed, or a launch fails; DeviceError, LibraryError."""
+    """Build the library if it is missing, and print a modelled launch for each problem."""
     modelled_library = open_library(library(args.toolchain, args.work, upstream=UPSTREAM, where=WHERE), ARCH)
     for fields in PROBLEMS:
         for queries in QUERIES:
@@ -90,10 +90,7 @@ def case(fields: Mapping[str, Any], queries: int) -> SuiteCase:
 
 
 def model(modelled_library: Modelled, problem: SuiteCase) -> SplitTime:
-    """Model a launch, split as the dispatcher does it. One KV head is run: heads differ in their numbers alone.
-
-    Raises InconclusiveError: the dispatcher splits nothing, no kernel is there, or a launch fails.
-    """
+    """Model a launch, split as the dispatcher does it. One KV head is run: heads differ in their numbers alone."""
     p, units = problem, modelled_library.device.compute_units
     split = best_split(p, units)
     if not split or not split.keys:

@@ -44,7 +44,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Both, V2 first."""
+    """A launch on V2 and on V3."""
 
     v2: Version
     v3: Version
@@ -151,9 +151,10 @@ def _measured_pair(gate: Gate, problem: SuiteCase) -> Pair | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """``least`` and ``most`` are cycles with other start offsets. ``expected`` are TFLOP/s at the clock ``ghz``.
+    """An estimated launch. ``expected`` are TFLOP/s at the clock ``ghz``.
 
-    ``published`` are figures of the same problem in TFLOP/s, by the document's variant.
+    ``least`` and ``most`` are cycles with other start offsets. ``published`` are TFLOP/s of the same problem, by
+    the document's variant.
     """
 
     cycles: float
@@ -172,7 +173,7 @@ class Launch:
 
 
 def launch(timed: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | None:
-    """Estimate a launch. Copies' speeds of a long problem are those of the same kernel in a problem ``beside`` it.
+    """Estimate a launch. A long problem takes its copies' speeds from a problem ``beside`` it.
 
     None if problem or arch is unknown, no score is seen, or the launch is too small for ``resident`` copies on each
     compute unit.

@@ -26,7 +26,9 @@ def read_outputs() -> dict[str, tuple[str, ...]]:
     """Return the output lines of each example on the page, in the page's order."""
     page = list(blocks(PAGE.name, PAGE.read_text(encoding="utf-8")))
     commands = [command for block in page if block.kind == "console" for command in block.commands()]
-    return {one.text.removeprefix(_COMMAND): one.output for one in commands if one.text.startswith(_COMMAND)}
+    return {
+        command.text.removeprefix(_COMMAND): command.output for command in commands if command.text.startswith(_COMMAND)
+    }
 
 
 def run(name: str, lines: Sequence[str]) -> tuple[str, str]:
@@ -45,10 +47,10 @@ def run(name: str, lines: Sequence[str]) -> tuple[str, str]:
 def compile_all() -> int:
     """Compile the kernels that the cache lacks; return their number."""
     compiled = 0
-    firsts = [one for one in declare(*SETS) if library_with(one.key.family) == one.key.family]
-    for upstream in sorted({one.upstream for one in firsts}):
-        keys = [one.key for one in firsts if one.upstream == upstream]
-        compiled += sum(one.compiled for one in compile_each(keys, ARCH, where(upstream)))
+    firsts = [instance for instance in declare(*SETS) if library_with(instance.key.family) == instance.key.family]
+    for upstream in sorted({instance.upstream for instance in firsts}):
+        keys = [instance.key for instance in firsts if instance.upstream == upstream]
+        compiled += sum(kernel.compiled for kernel in compile_each(keys, ARCH, where(upstream)))
     return compiled
 
 

@@ -9,8 +9,8 @@ random = np.random.default_rng(10)
 lengths = np.array([30, 17], np.int32)  # rows that each sequence has
 q, knew, vnew = (results.numbers(random, 2, rows, 2, 128) for rows in (5, 8, 8))
 k, v = (results.numbers(random, 2, 64, 2, 128) for _ in "kv")
-over = kernels.dispatcher("append_kv")
-done = append(q, knew, vnew, k, v, lengths, dispatcher=over, dtype="bf16")
+dispatcher = kernels.dispatcher("append_kv")
+done = append(q, knew, vnew, k, v, lengths, dispatcher=dispatcher, dtype="bf16")
 print("kernel ", *done.ran.kernels)
 for name, cache, after, new in (("K", k, done.k, knew), ("V", v, done.v, vnew)):
     expected = cache.copy()

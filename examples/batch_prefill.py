@@ -4,9 +4,9 @@ from examples import kernels, paging, results
 
 cache = paging.sequences(4)
 for order in ("upstream", "first-fit", "seqtune"):
-    over = kernels.dispatcher("batch_prefill_128", "batch_prefill", order=order)
-    done, counts = results.count(over.device, lambda over=over: cache.call(over))
+    dispatcher = kernels.dispatcher("batch_prefill_128", "batch_prefill", order=order)
+    done, counts = results.count(dispatcher.device, lambda dispatcher=dispatcher: cache.call(dispatcher))
     print()
-    results.show_kernels(over, done)
+    results.show_kernels(dispatcher, done)
     results.show_counts(counts)
     cache.check(done)

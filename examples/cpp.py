@@ -27,7 +27,7 @@ random = np.random.default_rng(13)
 q, k, v = (results.numbers(random, tokens, 1, 128) for tokens in (1, 37, 37))
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder, "numbers")
-    file.write_bytes(b"".join(encode(one, "bf16", ARCH).tobytes() for one in (q, k, v)))
+    file.write_bytes(b"".join(encode(array, "bf16", ARCH).tobytes() for array in (q, k, v)))
     program = build_program(SOURCE, Path(folder, "program.so"), detect("auto", cache=settings.cache_folder()))
     if code := run_program(program, choose("auto", ARCH), [str(library), str(file)]):
         sys.exit(code)

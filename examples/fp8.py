@@ -9,10 +9,12 @@ SCALES = 0.5, 0.25, 2.0  # what 1.0 of Q, K and V in fp8 stands for
 random = np.random.default_rng(9)
 stored = [results.numbers(random, 1, length, 2, 128, dtype="fp8bf16") for length in (100, 150, 150)]
 q, k, v = stored
-over = kernels.dispatcher("fp8")
-done, counts = results.count(over.device, lambda: fmha(q, k, v, dtype="fp8bf16", descales=SCALES, dispatcher=over))
-results.show_kernels(over, done)
+dispatcher = kernels.dispatcher("fp8")
+done, counts = results.count(
+    dispatcher.device, lambda: fmha(q, k, v, dtype="fp8bf16", descales=SCALES, dispatcher=dispatcher)
+)
+results.show_kernels(dispatcher, done)
 results.show_counts(counts)
-numbers = [[one[0] * scale] for one, scale in zip(stored, SCALES, strict=True)]
+numbers = [[array[0] * scale] for array, scale in zip(stored, SCALES, strict=True)]
 o, _ = reference.attention(done.problem, *numbers)
 results.check("O", done.o[0], o, "fp8bf16")

@@ -10,11 +10,11 @@ from examples import kernels, results
 
 random = np.random.default_rng(0)
 q, k, v = (results.numbers(random, 2, length, 2, 128) for length in (100, 150, 150))
-over = kernels.dispatcher("fwd", "masks")
-done, counts = results.count(over.device, lambda: fmha(q, k, v, dtype="bf16", dispatcher=over))
+dispatcher = kernels.dispatcher("fwd", "masks")
+done, counts = results.count(dispatcher.device, lambda: fmha(q, k, v, dtype="bf16", dispatcher=dispatcher))
 
-results.show_kernels(over, done)
-for other, reason in over.why(done.problem).refused.items():
+results.show_kernels(dispatcher, done)
+for other, reason in dispatcher.why(done.problem).refused.items():
     print(f"not     {other.name}: {reason}")
 results.show_counts(counts)
 o, _ = reference.attention(done.problem, list(q), list(k), list(v))

@@ -6,12 +6,12 @@ from ckpm.attention import fmha, reference
 from examples import kernels, results
 
 random = np.random.default_rng(2)
-over = kernels.dispatcher("fwd")
+dispatcher = kernels.dispatcher("fwd")
 q = results.numbers(random, 1, 64, 8, 128)
 for heads in (8, 2, 1):
     k, v = (results.numbers(random, 1, 96, heads, 128) for _ in "kv")
-    done = fmha(q, k, v, dtype="bf16", dispatcher=over)
+    done = fmha(q, k, v, dtype="bf16", dispatcher=dispatcher)
     print(f"\n8 heads of Q over {heads} of K and V")
-    results.show_kernels(over, done)
+    results.show_kernels(dispatcher, done)
     o, _ = reference.attention(done.problem, list(q), list(k), list(v))
     results.check("O", done.o[0], o)

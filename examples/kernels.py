@@ -40,7 +40,7 @@ SETS: dict[str, dict[str, Any]] = {
 
 def declare(*names: str) -> tuple[Instance, ...]:
     """Return the kernels of these sets."""
-    return tuple(one for name in names for one in kernel_set(arch=ARCH, **SETS[name]))
+    return tuple(instance for name in names for instance in kernel_set(arch=ARCH, **SETS[name]))
 
 
 def dispatcher(*names: str, **options: Any) -> Dispatcher:

@@ -15,8 +15,8 @@ q = results.numbers(random, 40, 2, 128)
 k, v = (results.numbers(random, 70, 1, 128) for _ in "kv")
 pages = np.sort(random.choice(POOL, 70, replace=False)).astype(np.int32)
 pages[-1] = POOL - 1
-over = kernels.dispatcher("sinks")
-hip = over.device.hip
+dispatcher = kernels.dispatcher("sinks")
+hip = dispatcher.device.hip
 
 
 def on_device(array: np.ndarray, dtype: str) -> OnDevice:  # the device frees it when the process ends
@@ -40,10 +40,10 @@ memory = hip.malloc(40 * 2 * 128 * 2)
 done = fmha(
     on_device(encode(q, "bf16", kernels.ARCH), "bf16"), pool(k), pool(v), pages=table, max_seqlen_q=40,
     cu_seqlens_q=on_device(np.array([0, 40], np.int32), "int32"), mask="bottom_right", window=(31, 0), sink_size=4,
-    out=OnDevice(address=memory.address, shape=q.shape, dtype="bf16"), dispatcher=over,
+    out=OnDevice(address=memory.address, shape=q.shape, dtype="bf16"), dispatcher=dispatcher,
 )  # fmt: skip
 hip.synchronize()
-results.show_kernels(over, done)
+results.show_kernels(dispatcher, done)
 beyond = int((pages.astype(np.int64) * 256 >= 2**32).sum())
 print(f"pages   {POOL:,}, {POOL * 256 / 2**30:g} GB each of K and V; {beyond} of 70 that are used lie beyond 4 GB")
 o, _ = reference.attention(done.problem, [q], [k], [v])

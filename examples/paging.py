@@ -24,7 +24,7 @@ class Sequences:
     v: list[NDArray[np.float64]]
     order: NDArray[np.int32]
 
-    def call(self, over: Dispatcher, **options: Any) -> Attention:
+    def call(self, dispatcher: Dispatcher, **options: Any) -> Attention:
         pages = Pages(indices=self.order, indptr=_sums(self.k))
         caches = []
         for tokens in (self.k, self.v):
@@ -32,7 +32,7 @@ class Sequences:
             cache[self.order, 0] = np.concatenate(tokens)
             caches.append(cache)
         q = np.concatenate(self.q)
-        return fmha(q, *caches, dtype="bf16", cu_seqlens_q=_sums(self.q), pages=pages, dispatcher=over, **options)
+        return fmha(q, *caches, dtype="bf16", cu_seqlens_q=_sums(self.q), pages=pages, dispatcher=dispatcher, **options)
 
     def check(self, done: Attention, **more: Any) -> None:
         o, lse = reference.attention(done.problem, self.q, self.k, self.v, **more)

@@ -16,16 +16,16 @@ constexpr int KEYS = 37, DIM = 128, TO_DEVICE = 1, TO_HOST = 2;
 template <class T>
 T* upload(const std::vector<T>& values)
 {
-    void* place        = nullptr;
+    void* memory       = nullptr;
     const size_t bytes = values.size() * sizeof(T);
-    if(hipMalloc(&place, bytes) || hipMemcpy(place, values.data(), bytes, TO_DEVICE))
+    if(hipMalloc(&memory, bytes) || hipMemcpy(memory, values.data(), bytes, TO_DEVICE))
         throw ckpm::Error("no memory on the device");
-    return static_cast<T*>(place);
+    return static_cast<T*>(memory);
 }
 
-int main(int, char** words)
+int main(int, char** arguments)
 {
-    std::FILE* file = std::fopen(words[2], "r+b");
+    std::FILE* file = std::fopen(arguments[2], "r+b");
     std::vector<uint16_t> q(DIM), k(KEYS * DIM), v(KEYS * DIM), o(DIM);
     for(auto* part : {&q, &k, &v})
         if(!file || std::fread(part->data(), 2, part->size(), file) != part->size())
@@ -35,7 +35,7 @@ int main(int, char** words)
         pages[key] = KEYS - 1 - key;
 
     ckpm::Registry<ckpm::BatchPrefill> registry;
-    registry.add(words[1]);
+    registry.add(arguments[1]);
     const auto [library, kernel] = registry.find(prefill.patterns[0].c_str());
 
     ckpm_problem p = library->problem();

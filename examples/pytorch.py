@@ -11,7 +11,7 @@ sums = torch.tensor([0, 40, 60], dtype=torch.int32), torch.tensor([0, 70, 95], d
 o, _ = ckpm.torch.paged_prefill(q, k, v, sums[0], pages, 40, 70, indptr=sums[1], causal=True)
 
 for rows, queries, listed in zip(o.split([40, 20]), q.split([40, 20]), pages.split([70, 25]), strict=True):
-    keys, values = (one[listed].double().repeat_interleave(4, 1).transpose(0, 1) for one in (k, v))
+    keys, values = (cache[listed].double().repeat_interleave(4, 1).transpose(0, 1) for cache in (k, v))
     seen = torch.ones(len(rows), len(listed), dtype=torch.bool).tril(len(listed) - len(rows))
     want = torch.nn.functional.scaled_dot_product_attention(queries.double().transpose(0, 1), keys, values, seen)
     torch.testing.assert_close(rows.double(), want.transpose(0, 1), rtol=2e-2, atol=1e-2)

@@ -24,17 +24,17 @@ problem = (
     ProblemBuilder().family("batch_prefill").dtype("bf16").group(2, 60).lengths(40, 70, ragged=True).heads(4, 2)
     .hdims(128).mask("bottom_right", right=0).pages(1, 95).page_table("sglang").build()
 )  # fmt: skip
-over = Dispatcher(again, choose("auto", ARCH), order="first-fit", compile=on_demand())
-before = over.why(problem).choice
+dispatcher = Dispatcher(again, choose("auto", ARCH), order="first-fit", compile=on_demand())
+before = dispatcher.why(problem).choice
 assert before is not None
 (first,) = before.stages
 print("first  ", first.name)
-serves = [one for one, reason in over.why(problem).refused.items() if reason.startswith("it serves")]
+serves = [instance for instance, reason in dispatcher.why(problem).refused.items() if reason.startswith("it serves")]
 again.set_priority([serves[-1].name], 1)
-after = over.why(problem).choice
+after = dispatcher.why(problem).choice
 assert after is not None
 print("raised ", after.stages[0].name)
-for reason in sorted({reason for one, reason in over.why(problem).refused.items()}):
+for reason in sorted({reason for instance, reason in dispatcher.why(problem).refused.items()}):
     print("not    ", reason)
 
 for wrong in (lambda: again.add([first]), lambda: kernel_set("fwd", dtype="bf17")):

@@ -38,7 +38,7 @@ def show_counts(counts: dict[str, int]) -> None:
 
 
 def check(name: str, got: NDArray[Any], want: NDArray[np.float64], kind: str = "bf16") -> None:
-    """Print the largest error. Raises SystemExit: ``got`` is not within the tolerance of ``kind``."""
+    """Print the largest error. Exit if ``got`` is not within the tolerance of ``kind``."""
     agreement = reference.agreement(got, want, kind)
     finite = np.isfinite(want)
     largest = np.abs(got.astype(np.float64)[finite] - want[finite]).max(initial=0.0)
@@ -47,10 +47,10 @@ def check(name: str, got: NDArray[Any], want: NDArray[np.float64], kind: str = "
         raise SystemExit(1)
 
 
-def show_kernels(over: Dispatcher, done: Attention) -> None:
-    choice = over.why(done.problem).choice
+def show_kernels(dispatcher: Dispatcher, done: Attention) -> None:
+    choice = dispatcher.why(done.problem).choice
     assert choice is not None, "it ran"
     for name in done.ran.kernels:
         print("kernel ", name)
     how = "by name" if choice.named else "as the library's own dispatch decides"
-    print(f"why     order {choice.order}, {how}; {choice.note or f'{len(over.registry)} registered'}")
+    print(f"why     order {choice.order}, {how}; {choice.note or f'{len(dispatcher.registry)} registered'}")

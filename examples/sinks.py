@@ -4,10 +4,10 @@ from ckpm.attention import reference
 from examples import kernels, paging, results
 
 cache = paging.sequences(8)
-over = kernels.dispatcher("sinks")
+dispatcher = kernels.dispatcher("sinks")
 for sinks in (2, 8):
-    done = cache.call(over, sink_size=sinks, mask="bottom_right", window=(15, 0))
+    done = cache.call(dispatcher, sink_size=sinks, mask="bottom_right", window=(15, 0))
     seen = reference.visible(done.problem, paging.QUERIES[0], paging.KEYS[0])
     print(f"\n{sinks} sinks beside a window of 16: the first sequence sees {seen.sum()} of {seen.size} pairs")
-    results.show_kernels(over, done)
+    results.show_kernels(dispatcher, done)
     cache.check(done)

@@ -8,14 +8,15 @@ from examples import kernels, results
 random = np.random.default_rng(3)
 q = results.numbers(random, 1, 16, 2, 128)
 k, v = (results.numbers(random, 1, 1000, 2, 128) for _ in "kv")
-over = kernels.dispatcher("split_kv", "split_kv_combine")
+dispatcher = kernels.dispatcher("split_kv", "split_kv_combine")
 for splits in (1, 4):
     done, counts = results.count(
-        over.device, lambda splits=splits: fmha(q, k, v, splits=splits, lse=True, dtype="bf16", dispatcher=over)
+        dispatcher.device,
+        lambda splits=splits: fmha(q, k, v, splits=splits, lse=True, dtype="bf16", dispatcher=dispatcher),
     )
-    sizes = over.plan(done.problem).workspaces
+    sizes = dispatcher.plan(done.problem).workspaces
     print(f"\n{splits} splits, workspaces {', '.join(f'{name} {size:,} bytes' for name, size in sizes.items())}")
-    results.show_kernels(over, done)
+    results.show_kernels(dispatcher, done)
     if counts:
         print(f"counts  {counts['workgroups']} workgroups, {counts['instructions']:,} wave-instructions")
     o, lse = reference.attention(done.problem, list(q), list(k), list(v))

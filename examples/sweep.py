@@ -19,7 +19,9 @@ def alone(kernel: Instance) -> Heuristic:
 
 
 device, registry = choose("auto", kernels.ARCH), Registry()
-for folder in compile_keys([one.key for one in kernels.declare("batch_prefill", "batch_prefill_128")], kernels.ARCH):
+for folder in compile_keys(
+    [instance.key for instance in kernels.declare("batch_prefill", "batch_prefill_128")], kernels.ARCH
+):
     registry.add_library(folder / LIBRARY)
 timing = Timing(warmups=5, repeats=20) if device.kind == "hip" else Timing()
 with tempfile.TemporaryDirectory() as scratch:
@@ -30,8 +32,10 @@ with tempfile.TemporaryDirectory() as scratch:
         print("\nQ of", *lengths[0], "tokens, K of", *lengths[1])
         least = {}
         for instance in registry.instances():
-            over = Dispatcher(registry, device, order=alone(instance))
-            done, counts = results.count(device, lambda over=over, cache=cache: cache.call(over, timing=timing))
+            dispatcher = Dispatcher(registry, device, order=alone(instance))
+            done, counts = results.count(
+                device, lambda dispatcher=dispatcher, cache=cache: cache.call(dispatcher, timing=timing)
+            )
             value, unit = (counts["instructions"], "wave-instructions") if counts else (done.ran.median, "ms")
             print(f"{value:>7,} {unit}: rows of {instance.key.tile.bm0}, ", end="")
             cache.check(done)

@@ -62,12 +62,7 @@ def read_shard(file: Path) -> JUnitXml:
 
 
 def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
-    """Join shards and write them; the file is replaced in one step, and not at all if a shard is damaged.
-
-    Raises:
-        InputError: as :func:`read_shard`; or a case is in two shards.
-        DiskFullError, OutputError.
-    """
+    """Join shards and write them; the file is replaced in one step, and not at all if a shard is damaged."""
     suites: dict[str, TestSuite] = {}
     origin: dict[tuple[str, str, str], int] = {}
     for at, file in enumerate(shards):
@@ -92,7 +87,7 @@ def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
 
 
 def demand_passed(whole: JUnitXml, output: Path) -> None:
-    """Raises CheckFailedError: a case of a shard failed or could not be checked."""
+    """Raise CheckFailedError if a case of a shard failed or could not be checked."""
     bad = [case for suite in whole for case in suite if case.is_failure or case.is_error]
     if bad:
         total = sum(len(list(suite)) for suite in whole)
@@ -131,7 +126,7 @@ def _gate_case(kind: str, subject: str, rows: Sequence[Row]) -> Case:
 
 
 def write_gate(gate: Gate, output: Path) -> None:
-    """Write the result as JSON, and as JUnit beside it. Raises InconclusiveError, DiskFullError, OutputError."""
+    """Write the result as JSON, and as JUnit beside it."""
     gate.write(output)
     write_beside(gate_results(gate), output)
 
@@ -141,9 +136,9 @@ def summary(results: Results) -> str:
     suites = list(dict.fromkeys(case.group for case in results.cases))
     rows = [("suite", "cases", *results.counts(), "seconds")]
     for suite in suites:
-        mine = Results(tuple(case for case in results.cases if case.group == suite))
-        seconds = sum(case.seconds for case in mine.cases)
-        rows.append((one_line(suite), str(len(mine.cases)), *map(str, mine.counts().values()), f"{seconds:.1f}"))
+        group = Results(tuple(case for case in results.cases if case.group == suite))
+        seconds = sum(case.seconds for case in group.cases)
+        rows.append((one_line(suite), str(len(group.cases)), *map(str, group.counts().values()), f"{seconds:.1f}"))
     lines = align(rows, left=1).splitlines()
     lines += [join_lines(f"{case.outcome}: {case.name}: {case.message}") for case in results.failing]
     return "\n".join(lines)

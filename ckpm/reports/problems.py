@@ -1,4 +1,4 @@
-"""Problems by name, and how many floating-point operations each takes."""
+"""Problems by name, and their numbers of floating-point operations."""
 
 from __future__ import annotations
 

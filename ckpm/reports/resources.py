@@ -1,4 +1,4 @@
-"""A library's manifest with the errors of reports/."""
+"""Manifests of libraries, with the error messages of reports."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from ckpm.kernels.library.manifest import Manifest
 
 
 def read_manifest(file: Path) -> Manifest:
-    """A library's manifest.
-
-    Raises:
-        LibraryError: there is none.
-        RecordError: it can't be read, or a field is missing or of another kind.
-    """
+    """Read a library's manifest. The message for a missing one names the command that builds it."""
     if not file.exists():
         raise LibraryError(f"{file}: no such manifest. Build first: ckpm build --help.", kind="no-manifest")
     try:

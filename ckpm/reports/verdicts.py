@@ -57,12 +57,12 @@ class Gate:
     """A gate's rows in the order of the comparison. ``verdict`` is never ``missing``, but ``not comparable``."""
 
     verdict: str
-    provenance: Mapping[str, str]  # arch, toolchain, upstream, identities, device: what was compared with what
+    provenance: Mapping[str, str]  # arch, toolchain, upstream, identities and device
     rows: tuple[Row, ...]
 
     @classmethod
     def of(cls, rows: Iterable[Row], provenance: Mapping[str, str]) -> Gate:
-        """The gate of these rows. Raises InconclusiveError: there is no row, which is not a pass."""
+        """Make a gate of rows, of which there must be at least one."""
         listed = tuple(rows)
         if not listed:
             raise GateError("the gate compared nothing: no figure in the baseline, none in the candidate.")
@@ -89,11 +89,7 @@ class Gate:
 
     @classmethod
     def read(cls, file: Path) -> Gate:
-        """Read a gate that :meth:`write` stored.
-
-        Raises:
-            InconclusiveError: no such file, not JSON, a wrong field, or a verdict that doesn't follow from the rows.
-        """
+        """Read a gate that :meth:`write` stored, and check that its verdict follows from its rows."""
         document = Source(place=file, what="a gate's result", remedy=_REMEDY, error=InconclusiveError).read()
         gate: Gate = document.record(cls)
         if not gate.rows:
@@ -110,11 +106,7 @@ def worst(verdicts: Iterable[str]) -> str:
 
 
 def demand(gate: Gate, file: Path | None = None) -> None:
-    """Return if the gate passes (unchanged or improved).
-
-    Raises:
-        InconclusiveError, CheckFailedError: the message contains the first rows at fault.
-    """
+    """Raise CheckFailedError or InconclusiveError unless the gate passes (unchanged or improved)."""
     kinds = {"not comparable": InconclusiveError, "regressed": CheckFailedError, "inconclusive": InconclusiveError}
     if gate.verdict not in kinds:
         return
@@ -122,8 +114,8 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     lines = [f"  {row}" for row in bad[:_SHOWN]]
     if len(bad) > _SHOWN:
         lines.append(f"  and {len(bad) - _SHOWN} more")
-    place = f"; all of them in {file}" if file else ""
-    message = f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{place}\n" + "\n".join(lines)
+    where = f"; all of them in {file}" if file else ""
+    message = f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{where}\n" + "\n".join(lines)
     raise kinds[gate.verdict](message, kind=gate.verdict.replace(" ", "-"))
 
 

@@ -95,14 +95,14 @@ class MachineTable(Record, frozen=True):
 
 
 def machines(file: Path = TABLE) -> dict[str, Machine]:
-    """Machines by arch. Raises TableError."""
+    """Read the machines by arch."""
     archs = read_table(file, MachineTable).record.archs
     return {arch: msgspec.structs.replace(machine, arch=arch) for arch, machine in archs.items()}
 
 
-def machine_of(arch: str, known: Mapping[str, Machine] | None = None) -> Machine:
-    """The machine of an arch. Raises InconclusiveError: the model has no numbers of it."""
-    if machine := (known or machines()).get(arch):
+def machine_of(arch: str, machines_by_arch: Mapping[str, Machine] | None = None) -> Machine:
+    """The machine of an arch."""
+    if machine := (machines_by_arch or machines()).get(arch):
         return machine
     raise GateError(no_numbers(arch))
 
@@ -113,16 +113,12 @@ def no_numbers(arch: str) -> str:
 
 
 def cannot_see(file: Path = TABLE) -> tuple[str, ...]:
-    """List what the model leaves out. Raises TableError."""
+    """List what the model leaves out."""
     return read_table(file, MachineTable).record.cannot_see
 
 
 def estimate(measured: Measured, machine: Machine) -> Estimate:
-    """Model one counted launch.
-
-    Raises:
-        InconclusiveError: a count is 0: no workgroup worked, no MFMA was executed, the kernel can't be resident.
-    """
+    """Model one counted launch."""
     count = measured.counters
     groups = count["workgroups"] - count["early_out_workgroups"]
     for what, value in (

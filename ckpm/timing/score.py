@@ -1,4 +1,4 @@
-"""The timing model's score: modelled figures beside published ones, and how far they are apart.
+"""The timing model's score: modelled figures beside published ones, and the errors.
 
 Groups: A is free of the clock (cycles, shares), B are TFLOP/s, C ratios of two kernels' TFLOP/s on one board.
 """
@@ -82,14 +82,14 @@ class Accepted(Record, frozen=True):
 
 
 class AcceptedTable(Record, frozen=True):
-    """accepted.yaml: groups by tier."""
+    """The record of accepted.yaml: groups by tier."""
 
     tiers: dict[str, dict[str, Accepted]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """``sensitivity``: the groups with a fifth less and a fifth more of each doubtful number of the machine."""
+    """Rows and errors. ``sensitivity``: the groups with a fifth less and a fifth more of each doubtful number."""
 
     tier: str
     rows: tuple[ScoreRow, ...]
@@ -100,12 +100,12 @@ class Score:
     )
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, as_text({"format": _FORMAT, **dataclasses.asdict(self)}))
 
     @classmethod
     def read(cls, file: Path) -> Score:
-        """Read a written score. Raises RecordError."""
+        """Read a written score."""
         document = Source(
             place=file, what="score", remedy="Score again: nox -s timing-score.", error=RecordError
         ).read()
@@ -133,7 +133,7 @@ class Score:
 
 
 def read_accepted(tier: str, file: Path = ACCEPTED) -> Mapping[str, Accepted]:
-    """A tier's accepted figures by group. Raises TableError."""
+    """Read a tier's accepted figures by group."""
     return read_table(file, AcceptedTable).record.tiers[tier]
 
 
@@ -144,15 +144,12 @@ def score_model(
     ck: Path | None,
     changed: tuple[str, int] | None = None,
 ) -> Score:
-    """Model every figure that the tier can. ``ck``: a library of CK's kernels, for tier full. ``changed``: see answers.
-
-    Raises what :func:`ckpm.timing.launches.answers` raises.
-    """
+    """Model every figure of the tier. ``ck``: a library of CK's kernels, for tier full. ``changed``: see answers."""
     clocks = fit_clocks(figures, machines())
-    chosen = [one for one in figures if one.model in TIERS[tier]]
+    chosen = [figure for figure in figures if figure.model in TIERS[tier]]
     rows = [
         *_model(chosen, clocks, ck, changed),
-        *(_row(one, one.reason or f"not in tier {tier}") for one in figures if one not in chosen),
+        *(_row(figure, figure.reason or f"not in tier {tier}") for figure in figures if figure not in chosen),
     ]
     rows += _ratios(rows, pairs)
     scored = [row for row in rows if row.role == "score" and row.modelled is not None]
@@ -161,7 +158,7 @@ def score_model(
         tier=tier,
         rows=tuple(rows),
         groups=groups,
-        clocks={f"{gpu}, {bits} bits": one for (gpu, bits), one in clocks.items()},
+        clocks={f"{gpu}, {bits} bits": clock for (gpu, bits), clock in clocks.items()},
     )
 
 
@@ -174,7 +171,8 @@ def _model(
     from ckpm.timing.launches import answers  # only here: readers of a score do without the emulator
 
     by_arch = {
-        arch: list(some) for arch, some in groupby(sorted(figures, key=lambda one: one.arch), lambda one: one.arch)
+        arch: list(some)
+        for arch, some in groupby(sorted(figures, key=lambda figure: figure.arch), lambda figure: figure.arch)
     }
     rows = []
     with ProcessPoolExecutor(len(by_arch), get_context("spawn"), max_tasks_per_child=1) as pool:
@@ -191,13 +189,13 @@ def _model(
                     rows.append(dataclasses.replace(row, modelled=answer.value))
                     continue
                 ghz = clocks[figure.gpu, figure.bits].ghz(answer.matrix_share)
-                found = [
+                rates = [
                     figure.shape.flops / (cycles / ghz / 1e9 + LAUNCH_SECONDS) / 1e12
                     for cycles in (answer.value, answer.most, answer.least)
                 ]
                 rows.append(
                     dataclasses.replace(
-                        row, modelled=found[0], least=found[1], most=found[2], matrix_share=answer.matrix_share, ghz=ghz
+                        row, modelled=rates[0], least=rates[1], most=rates[2], matrix_share=answer.matrix_share, ghz=ghz
                     )
                 )
     return rows
@@ -206,45 +204,47 @@ def _model(
 def vary(
     figures: Sequence[PublishedFigure], pairs: Sequence[tuple[str, str]], tier: str, ck: Path | None
 ) -> dict[str, tuple[Mapping[str, GroupScore], Mapping[str, GroupScore]]]:
-    """The groups with a fifth less and a fifth more of each doubtful number. Raises as :func:`score_model`."""
-    found = {}
-    known = {**numbers("gfx950"), **launch_numbers("gfx950")}
-    for name in (name for name, number in known.items() if number.doubtful):
+    """The groups with a fifth less and a fifth more of each doubtful number."""
+    groups = {}
+    machine_numbers = {**numbers("gfx950"), **launch_numbers("gfx950")}
+    for name in (name for name, number in machine_numbers.items() if number.doubtful):
         low, high = (score_model(figures, pairs, tier, ck, (name, side)).groups for side in (0, 1))
-        found[name] = low, high
-    return found
+        groups[name] = low, high
+    return groups
 
 
-def _row(one: PublishedFigure, reason: str) -> ScoreRow:
+def _row(figure: PublishedFigure, reason: str) -> ScoreRow:
     return ScoreRow(
-        group="B" if one.metric == "tflops" else "A",
-        kernel=one.kernel,
-        label=one.label,
-        gpu=one.gpu,
-        metric=one.metric,
-        role=one.role,
-        published=one.value,
+        group="B" if figure.metric == "tflops" else "A",
+        kernel=figure.kernel,
+        label=figure.label,
+        gpu=figure.gpu,
+        metric=figure.metric,
+        role=figure.role,
+        published=figure.value,
         reason=reason,
-        source=one.source,
+        source=figure.source,
     )
 
 
 def _ratios(rows: Sequence[ScoreRow], pairs: Sequence[tuple[str, str]]) -> list[ScoreRow]:
     """Ratios of modelled TFLOP/s of the pairs' kernels: the same shape, GPU and source."""
-    known = {(row.source, row.gpu, row.kernel, row.label): row for row in rows if row.group == "B" and row.modelled}
-    made = []
+    modelled_rows = {
+        (row.source, row.gpu, row.kernel, row.label): row for row in rows if row.group == "B" and row.modelled
+    }
+    ratios = []
     for first, second in pairs:
-        for (source, gpu, kernel, label), one in known.items():
-            other = known.get((source, gpu, second, label))
-            if kernel != first or other is None or not (one.modelled and other.modelled):
+        for (source, gpu, kernel, label), row in modelled_rows.items():
+            other = modelled_rows.get((source, gpu, second, label))
+            if kernel != first or other is None or not (row.modelled and other.modelled):
                 continue
-            made.append(
+            ratios.append(
                 ScoreRow(
-                    group="C", kernel=f"{first} / {second}", label=label, gpu=gpu, metric="ratio", role=one.role,
-                    published=one.published / other.published, modelled=one.modelled / other.modelled, source=source,
+                    group="C", kernel=f"{first} / {second}", label=label, gpu=gpu, metric="ratio", role=row.role,
+                    published=row.published / other.published, modelled=row.modelled / other.modelled, source=source,
                 )
             )  # fmt: skip
-    return made
+    return ratios
 
 
 def _group(rows: Sequence[ScoreRow]) -> GroupScore:
@@ -252,7 +252,9 @@ def _group(rows: Sequence[ScoreRow]) -> GroupScore:
     if rows and rows[0].group == "A":
         error = sum(abs(modelled / published - 1) for published, modelled in both) / len(both)
     else:
-        error = sum(abs(modelled - published) for published, modelled in both) / (sum(one for one, _ in both) or 1)
+        error = sum(abs(modelled - published) for published, modelled in both) / (
+            sum(published for published, _ in both) or 1
+        )
     metrics = sorted({row.metric for row in rows})
     ranks = [
         spearman([(row.published, row.modelled or 0.0) for row in rows if row.metric == metric]) for metric in metrics
@@ -274,10 +276,10 @@ def spearman(both: Sequence[tuple[float, float]]) -> float:
     x, y = (_ranks([pair[at] for pair in both]) for at in (0, 1))
     middle = (len(both) + 1) / 2
     product = sum((a - middle) * (b - middle) for a, b in zip(x, y, strict=True))
-    sizes = [math.sqrt(sum((one - middle) ** 2 for one in some)) for some in (x, y)]
+    sizes = [math.sqrt(sum((rank - middle) ** 2 for rank in some)) for some in (x, y)]
     return product / (sizes[0] * sizes[1]) if all(sizes) else 0.0
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
     ordered = sorted(values)
-    return [ordered.index(one) + (ordered.count(one) + 1) / 2 for one in values]
+    return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]

@@ -37,12 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Score the model, write the file and print the table.
-
-    Raises:
-        CheckFailedError: a group is worse than accepted.yaml has it.
-        InconclusiveError, DeviceError, LibraryError, ServiceError, TrustError, DiskFullError, OutputError, TableError.
-    """
+    """Score the model, write the file and print the table."""
     from ckpm.timing.launches import CK_WHERE  # only here: other commands do without the emulator
     from ckpm.timing.tables import library
 
@@ -85,10 +80,10 @@ def show(score: Score, out: Console) -> None:
 
 
 def _by_reason(rows: Sequence[ScoreRow]) -> dict[tuple[str, str, str], list[str]]:
-    found: dict[tuple[str, str, str], list[str]] = {}
+    labels: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
-        found.setdefault((f"{row.kernel} ({row.gpu})", row.metric, row.reason), []).append(row.label)
-    return found
+        labels.setdefault((f"{row.kernel} ({row.gpu})", row.metric, row.reason), []).append(row.label)
+    return labels
 
 
 def _rows(title: str, rows: Sequence[ScoreRow]) -> Table:
@@ -116,7 +111,7 @@ def _sensitivity(score: Score) -> Table:
     """Errors with a fifth less and a fifth more of each doubtful number, where they differ."""
     table = make_table(("number",), (*GROUPS, *GROUPS), "A fifth less and more of each doubtful number")
     for name, sides in score.sensitivity.items():
-        cells = [f"{one.error:.1%}" for side in sides for one in side.values()]
+        cells = [f"{group.error:.1%}" for side in sides for group in side.values()]
         table.add_row(name, *cells)
     return table
 
@@ -125,12 +120,12 @@ def _errors(score: Score) -> Table:
     columns = ("rows", "error", "rank correlation", "log error", "right side of 1")
     title = f"Timing model, tier {score.tier}: errors of rows that calibrate nothing"
     table = make_table(("group",), columns, title)
-    for name, one in score.groups.items():
+    for name, group in score.groups.items():
         figures = (
-            f"{one.error:.1%}",
-            f"{one.rank:.3f}",
-            f"{one.log_error:.3f}",
-            f"{one.signs:.1%}" if name == "C" else "",
+            f"{group.error:.1%}",
+            f"{group.rank:.3f}",
+            f"{group.log_error:.3f}",
+            f"{group.signs:.1%}" if name == "C" else "",
         )
-        table.add_row(f"{name}: {GROUPS[name]}", str(one.rows), *figures)
+        table.add_row(f"{name}: {GROUPS[name]}", str(group.rows), *figures)
     return table

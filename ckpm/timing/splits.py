@@ -1,6 +1,6 @@
 """``ckpm timing splits``: model kernels that split the keys beside the time that reading K and V once takes.
 
-The workgroup of a split and that of the combine are run and replayed. The launch of the splits is then scheduled over
+One workgroup of a split and one of the combine are run and replayed. The launch of the splits is then scheduled over
 the compute units, and takes no less than the memory needs for K and V. Both launches have their overhead. Times are at
 the highest clock.
 """
@@ -72,11 +72,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises InconclusiveError: the build failed, or a launch fails; DeviceError, LibraryError."""
-    place = open_library(library(args.toolchain, args.work, upstream=UPSTREAM, where=WHERE), ARCH)
+    """Build the library if it is missing, and print a modelled launch for each problem."""
+    modelled_library = open_library(library(args.toolchain, args.work, upstream=UPSTREAM, where=WHERE), ARCH)
     for fields in PROBLEMS:
         for queries in QUERIES:
-            show(str(model(place, case(fields, queries))))
+            show(str(model(modelled_library, case(fields, queries))))
     return 0
 
 
@@ -89,37 +89,34 @@ def case(fields: Mapping[str, Any], queries: int) -> SuiteCase:
     )  # fmt: skip
 
 
-def model(place: Modelled, problem: SuiteCase) -> SplitTime:
-    """Model a launch, split as the dispatcher does it. One KV head is run: heads differ in their numbers alone.
-
-    Raises InconclusiveError: the dispatcher splits nothing, no kernel is there, or a launch fails.
-    """
-    p, units = problem, place.device.compute_units
-    found = best_split(p, units)
-    if not found or not found.keys:
+def model(modelled_library: Modelled, problem: SuiteCase) -> SplitTime:
+    """Model a launch, split as the dispatcher does it. One KV head is run: heads differ in their numbers alone."""
+    p, units = problem, modelled_library.device.compute_units
+    split = best_split(p, units)
+    if not split or not split.keys:
         raise MeasureError(f"{p.name}: the dispatcher splits no keys.")
-    head = dataclasses.replace(p, nhead_q=p.nhead_q // p.nhead_k, nhead_k=1, split_keys=found.keys)
-    if why := missing_kernel(place.keys, head):
+    head = dataclasses.replace(p, nhead_q=p.nhead_q // p.nhead_k, nhead_k=1, split_keys=split.keys)
+    if why := missing_kernel(modelled_library.keys, head):
         raise MeasureError(f"{p.name}: {why}")
-    kernel = serving_kernels(place.keys, head)[0].name
+    kernel = serving_kernels(modelled_library.keys, head)[0].name
     tiles = -(-head.rows_q * head.nhead_q // ROWS)
     counts = head.key_splits * tiles * p.nhead_k, -(-p.seqlen_q * p.nhead_q // 4)
     times = [
-        _launch(place, head, kernel, symbol, count)
+        _launch(modelled_library, head, kernel, symbol, count)
         for symbol, count in zip(("SplitKernel", "SplitCombine"), counts, strict=True)
     ]
     columns = p.hdim_q if p.storage == "latent" else p.hdim_q + p.hdim_v  # V of latents lies within K
     bytes_ = KEYS * p.nhead_k * columns * p.element_bytes
     return SplitTime(
-        problem=p.name, split_keys=found.keys, workgroups=counts[0], split=times[0], combine=times[1],
+        problem=p.name, split_keys=split.keys, workgroups=counts[0], split=times[0], combine=times[1],
         memory=bytes_ / machines()[ARCH].hbm_bytes_a_cycle,
     )  # fmt: skip
 
 
-def _launch(place: Modelled, head: SuiteCase, kernel: str, symbol: str, workgroups: int) -> float:
+def _launch(modelled_library: Modelled, head: SuiteCase, kernel: str, symbol: str, workgroups: int) -> float:
     """Cycles of so many workgroups like the first of the kernel with ``symbol`` in its name."""
-    timed = place.model(head, kernel, Asked(workgroup=0, kernel=symbol, offsets=True, full_gpu=True))
+    timed = modelled_library.model(head, kernel, Asked(workgroup=0, kernel=symbol, offsets=True, full_gpu=True))
     if isinstance(timed, str):
         raise MeasureError(f"{head.name}: {timed}")
-    speeds = [timed.copies[0].cycles / one.cycles for one in timed.copies]
-    return grid.cycles([timed.copies[0].cycles] * workgroups, place.device.compute_units, speeds)
+    speeds = [timed.copies[0].cycles / copy.cycles for copy in timed.copies]
+    return grid.cycles([timed.copies[0].cycles] * workgroups, modelled_library.device.compute_units, speeds)

@@ -27,17 +27,16 @@ from pathlib import Path
 from ckpm.base.bounded import read_bytes, read_text
 from ckpm.base.errors import GateError, InconclusiveError
 from ckpm.base.files import is_special, name_write_errors, write_atomically
-from ckpm.base.paths import data
 from ckpm.base.records import Source
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.upstream.trees import OWN_HEADERS
 from ckpm.reports.verdicts import FAMILY
 
-FOLDER = data("reports", "baselines")
-# what must be equal for figures to be comparable; flags are not among them: a change of theirs is what a gate judges
+FOLDER = Path(__file__).parents[1] / "baselines"
+# facts that must be equal for figures to be comparable; flags may differ, because a gate judges their effect
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"
-ROCM = "rocm"  # the toolchain that a machine has in a version of its own
+ROCM = "rocm"  # an installed toolchain, whose version differs between machines
 ACCEPT = "ckpm accept --reason TEXT"
 _SHOWN = 10
 _LOOK = "Look at the figures (ckpm report --manifest FILE), then"
@@ -53,7 +52,7 @@ Figures = Mapping[str, Mapping[str, float]]  # by subject, then metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """``facts`` holds IDENTITY and ``reason``, the words with which the figures were accepted."""
+    """Accepted figures of a build. ``facts`` holds IDENTITY and the ``reason`` of the acceptance."""
 
     facts: Mapping[str, str]
     figures: Figures
@@ -80,7 +79,7 @@ class Acceptance:
 
 
 def toolchain_folder(facts: Mapping[str, str]) -> str:
-    """``embedded``, or name and versions of an installed toolchain, as words of a file's name."""
+    """The folder's name for a toolchain: ``embedded``, or name and versions of an installed one."""
     if facts["toolchain"] != ROCM:
         return facts["toolchain"]
     return "-".join(re.findall(r"[A-Za-z0-9._]+", facts["identity"].replace("clang ", "clang")))
@@ -112,7 +111,7 @@ def _before_versions(facts: Mapping[str, str], gate: str, folder: Path) -> Path:
 
 
 def path_of(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
-    """Path of the baseline of a build with these facts. Raises InconclusiveError: a name that can't be a file's."""
+    """Path of the baseline of a build with these facts."""
     name = "-".join(facts[part] for part in ("upstream", FAMILY) if part in facts)
     parts = [facts["arch"], toolchain_folder(facts), name]
     for part in parts:
@@ -123,7 +122,7 @@ def path_of(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
 
 
 def identity_of(manifest: Manifest, arch: str) -> dict[str, str]:
-    """IDENTITY of a built library for one of its archs. Raises InconclusiveError: the manifest lacks a field."""
+    """IDENTITY of a built library for one of its archs."""
     facts = {"arch": arch}
     for name in IDENTITY[1:]:
         value = getattr(manifest, name)
@@ -153,11 +152,11 @@ def read(file: Path, accept: str = ACCEPT) -> Baseline:
         if fact := _FACT.fullmatch(line):
             facts[fact[1]] = fact[2]
             continue
-        subject, *words = line.split() or [""]
-        if not words or subject in figures:
+        subject, *pairs = line.split() or [""]
+        if not pairs or subject in figures:
             raise GateError(f"{file}:{number}: no line of figures, or the second of its subject. {_RESTORE}")
-        figures[subject] = dict(_pair(word, f"{file}:{number}") for word in words)
-        if len(figures[subject]) != len(words):
+        figures[subject] = dict(_pair(pair, f"{file}:{number}") for pair in pairs)
+        if len(figures[subject]) != len(pairs):
             raise GateError(f"{file}:{number}: a metric is there twice. {_RESTORE}")
     if len(figures) != int(end[1]) or not figures:
         raise GateError(f"{file}: {len(figures)} lines of figures, its last line counts {end[1]}. {_RESTORE}")
@@ -196,18 +195,18 @@ def _comparable(identity: Mapping[str, str]) -> dict[str, str]:
 
 
 def history_of(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
-    """The JSON Lines of every accepted baseline, the newest last."""
+    """Path of the history: a line of JSON for each acceptance, the newest last."""
     return path_of(identity, "history", folder).with_suffix(".jsonl")
 
 
 def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
-    """:func:`history_of`; or the place that it had before versions had folders, if only that exists."""
+    """Path of an existing history: :func:`history_of`, or an older path without the version."""
     now, older = history_of(identity, folder), _before_versions(identity, "history", folder).with_suffix(".jsonl")
     return older if older.is_file() and not now.exists() else now
 
 
 def read_history(file: Path) -> tuple[Acceptance, ...]:
-    """The lines of a history, the oldest first. Raises InconclusiveError: the file is missing, or a line is damaged."""
+    """Read the lines of a history, the oldest first."""
     try:
         text = read_text(file)
     except (OSError, ValueError) as error:
@@ -224,15 +223,15 @@ def read_history(file: Path) -> tuple[Acceptance, ...]:
     return lines
 
 
-def _pair(word: str, where: str) -> tuple[str, float]:
-    """Raises InconclusiveError."""
-    metric, _, text = word.partition("=")
+def _pair(pair: str, where: str) -> tuple[str, float]:
+    """Parse ``metric=figure``."""
+    metric, _, text = pair.partition("=")
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not metric or not math.isfinite(value):
-        raise GateError(f"{where}: {word!r} is not a figure. {_RESTORE}")
+        raise GateError(f"{where}: {pair!r} is not a figure. {_RESTORE}")
     return metric, value
 
 
@@ -246,11 +245,7 @@ def accept(
 ) -> list[Path]:
     """Store each gate's figures as its baseline, with a line of history: date, reason, sum of each metric.
 
-    If figures and reason are those of the baseline, no line is added. Returns the baselines.
-
-    Raises:
-        InconclusiveError: no reason, no figures, a figure that is not a finite number, or a damaged history.
-        DiskFullError, OutputError.
+    Figures and reason that equal the baseline's add no line. Return the paths of the baselines.
     """
     reason = " ".join(reason.split())
     if not reason:
@@ -268,7 +263,7 @@ def accept(
             lines.append(_line(identity, gate, figures, reason))
     history = history_of(identity, folder)
     if history.exists():
-        read_history(history)  # to a history that can't be read no line is added
+        read_history(history)  # a damaged history gets no further line
         lines.insert(0, read_text(history))
     if texts:
         write_atomically(_journal(identity, folder), json.dumps({**texts, history.name: "".join(lines)}).encode())
@@ -277,12 +272,7 @@ def accept(
 
 
 def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
-    """Write the files that an interrupted :func:`accept` left.
-
-    Raises:
-        InconclusiveError: its journal is damaged.
-        DiskFullError, OutputError.
-    """
+    """Write the files that an interrupted :func:`accept` left."""
     journal = _journal(identity, folder)
     if not journal.is_file():
         return

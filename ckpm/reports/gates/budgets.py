@@ -37,7 +37,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """``bound`` is the most that a metric may be, or the least if ``least``."""
+    """A metric's largest allowed value ``bound``, or its smallest if ``least``."""
 
     metric: str
     bound: float
@@ -64,14 +64,14 @@ class Budget:
 
     def covers(self, key: Key, built: Built) -> bool:
         facts = ((self.archs, built.arch), (self.upstreams, built.upstream), (self.toolchains, built.toolchain))
-        return all("*" in known or fact in known for known, fact in facts) and self.selects(key)
+        return all("*" in names or fact in names for names, fact in facts) and self.selects(key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance(Budget):
-    """Wider limits of one budget for some kernels, until ``expires`` (inclusive). ``place`` is its file:line."""
+    """Wider limits of one budget for some kernels, until ``expires`` (inclusive). ``location`` is its file:line."""
 
-    place: str
+    location: str
     budget: str
     expires: datetime.date
 
@@ -137,10 +137,10 @@ class Budgets:
         entries = [entry for entry in self.allowed if entry.allows(key, built, budget, limit, value)]
         for entry in entries:
             if today <= entry.expires:
-                return "unchanged", f"allowed until {entry.expires}: {entry.reason} ({entry.name}, {entry.place})"
+                return "unchanged", f"allowed until {entry.expires}: {entry.reason} ({entry.name}, {entry.location})"
         if entries:
             late = entries[0]
-            return ("regressed", f"{late.name} ({late.place}) expired on {late.expires}: fix it or extend the entry")
+            return ("regressed", f"{late.name} ({late.location}) expired on {late.expires}: fix it or extend the entry")
         return "regressed", budget.reason
 
 
@@ -171,7 +171,7 @@ class BudgetTable(Record, frozen=True):
 
 
 def read_budgets(thresholds: Mapping[str, Threshold], file: Path = BUDGETS) -> Budgets:
-    """The budgets as written. Raises TableError, with file, line and field."""
+    """Read budgets and allowances."""
     table = read_table(file, BudgetTable)
     budgets, allowed = [], []
     for name, row in table.record.budgets.items():
@@ -179,15 +179,15 @@ def read_budgets(thresholds: Mapping[str, Threshold], file: Path = BUDGETS) -> B
     for name, entry in table.record.allowed.items():
         table.demand_known(entry.budget, table.record.budgets, "allowed", name, "budget")
         fields, item = _shared_fields(table, entry, thresholds, "allowed", name), table.at("allowed", name)
-        place = f"{item.file.name}:{item.line}"
-        allowed.append(Allowance(**fields, place=place, budget=entry.budget, expires=entry.expires))
+        location = f"{item.file.name}:{item.line}"
+        allowed.append(Allowance(**fields, location=location, budget=entry.budget, expires=entry.expires))
     return Budgets(budgets=tuple(budgets), allowed=tuple(allowed))
 
 
 def _shared_fields(table: Table[BudgetTable], row: _Budget, metrics: Collection[str], *path: str) -> dict[str, Any]:
-    """Fields of a budget or an allowance. Raises TableError."""
-    known = {"archs": archs(), "upstreams": (*upstreams(), "checkout"), "toolchains": _TOOLCHAINS}
-    for name, names in known.items():
+    """Fields of a budget or an allowance."""
+    choices = {"archs": archs(), "upstreams": (*upstreams(), "checkout"), "toolchains": _TOOLCHAINS}
+    for name, names in choices.items():
         table.demand_known(getattr(row, name), (*names, "*"), *path, name)
     limits = []
     for metric, limit in row.limits.items():
@@ -201,7 +201,7 @@ def _shared_fields(table: Table[BudgetTable], row: _Budget, metrics: Collection[
     except WhereError as error:
         raise table.fail(str(error), *path, "where") from error
     return {
-        **{name: word_list(getattr(row, name)) for name in known},
+        **{name: word_list(getattr(row, name)) for name in choices},
         "name": path[-1],
         "selects": selects,
         "limits": tuple(limits),

@@ -41,16 +41,14 @@ def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iter
 
 
 def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> None:
-    """Time both libraries, and write the verdict.
-
-    Raises:
-        InconclusiveError, DeviceError, LibraryError, UsageError, CheckFailedError.
-    """
+    """Time both libraries, and write the verdict."""
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from ckpm.reports.gates import gpu as gpu_gate
 
     arch = check_built_arch(args.arch).name
-    chosen = [one for one in performance_problems(args.tier) if fnmatch.fnmatchcase(one.name, f"*{args.case}")]
+    chosen = [
+        problem for problem in performance_problems(args.tier) if fnmatch.fnmatchcase(problem.name, f"*{args.case}")
+    ]
     if not chosen:
         raise UsageError(f"no problem of tier {args.tier} fits '{args.case}'")
     files = _files(args, arch)
@@ -70,12 +68,7 @@ def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> N
 
 
 def _files(args: argparse.Namespace, arch: str) -> list[Path]:
-    """Paths of the two libraries, or of one with both versions, which is built if it is missing.
-
-    Raises:
-        UsageError: neither two files nor an upstream that has V3, or both.
-        InconclusiveError: the build failed.
-    """
+    """Paths of the two libraries, or of one with both versions, which is built if it is missing."""
     files = [args.baseline, args.candidate]
     if args.upstream is None and all(files):
         return [file.absolute() for file in files]

@@ -10,13 +10,12 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from ckpm.base.errors import GateError
-from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, read_table
 from ckpm.reports.gates.baseline import Figures
 from ckpm.reports.verdicts import Row
 
-THRESHOLDS = data("reports", "gates", "thresholds.yaml")
-BUILT = "built"  # the metric of a subject that one of the two sides doesn't have
+THRESHOLDS = Path(__file__).with_name("thresholds.yaml")
+BUILT = "built"  # the metric of a subject that only one side has
 
 
 class Threshold(Record, frozen=True):
@@ -43,7 +42,7 @@ class ThresholdTable(Record, frozen=True):
 
 
 def read_thresholds(file: Path = THRESHOLDS) -> dict[str, Threshold]:
-    """The thresholds by metric. Raises TableError."""
+    """Read the thresholds by metric."""
     return read_table(file, ThresholdTable).record.metrics
 
 
@@ -52,9 +51,6 @@ def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mappin
 
     A subject that only the baseline has is a regression. A new subject, or a metric that only one of the two has, is
     ``missing``, which fails until it is accepted.
-
-    Raises:
-        InconclusiveError: a metric without a threshold, or a figure that is not a finite number.
     """
     rows: list[Row] = []
     for subject in sorted({*baseline, *candidate}):

@@ -26,7 +26,7 @@ from ckpm.reports.gates.static import code_figures
 
 
 def built(arch: str, work: Path) -> Judged:
-    """Read the files of ``nox -s build-decode`` for the arch. Raises InconclusiveError, RecordError."""
+    """Read the files of ``nox -s build-decode`` for the arch."""
     file = building.manifest_path(work, arch)
     kernels_of = building.read(file, arch)
     files = tuple(sorted(file.parent.glob("*.hsaco")))
@@ -49,13 +49,13 @@ def built(arch: str, work: Path) -> Judged:
 
 
 def identity(built: Built) -> dict[str, str]:
-    """Facts that must be the baseline's. The compiler is one; the kernels' text is not, because the gate judges it."""
+    """Facts that must equal the baseline's. The kernels' text is left out, because the gate judges it."""
     return {
         "arch": built.arch,
         "toolchain": "triton",
         "identity": built.compiler,
         "upstream": DECODE,
-        "upstream_identity": "kernels/decode of this repository",  # its folder before; baselines have this text
+        "upstream_identity": "kernels/decode of this repository",  # the folder's former name, which baselines contain
         "selection": ", ".join(built.stages),
     }
 
@@ -75,10 +75,12 @@ def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _count(built: Built) -> dict[str, dict[str, float]]:
-    """Count every problem. Raises DeviceError, InconclusiveError."""
+    """Count every problem on the emulator."""
     device = EmulatedDevice(built.arch)
-    outcomes = {one.name: measure(device, built.stages[one.name], one) for one in problems(built.arch)}
-    counted = Measurements(provenance={"arch": built.arch}, problems=tuple(one.counts for one in outcomes.values()))
+    outcomes = {problem.name: measure(device, built.stages[problem.name], problem) for problem in problems(built.arch)}
+    counted = Measurements(
+        provenance={"arch": built.arch}, problems=tuple(outcome.counts for outcome in outcomes.values())
+    )
     return {
         name: {**counts, DECODE_CYCLES: outcomes[name].cycles_a_token}
         for name, counts in emulated_figures(counted).items()

@@ -37,30 +37,23 @@ MODEL_METRICS = ("model_workgroup_cycles", "model_steady_cycles", "model_grid_cy
 
 @functools.cache
 def measure_library(library: Path, arch: str) -> Measurements:
-    """Run the problems on the emulator, and write the counters beside the library, for the report.
-
-    Raises:
-        InconclusiveError, DeviceError, LibraryError, DiskFullError, OutputError.
-    """
+    """Run the problems on the emulator, and write the counters beside the library, for the report."""
     measurements = measure.measure(library, arch, TIER)
     measurements.write(library.with_name(COUNTERS))
     return measurements
 
 
-def by_problem(measured: Measurements, known: Mapping[str, Machine] | None = None) -> dict[str, dict[str, float]]:
-    """Counters and modelled cycles of every problem.
-
-    Raises:
-        InconclusiveError: the model has no numbers of the arch, or a count is 0 that can't be 0.
-        TableError: a mistake in model.yaml.
-    """
-    machine = machine_of(measured.provenance["arch"], known)
+def by_problem(
+    measured: Measurements, machines_by_arch: Mapping[str, Machine] | None = None
+) -> dict[str, dict[str, float]]:
+    """Counters and modelled cycles of every problem."""
+    machine = machine_of(measured.provenance["arch"], machines_by_arch)
     by_problem: dict[str, dict[str, float]] = {}
-    for one in measured.problems:
-        guess = estimate(one, machine)
+    for problem in measured.problems:
+        guess = estimate(problem, machine)
         modelled = (guess.workgroup_cycles, guess.steady_cycles, guess.grid_cycles)
         cycles = dict(zip(MODEL_METRICS, map(math.ceil, modelled), strict=True))
-        by_problem[one.problem] = {metric: float(value) for metric, value in {**one.counters, **cycles}.items()}
+        by_problem[problem.problem] = {metric: float(value) for metric, value in {**problem.counters, **cycles}.items()}
     return by_problem
 
 
@@ -70,21 +63,16 @@ def rows(
     measured: Measurements,
     thresholds: Mapping[str, Threshold] | None = None,
 ) -> tuple[Row, ...]:
-    """A row for each figure, with the kernel or the reason why none ran. A missing problem is a regression.
-
-    Raises:
-        InconclusiveError: a metric without a threshold.
-        TableError: a mistake in the thresholds.
-    """
+    """A row for each figure, with the kernel or the reason why none ran. A missing problem is a regression."""
     notes = {problem: f"not run: {why}" for problem, why in measured.left_out.items()}
-    notes |= {one.problem: f"kernel {one.kernel}" for one in measured.problems}
+    notes |= {problem.problem: f"kernel {problem.kernel}" for problem in measured.problems}
     compared = compare(GATE, accepted.figures, new_figures, thresholds or read_thresholds(THRESHOLDS))
     texts = ("; ".join(filter(None, (row.note, notes.get(row.subject)))) for row in compared)
     return tuple(dataclasses.replace(row, note=text) for row, text in zip(compared, texts, strict=True))
 
 
 def no_suite_counts(library: Path) -> str:
-    """The reason why a library has no counts of its suite, or ''. Raises RecordError."""
+    """The reason why a library has no counts of its suite, or ''."""
     file = library.with_name(f"{_COUNTED}.json")
     if not file.is_file():
         return f"suite {_COUNTED} was not run"
@@ -97,19 +85,16 @@ def no_suite_counts(library: Path) -> str:
 
 
 def count_suite(library: Path) -> dict[str, dict[str, float]]:
-    """Passed cases, executed instructions, and basic blocks without a case or a reason, for each kernel.
-
-    Raises RecordError.
-    """
+    """Passed cases, executed instructions, and basic blocks without a case or a reason, for each kernel."""
     results = Results.read(library.with_name(f"{_COUNTED}.json"))
     counts = {
         name: dict(zip(SUITE_METRICS, (0.0, 0.0, len(some)), strict=True)) for name, some in results.unexecuted.items()
     }
     for case in results.cases:
         if case.instructions:
-            mine = counts.setdefault(case.kernel, dict.fromkeys(SUITE_METRICS, 0.0))
+            kernel_counts = counts.setdefault(case.kernel, dict.fromkeys(SUITE_METRICS, 0.0))
             for metric, more in zip(SUITE_METRICS, (1, case.instructions, 0), strict=True):
-                mine[metric] += more
+                kernel_counts[metric] += more
     return counts
 
 

@@ -61,12 +61,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_gate(args: argparse.Namespace) -> None:
-    """Judge a library, and write the result whatever the verdict.
-
-    Raises:
-        UnknownWordError, LibraryError, RecordError, CodeObjectError, TableError.
-        InconclusiveError: nothing to compare with. CheckFailedError: a figure regressed.
-    """
+    """Judge a library, and write the result whatever the verdict."""
     judged = _read_judged(args)
     output = args.output or judged.inputs[0].with_name("gate.json")
     junit.clear(output, *judged.inputs)
@@ -77,11 +72,11 @@ def run_gate(args: argparse.Namespace) -> None:
     rows: list[Row] = []
     provenance = dict(identity)
     for name in _chosen(args, judged):
-        place = baseline.existing_path(identity, name, args.baselines)
+        path = baseline.existing_path(identity, name, args.baselines)
         try:
-            accepted = baseline.read(place, judged.accept)
+            accepted = baseline.read(path, judged.accept)
             kind = judged.kinds[name]
-            baseline.demand_same(accepted, identity, place, kind.present, judged.accept)
+            baseline.demand_same(accepted, identity, path, kind.present, judged.accept)
             rows += kind.rows(accepted, kind.measure(), thresholds)
         except InconclusiveError as error:
             row = Row(gate=name, subject="library", metric="comparison", verdict="not comparable", note=str(error))
@@ -105,12 +100,7 @@ def run_gate(args: argparse.Namespace) -> None:
 
 
 def run_accept(args: argparse.Namespace) -> None:
-    """Store the library's figures as the baseline.
-
-    Raises:
-        UsageError: the folder belongs to an installed ckpm.
-        UnknownWordError, LibraryError, RecordError, CodeObjectError, InconclusiveError, DiskFullError, OutputError.
-    """
+    """Store the library's figures as the baseline."""
     if INSTALLED and args.baselines == baseline.FOLDER:
         raise UsageError(
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
@@ -123,16 +113,12 @@ def run_accept(args: argparse.Namespace) -> None:
     with hold_lock(
         judged.inputs[0].with_name(".accept.lock")
     ):  # of two at once, the second would lose the first's line of history
-        places = accept(identity, measured, args.reason, args.baselines)
-    show("\n".join(map(str, places)))
+        paths = accept(identity, measured, args.reason, args.baselines)
+    show("\n".join(map(str, paths)))
 
 
 def run_history(args: argparse.Namespace) -> None:
-    """Print each gate's accepted baselines, each with the metrics whose sums changed there.
-
-    Raises:
-        UnknownWordError, LibraryError, RecordError, InconclusiveError.
-    """
+    """Print each gate's accepted baselines, each with the metrics whose sums changed there."""
     judged = _read_judged(args)
     identity = judged.identity()
     complete(identity, args.baselines)
@@ -158,7 +144,7 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 
 
 def _read_judged(args: argparse.Namespace) -> Judged:
-    """The library or the kernels that the options name. Raises UnknownWordError, and errors of reading them."""
+    """Read the library or the decode kernels that the options name."""
     check_built_arch(args.arch)
     kind = args.family
     if kind == DECODE:
@@ -169,7 +155,7 @@ def _read_judged(args: argparse.Namespace) -> Judged:
 
 
 def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:
-    """The gates to run. Raises UsageError: the gate of --only is left out."""
+    """The gates to run."""
     if args.only in judged.left_out:
         raise UsageError(f"--only {args.only}: {judged.left_out[args.only]}.")
     return [args.only] if args.only else [name for name in judged.kinds if name not in judged.left_out]

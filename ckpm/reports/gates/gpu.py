@@ -43,33 +43,29 @@ class Side:
         return bool(serving_kernels(self.keys, problem))
 
     def plan(self, device: Device, prepared: Prepared) -> Plan:
-        """The plan of a case, of the kernel that must be named or of dispatch's; V2's with V3 turned off."""
+        """Plan a case on the kernel that must be named, or on dispatch's choice. V2 is planned with V3 turned off."""
         if self.v3 is False:
             prepared = dataclasses.replace(prepared, posed=dataclasses.replace(prepared.posed, v3="off"))
         return plan_of(device, self.library, prepared, measured_kernel(self.keys, prepared.problem))
 
 
 def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[SuiteCase], settings: Settings) -> Gate:
-    """Time every problem that both libraries serve. A problem that the candidate no longer serves is a regression.
-
-    Raises:
-        InconclusiveError: nothing could be compared, or a launch or the timer failed.
-    """
+    """Time every problem that both libraries serve. A problem that the candidate no longer serves is a regression."""
     before, sensed = device.context(), device.sensors()
     lost = [
-        presence(GATE, one.name, built=False, note="the candidate has no kernel for it")
-        for one in problems
-        if baseline.serves(one) and not candidate.serves(one)
+        presence(GATE, problem.name, built=False, note="the candidate has no kernel for it")
+        for problem in problems
+        if baseline.serves(problem) and not candidate.serves(problem)
     ]
     samples: list[Samples] = []
     for problem in problems:
         if baseline.serves(problem) and candidate.serves(problem):
             samples += _take_samples(device, baseline, candidate, problem, settings)
     after = device.context()  # if somebody changed the clocks in between, the times can't be compared
-    told = "the baseline is the candidate's library with V3 turned off"
+    explanation = "the baseline is the candidate's library with V3 turned off"
     provenance = {
         **before,
-        **({V3_AGAINST_V2: told} if (baseline.v3, candidate.v3) == (False, True) else {}),
+        **({V3_AGAINST_V2: explanation} if (baseline.v3, candidate.v3) == (False, True) else {}),
         "baseline": str(baseline.library.path),
         "candidate": str(candidate.library.path),
     }
@@ -83,24 +79,24 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
 def _take_samples(
     device: Device, baseline: Side, candidate: Side, problem: SuiteCase, settings: Settings
 ) -> tuple[Samples, Samples]:
-    """Samples with a warm cache, and with a cold one."""
+    """Take samples with a warm cache, and with a cold cache."""
     prepared = prepare(problem, device.arch)
     check(prepared)
     sides = {"baseline": baseline, "candidate": candidate, "again": baseline}
-    plans = {arm: one.plan(device, prepared) for arm, one in sides.items()}
+    plans = {arm: side.plan(device, prepared) for arm, side in sides.items()}
     with upload(device, prepared.buffers) as memory:
-        given = prepared.addresses(memory)
+        addresses = prepared.addresses(memory)
         filler = device.hip.malloc(settings.cold_bytes)
         try:
 
             def warm(arm: str) -> float:
-                launch = plans[arm].launch(given, warmups=1, repeats=settings.launches)
+                launch = plans[arm].launch(addresses, warmups=1, repeats=settings.launches)
                 return _microseconds(device, sides[arm], problem, launch)
 
             def cold(arm: str) -> float:
                 device.hip.fill(filler, 0)
                 device.hip.synchronize()
-                return _microseconds(device, sides[arm], problem, plans[arm].launch(given, repeats=1))
+                return _microseconds(device, sides[arm], problem, plans[arm].launch(addresses, repeats=1))
 
             return _rounds(problem.name, WARM, warm, settings), _rounds(problem.name, COLD, cold, settings)
         finally:
@@ -108,7 +104,7 @@ def _take_samples(
 
 
 def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings: Settings) -> Samples:
-    """Interleaved: each round runs every arm once, in the next order. The first rounds warm up."""
+    """Run interleaved rounds: each runs every arm once, in the next order. The first rounds warm up."""
     taken: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for number in range(settings.warm_up + settings.rounds):
         for arm in order(number):
@@ -119,7 +115,7 @@ def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings:
 
 
 def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch) -> float:
-    """Microseconds of one launch, the mean if it is repeated. Raises InconclusiveError."""
+    """Microseconds of one launch, the mean if it is repeated."""
     fault = device.fault()
     if fault or launch.status != Status.OK:
         raise GateError(f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}")
@@ -129,7 +125,7 @@ def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch
 
 
 def side(device: Device, path: Path) -> Side:
-    """A built library on a device. Raises InconclusiveError, LibraryError."""
+    """Load a built library on a device."""
     manifest = manifest_of(path, device.arch)
     library = device.load(path)
     return Side(
@@ -140,20 +136,16 @@ def side(device: Device, path: Path) -> Side:
 
 
 def versions(device: Device, path: Path) -> tuple[Side, Side]:
-    """V2 and V3 of one library: the second is what it is. Raises as :func:`side`."""
+    """Load one library as two sides, V2 and V3."""
     whole = side(device, path)
     v2, v3 = ([key for key in whole.keys if is_v3(key.pipeline) == wanted] for wanted in (False, True))
     return dataclasses.replace(whole, keys=v2, v3=False), dataclasses.replace(whole, keys=v3, v3=True)
 
 
 def problems_of_both(baseline: Side, candidate: Side, problems: Sequence[SuiteCase]) -> list[SuiteCase]:
-    """Problems that both sides serve: V3 has not lost a problem that it never served.
-
-    Raises:
-        InconclusiveError: there is no such problem.
-    """
-    either = [dataclasses.replace(one, v3="any") for one in problems]
-    both = [one for one in either if baseline.serves(one) and candidate.serves(one)]
+    """Problems that both sides serve. V3 need not serve others."""
+    either = [dataclasses.replace(problem, v3="any") for problem in problems]
+    both = [problem for problem in either if baseline.serves(problem) and candidate.serves(problem)]
     if not both:
         raise GateError("none of the problems has a kernel of V3 and one of V2: see --tier and --case.")
     return both

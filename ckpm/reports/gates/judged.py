@@ -28,7 +28,7 @@ from ckpm.reports.verdicts import FAMILY, Row
 from ckpm.timing.model import machines, no_numbers
 
 DECODE = "decode"  # the family of the kernels in decode, which are not a library
-DECODE_CYCLES = "timing_cycles_a_token"  # their metric of the timing model
+DECODE_CYCLES = "timing_cycles_a_token"  # the decode kernels' metric of the timing model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Kind:
 class Judged:
     """A library, or the decode kernels, with their gates.
 
-    ``inputs``: its files, the first beside the gate's result. ``identity``: facts that must be the baseline's.
+    ``inputs``: its files, the first beside the gate's result. ``identity``: facts that must equal the baseline's.
     ``accept``: the command that makes its figures the baseline. ``left_out``: gate -> reason why it has none.
     """
 
@@ -68,14 +68,14 @@ class GatedLibrary:
     arch: str
 
     def identity(self) -> dict[str, str]:
-        """Facts that must be the baseline's. Raises InconclusiveError."""
+        """Facts that must equal the baseline's."""
         name = {} if is_default(self.library_name) else {FAMILY: self.library_name}
         return {**baseline.identity_of(self.manifest, self.arch), **name}
 
     def accept(self) -> str:
         """The command that makes its figures the baseline."""
-        words = ["--arch", self.arch, "--upstream", self.manifest.upstream, *option(self.library_name)]
-        return f"{baseline.ACCEPT} {' '.join(words)}"
+        options = ["--arch", self.arch, "--upstream", self.manifest.upstream, *option(self.library_name)]
+        return f"{baseline.ACCEPT} {' '.join(options)}"
 
     def to_judge(self, file: Path) -> Judged:
         """The library as subjects of the gates. ``file`` is its manifest."""
@@ -116,7 +116,7 @@ def _emulated_rows(
 
 
 def left_out(library: GatedLibrary) -> dict[str, str]:
-    """Gates that such a library can't have, with the reason. Raises TableError, RecordError."""
+    """Gates that the library can't have, with the reasons."""
     if not host(library.library_name).table_problems:
         why = f"its problems are batch prefill's, not those of {library.library_name}"
         return dict.fromkeys((emulated_gate.GATE, emulated_gate.SUITES), why)
@@ -126,20 +126,15 @@ def left_out(library: GatedLibrary) -> dict[str, str]:
 
 
 def _library_name(families: str | None) -> str:
-    """Name of the library that the families make, in any dialect. Raises UsageError."""
+    """Name of the library that the families make, in any dialect."""
     if name := made_of(whole(tuple((families or DEFAULT_FAMILY).split(",")))):
         return name
-    known = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (DECODE,)))
-    raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
+    choices = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (DECODE,)))
+    raise UsageError(f"--family {families}: no library is made of them. Known: {choices}.")
 
 
 def gated_library(arch: str, upstream: str | None, families: str | None, work: Path) -> Judged:
-    """The library of these options.
-
-    Raises:
-        LibraryError, RecordError, InconclusiveError, UsageError.
-        LibraryError: the library does not match the sha256 in its manifest.
-    """
+    """Read the library of these options, which must match the sha256 in its manifest."""
     upstream, name = chosen_upstream(upstream, settings.ck_root()), _library_name(families)
     file = work / "build" / arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)

@@ -69,16 +69,12 @@ def p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def least_p_value(n: int, m: int) -> float:
-    """The smallest :func:`p_value`: that of samples that don't overlap."""
+    """The smallest :func:`p_value`, of samples that don't overlap."""
     return min(1.0, 2 / math.comb(n + m, n))
 
 
 def shift(first: Sequence[float], second: Sequence[float], confidence: float) -> Shift:
-    """Estimate second minus first. If the samples are too few for the confidence, the interval is all numbers.
-
-    Raises:
-        ValueError: a sample is empty.
-    """
+    """Estimate second minus first. If the samples are too few for the confidence, the interval is all numbers."""
     n, m = len(first), len(second)
     if not n or not m:
         raise ValueError("a sample is empty")

@@ -24,7 +24,7 @@ def add_options(model: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show one file, or compare two. Raises RecordError, InconclusiveError, TableError."""
+    """Show one file, or compare two."""
     measured = Measurements.read(args.counters)
     if args.against is None:
         show(measured, console())
@@ -33,21 +33,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 def show(measured: Measurements, out: Console) -> None:
-    """Print a row for each problem: cycles of an average workgroup by unit, of a full GPU and of the grid.
-
-    Raises:
-        InconclusiveError: the model has no numbers of the arch, or a count is 0 that can't be 0.
-    """
+    """Print a row for each problem: cycles of an average workgroup by unit, of a full GPU and of the grid."""
     arch = measured.provenance["arch"]
     machine = machine_of(arch)
     title = f"{measured.provenance['upstream']} on {arch} ({machine.product}), modelled from counts"
     table = _table(title)
     for column in (*_UNITS, "steady", "grid", "bound", "flop/B", "TFLOP/s", "of roof"):
         table.add_column(column, justify="right", no_wrap=True)
-    for one in measured.problems:
-        estimated = estimate(one, machine)
+    for problem in measured.problems:
+        estimated = estimate(problem, machine)
         table.add_row(
-            one.problem.partition("/")[2],
+            problem.problem.partition("/")[2],
             *(f"{estimated.units[unit]:.0f}" for unit in _UNITS),
             f"{estimated.steady_cycles:.0f}",
             f"{estimated.grid_cycles:.0f}",
@@ -63,46 +59,38 @@ def show(measured: Measurements, out: Console) -> None:
 
 
 def pairs_of(first: Any, second: Any) -> list[tuple[Any, Any]]:
-    """Problems that two files of counts, or of modelled times, share.
-
-    Raises:
-        InconclusiveError: different archs, or no common problem.
-    """
-    archs = [one.provenance["arch"] for one in (first, second)]
+    """Problems that two files of counts, or of modelled times, share."""
+    archs = [document.provenance["arch"] for document in (first, second)]
     if archs[0] != archs[1]:
         raise GateError(f"one file is of {archs[0]}, the other of {archs[1]}. Make both for one arch.")
-    others = {one.problem: one for one in second.problems}
-    if pairs := [(one, others[one.problem]) for one in first.problems if one.problem in others]:
+    others = {problem.problem: problem for problem in second.problems}
+    if pairs := [(problem, others[problem.problem]) for problem in first.problems if problem.problem in others]:
         return pairs
     raise GateError("the two files share no problem. Take libraries that serve the same ones.")
 
 
 def show_against(measured: Measurements, other: Measurements, out: Console) -> None:
-    """Print a row for each problem of both: instructions of all waves, cycles of a wave alone and on a full GPU.
-
-    Raises:
-        InconclusiveError: different archs, or no common problem; as :func:`show`.
-    """
+    """Print a row for each problem of both: instructions of all waves, cycles of a wave alone and on a full GPU."""
     arch = measured.provenance["arch"]
     machine = machine_of(arch)
     named = f"{measured.provenance['upstream']} against {other.provenance['upstream']}"
     table = _table(f"{named} on {arch} ({machine.product}), modelled from counts")
     for column in ("instructions", "", "serial", "", "steady", ""):
         table.add_column(column, justify="right", no_wrap=True)
-    for one, second in pairs_of(measured, other):
-        both = [_cells(each, estimate(each, machine)) for each in (one, second)]
-        cells = (cell for ours, theirs in zip(*both, strict=True) for cell in _change(ours, theirs))
-        table.add_row(one.problem.partition("/")[2], *cells)
+    for first, second in pairs_of(measured, other):
+        both = [_cells(each, estimate(each, machine)) for each in (first, second)]
+        cells = (cell for candidate, baseline in zip(*both, strict=True) for cell in _change(candidate, baseline))
+        table.add_row(first.problem.partition("/")[2], *cells)
     out.print(table)
     out.print("Cycles of the engine clock: serial of a wave alone, steady of a workgroup on a full GPU.")
 
 
-def _cells(one: Measured, estimated: Estimate) -> tuple[float, float, float]:
-    return one.counters["instructions"], estimated.units["serial"], estimated.steady_cycles
+def _cells(measured: Measured, estimated: Estimate) -> tuple[float, float, float]:
+    return measured.counters["instructions"], estimated.units["serial"], estimated.steady_cycles
 
 
-def _change(ours: float, theirs: float) -> tuple[str, str]:
-    return f"{ours:.0f}", f"{ours / theirs - 1:+.2%}"
+def _change(candidate: float, baseline: float) -> tuple[str, str]:
+    return f"{candidate:.0f}", f"{candidate / baseline - 1:+.2%}"
 
 
 def _table(title: str) -> Table:
@@ -112,21 +100,21 @@ def _table(title: str) -> Table:
 
 
 def show_references() -> None:
-    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure. Raises TableError."""
+    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure."""
     references, out = read_references(), console()
-    for name in dict.fromkeys(one.name for one in references):
-        mine = [one for one in references if one.name == name]
-        first = mine[0]
+    for name in dict.fromkeys(reference.name for reference in references):
+        figures = [reference for reference in references if reference.name == name]
+        first = figures[0]
         source = first.source
         out.print(f"{name}: {first.about}", style="bold")
         table = Table(box=None, pad_edge=False)
         for column in ("figure", "of", first.metric, "unit", "compared"):
             table.add_column(column, justify="right" if column == first.metric else "left")
-        for one in mine:
-            compared = f"within {one.tolerance:.2g}" if one.shape else "listed only"
-            table.add_row(one.label, one.variant, f"{one.value:g}", one.unit, compared)
+        for figure in figures:
+            compared = f"within {figure.tolerance:.2g}" if figure.shape else "listed only"
+            table.add_row(figure.label, figure.variant, f"{figure.value:g}", figure.unit, compared)
         out.print(table)
-        for text in dict.fromkeys(f"{one.label}: {one.assumed}" for one in mine if one.assumed):
+        for text in dict.fromkeys(f"{figure.label}: {figure.assumed}" for figure in figures if figure.assumed):
             out.print(text)
         rocm = f"ROCm {source.rocm}" if source.rocm else "ROCm not stated"
         out.print(f"{source.title}\n{source.hardware}, {rocm}; {source.method}\n")

@@ -23,7 +23,7 @@ from ckpm.reports.verdicts import Gate, Row
 REFERENCES = data("reports", "gates", "references.yaml")
 MATCHED = ("tflops", "time_ratio")  # metrics that a gate's times can be held against
 _MICROSECONDS = 1e-6
-_CAUSAL = ("top_left", "bottom_right")  # the same where both lengths are
+_CAUSAL = ("top_left", "bottom_right")  # equal if both lengths are equal
 
 
 class Source(Record, frozen=True):
@@ -93,7 +93,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """A measured figure and a published one. ``rocm`` is that of the measuring machine."""
+    """A measured figure and a published one. ``rocm`` is the measuring machine's version."""
 
     subject: str
     measured: float
@@ -111,29 +111,30 @@ class Beside:
         return "above" if self.ratio > 1 else "below"
 
     def __str__(self) -> str:
-        one = self.reference
-        here = f", ROCm {self.rocm} here" if self.rocm != (one.source.rocm or "") else ""
-        there = f"ROCm {one.source.rocm}" if one.source.rocm else "ROCm not stated"
-        whence = f"{one.name}: {one.label}, {one.source.hardware}, {there}{here}"
+        reference = self.reference
+        here = f", ROCm {self.rocm} here" if self.rocm != (reference.source.rocm or "") else ""
+        there = f"ROCm {reference.source.rocm}" if reference.source.rocm else "ROCm not stated"
+        whence = f"{reference.name}: {reference.label}, {reference.source.hardware}, {there}{here}"
         return (
-            f"{self.subject}: {one.metric} {self.measured:.5g} {one.unit}, published for {one.variant} {one.value:g}: "
-            f"ratio {self.ratio:.3f}, {self.word} ({'; '.join(filter(None, (whence, one.assumed)))})"
+            f"{self.subject}: {reference.metric} {self.measured:.5g} {reference.unit}, "
+            f"published for {reference.variant} {reference.value:g}: "
+            f"ratio {self.ratio:.3f}, {self.word} ({'; '.join(filter(None, (whence, reference.assumed)))})"
         )
 
 
 def compare_with_references(gate: Gate) -> list[Beside]:
     """Compare times of the GPU gate with a warm cache with published figures; empty on other hardware."""
     gpu, rocm = gate.provenance.get("gpu", ""), gate.provenance.get("rocm", "")
-    references = [one for one in read_references() if one.shape and one.source.is_on(gpu)]
+    references = [reference for reference in read_references() if reference.shape and reference.source.is_on(gpu)]
     comparisons = []
     for row in gate.rows:
         problem = known_problems().get(row.subject)
         if row.gate != "gpu" or row.metric != WARM or problem is None:
             continue
-        for one in references:
-            measured = _value_of(one.metric, row, problem)
-            if one.shape and one.shape.is_of(problem) and measured is not None:
-                comparisons.append(Beside(subject=row.subject, measured=measured, reference=one, rocm=rocm))
+        for reference in references:
+            measured = _value_of(reference.metric, row, problem)
+            if reference.shape and reference.shape.is_of(problem) and measured is not None:
+                comparisons.append(Beside(subject=row.subject, measured=measured, reference=reference, rocm=rocm))
     return comparisons
 
 
@@ -172,7 +173,7 @@ class ReferenceTable(Record, frozen=True):
 
 @cache
 def read_references(file: Path = REFERENCES) -> tuple[Reference, ...]:
-    """Every figure, in the file's order. Raises TableError: a mistake in the file, with its line."""
+    """Read every figure, in the file's order."""
     table = read_table(file, ReferenceTable)
     references = []
     for name, figures in table.record.figures.items():
@@ -201,7 +202,7 @@ def read_references(file: Path = REFERENCES) -> tuple[Reference, ...]:
 
 
 def _shape(table: Table[ReferenceTable], figures: _Figures, row: _Row, *path: str | int) -> Shape | None:
-    """The shape of a row: common fields and its own; None if no problem is described. Raises TableError."""
+    """The shape of a row: common fields and its own; None if no problem is described."""
     if figures.shape is None or row.shape is None:
         return None
     if figures.metric not in MATCHED:

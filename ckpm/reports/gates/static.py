@@ -31,14 +31,10 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
     ``loop_*`` count the instructions of the loop with the matrix instructions. ``wait_hazards`` counts uses of
     registers and LDS without a wait for the load or write. ``missing_states`` counts instructions that follow too early
     on others (an s_nop is missing). Of a key with several compiled kernels, each figure is the worst.
-
-    Raises:
-        CodeObjectError: the library can't be read, or has no GPU code.
-        InconclusiveError: it has no kernel for the arch, or manifest and library are of different builds.
     """
     images = codeobject.bundles(library).get(arch, ())
     in_library = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-    listed = {name: one.resources_on(arch) for name, one in manifest.kernels.items() if arch in one.archs}
+    listed = {name: kernel.resources_on(arch) for name, kernel in manifest.kernels.items() if arch in kernel.archs}
     if not listed:
         raise GateError(f"{library}: no kernel for {arch}; the manifest is of {', '.join(manifest.archs)}.")
     inspected = codeobject.inspect(library, arch)
@@ -60,15 +56,15 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
 
 def _worst(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Each figure's worst value among several kernels: the fewest waves, the most of everything else."""
-    names = dict.fromkeys(name for one in several for name in one)
-    return {name: (min if name == "occupancy_waves" else max)(one.get(name, 0.0) for one in several) for name in names}
+    names = dict.fromkeys(name for figures in several for name in figures)
+    return {
+        name: (min if name == "occupancy_waves" else max)(figures.get(name, 0.0) for figures in several)
+        for name in names
+    }
 
 
 def code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -> dict[str, float]:
-    """Instructions of a kernel's hot loop, and its hazards.
-
-    Raises InconclusiveError: no such kernel, or an instruction that can't be judged.
-    """
+    """Instructions of a kernel's hot loop, and its hazards."""
     code = inspected.get(symbol)
     if code is None:
         raise GateError(f"{where}: its machine code is not in the library.")
@@ -89,7 +85,7 @@ def rows(
     today: datetime.date,
 ) -> tuple[Row, ...]:
     """Compare each figure with the baseline, then add a row for each figure beyond a budget."""
-    known = {key.name: key for key in manifest.keys(tuple(measured))}
+    keys = {key.name: key for key in manifest.keys(tuple(measured))}
     built = Built(arch=arch, upstream=manifest.upstream, toolchain=manifest.toolchain)
-    beyond = budgets.rows(known, measured, thresholds, built=built, today=today)
+    beyond = budgets.rows(keys, measured, thresholds, built=built, today=today)
     return (*compare(GATE, accepted.figures, measured, thresholds), *beyond)

@@ -35,7 +35,7 @@ WARM, COLD = "time", "time, cold cache"  # its metrics: seconds of a launch with
 SETTINGS = data("reports", "gates", "gpu_gate.yaml")
 ARMS = ("baseline", "candidate", "again")
 MEAN = "geometric mean"
-# What must be known of both sides, and equal. clock_policy: the driver's performance level, limits of clock and power
+# facts of both sides that must be equal; clock_policy: the driver's performance level, limits of clock and power
 CONTEXT = ("gpu", "arch", "compute_units", "rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 
@@ -67,7 +67,7 @@ class Samples:
 
 
 def read_settings(file: Path = SETTINGS) -> Settings:
-    """Raises TableError."""
+    """Read the settings of the GPU gate."""
     return read_table(file, Settings).record
 
 
@@ -93,20 +93,16 @@ def differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tu
 def rows(
     samples: Sequence[Samples], baseline: Mapping[str, str], candidate: Mapping[str, str], settings: Settings
 ) -> tuple[Row, ...]:
-    """A row for each problem, then the geometric mean of each metric. All are not comparable if the contexts differ.
-
-    Raises:
-        InconclusiveError: no samples, too few or too many of an arm, or a time that is not positive.
-    """
+    """A row for each problem, then the geometric mean of each metric. All are not comparable if the contexts differ."""
     if not samples:
         raise GateError("no times were taken: no problem was run.")
-    for one in samples:
-        _demand_sound(one, settings)
+    for sample in samples:
+        _demand_sound(sample, settings)
     if reasons := differences(baseline, candidate):
-        return tuple(_not_comparable(one, "; ".join(reasons)) for one in samples)
-    judged = [judge(one, settings) for one in samples]
-    for metric in dict.fromkeys(one.metric for one in samples):
-        of_metric = [one for one in samples if one.metric == metric]
+        return tuple(_not_comparable(sample, "; ".join(reasons)) for sample in samples)
+    judged = [judge(sample, settings) for sample in samples]
+    for metric in dict.fromkeys(sample.metric for sample in samples):
+        of_metric = [sample for sample in samples if sample.metric == metric]
         if len(of_metric) > 1:
             judged.append(judge(mean_of(of_metric), settings, floor=settings.mean_ratio))
     return tuple(judged)
@@ -117,7 +113,7 @@ def mean_of(samples: Sequence[Samples]) -> Samples:
     arms = {
         arm: tuple(math.exp(math.fsum(map(math.log, times)) / len(times)) for times in zip(*columns, strict=True))
         for arm in ARMS
-        for columns in [[getattr(one, arm) for one in samples]]
+        for columns in [[getattr(sample, arm) for sample in samples]]
     }
     return Samples(subject=MEAN, metric=samples[0].metric, **arms)
 
@@ -163,7 +159,7 @@ def _verdict(change: Shift, p: float, wanted: float, noise: float, count: int, s
 
 
 def _demand_sound(samples: Samples, settings: Settings) -> None:
-    """Raises InconclusiveError."""
+    """Raise InconclusiveError unless every arm has the expected number of positive times."""
     for arm in ARMS:
         times = getattr(samples, arm)
         if len(times) != settings.rounds:

@@ -44,7 +44,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Both, V2 first."""
+    """A launch on V2 and on V3."""
 
     v2: Version
     v3: Version
@@ -78,7 +78,9 @@ class PublishedRow:
 
 def has_versions(timings: Timings) -> bool:
     """True if a problem was modelled on V2 and on V3."""
-    return any(_modelled_pair(timings, problem) for problem in dict.fromkeys(one.problem for one in timings.problems))
+    return any(
+        _modelled_pair(timings, problem) for problem in dict.fromkeys(timed.problem for timed in timings.problems)
+    )
 
 
 def published_rows(timings: Iterable[Timings], gates: Iterable[Gate]) -> list[PublishedRow]:
@@ -88,7 +90,7 @@ def published_rows(timings: Iterable[Timings], gates: Iterable[Gate]) -> list[Pu
     for pair in _reference_pairs():
         first = pair["V2"]
         assert first.shape is not None
-        problem = next(one for one in problems if first.shape.is_of(one))
+        problem = next(problem for problem in problems if first.shape.is_of(problem))
         rows.append(
             PublishedRow(
                 about=first.about,
@@ -96,8 +98,8 @@ def published_rows(timings: Iterable[Timings], gates: Iterable[Gate]) -> list[Pu
                 problem=problem.name,
                 assumed=first.assumed,
                 published=Pair(v2=Version(tflops=first.value), v3=Version(tflops=pair["V3"].value)),
-                modelled=next(filter(None, (_modelled_pair(one, problem.name) for one in files)), None),
-                measured=next(filter(None, (_measured_pair(one, problem) for one in compared)), None),
+                modelled=next(filter(None, (_modelled_pair(file, problem.name) for file in files)), None),
+                measured=next(filter(None, (_measured_pair(gate, problem) for gate in compared)), None),
             )
         )
     return rows
@@ -116,24 +118,24 @@ def remarks(gate: Gate) -> list[str]:
 def _reference_pairs() -> list[Mapping[str, Reference]]:
     """Pairs of figures, V2 and V3, of one label that describes a problem."""
     pairs: dict[tuple[str, str], dict[str, Reference]] = {}
-    for one in read_references():
-        if one.metric == "tflops" and one.shape:
-            pairs.setdefault((one.name, one.label), {})[one.variant] = one
+    for reference in read_references():
+        if reference.metric == "tflops" and reference.shape:
+            pairs.setdefault((reference.name, reference.label), {})[reference.variant] = reference
     return [pair for pair in pairs.values() if set(pair) == set(BOTH)]
 
 
 def _modelled_pair(timings: Timings, problem: str) -> Pair | None:
-    arch, found = timings.provenance["arch"], dict[str, Version]()
-    for one in timings.problems:
-        if one.problem == problem and (estimated := launch(one, arch, timings.problems)):
-            version = Version(tflops=estimated.expected, cycles=estimated.cycles, loop=one.loop_share)
-            found.setdefault(version_of(one), version)
-    return Pair(v2=found["V2"], v3=found["V3"]) if set(found) == set(BOTH) else None
+    arch, versions = timings.provenance["arch"], dict[str, Version]()
+    for timed in timings.problems:
+        if timed.problem == problem and (estimated := launch(timed, arch, timings.problems)):
+            version = Version(tflops=estimated.expected, cycles=estimated.cycles, loop=timed.loop_share)
+            versions.setdefault(version_of(timed), version)
+    return Pair(v2=versions["V2"], v3=versions["V3"]) if set(versions) == set(BOTH) else None
 
 
-def version_of(one: Timed) -> str:
+def version_of(timed: Timed) -> str:
     """V3 or V2, by the kernel's name."""
-    return "V3" if f"_{V3_PIPELINE}_" in one.kernel else "V2"
+    return "V3" if f"_{V3_PIPELINE}_" in timed.kernel else "V2"
 
 
 def _measured_pair(gate: Gate, problem: SuiteCase) -> Pair | None:
@@ -149,9 +151,10 @@ def _measured_pair(gate: Gate, problem: SuiteCase) -> Pair | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """``least`` and ``most`` are cycles with other start offsets. ``expected`` are TFLOP/s at the clock ``ghz``.
+    """An estimated launch. ``expected`` are TFLOP/s at the clock ``ghz``.
 
-    ``published`` are figures of the same problem in TFLOP/s, by the document's variant.
+    ``least`` and ``most`` are cycles with other start offsets. ``published`` are TFLOP/s of the same problem, by
+    the document's variant.
     """
 
     cycles: float
@@ -169,24 +172,24 @@ class Launch:
         )
 
 
-def launch(one: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | None:
-    """Estimate a launch. Copies' speeds of a long problem are those of the same kernel in a problem ``beside`` it.
+def launch(timed: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | None:
+    """Estimate a launch. A long problem takes its copies' speeds from a problem ``beside`` it.
 
     None if problem or arch is unknown, no score is seen, or the launch is too small for ``resident`` copies on each
     compute unit.
     """
-    problem, machine = known_problems().get(one.problem), machines().get(arch)
-    if problem is None or machine is None or not (lengths := _lengths(problem, one.tile_rows)):
+    problem, machine = known_problems().get(timed.problem), machines().get(arch)
+    if problem is None or machine is None or not (lengths := _lengths(problem, timed.tile_rows)):
         return None
-    if one.resident > -(-one.launched // machine.compute_units):
+    if timed.resident > -(-timed.launched // machine.compute_units):
         return None
-    keys = _in_order(lengths, one)
+    keys = _in_order(lengths, timed)
     longest = max(keys)
     cycles, least, most = (
         grid.cycles([alone * count / longest for count in keys], machine.compute_units, speeds)
-        for alone, speeds in _speeds(one, beside)
+        for alone, speeds in _speeds(timed, beside)
     )
-    whole = sum(wave.whole.matrix for wave in one.waves) / one.resident / SIMDS
+    whole = sum(wave.whole.matrix for wave in timed.waves) / timed.resident / SIMDS
     share = whole * sum(keys) / longest / (cycles * machine.compute_units)
     bits = 8 if problem.dtype.startswith("fp8") else 16
     ghz = clock_of(machine.product, bits).ghz(share)
@@ -201,7 +204,7 @@ def launch(one: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | None
     )  # fmt: skip
 
 
-def _speeds(one: Timed, beside: Iterable[Timed]) -> Iterator[tuple[float, tuple[float, ...]]]:
+def _speeds(timed: Timed, beside: Iterable[Timed]) -> Iterator[tuple[float, tuple[float, ...]]]:
     """Cycles of a copy that is alone and speeds of several, at the median, best and worst start offsets.
 
     ``cycles`` of a row are of copies that start together, which need not be the median. So a long problem's cycles are
@@ -210,17 +213,17 @@ def _speeds(one: Timed, beside: Iterable[Timed]) -> Iterator[tuple[float, tuple[
     """
     alike = [
         other
-        for other in (one, *beside)
-        if other.copies and (other.kernel, other.resident) == (one.kernel, one.resident)
+        for other in (timed, *beside)
+        if other.copies and (other.kernel, other.resident) == (timed.kernel, timed.resident)
     ]
     if not alike:
-        yield from ((one.cycles, (1.0,) * one.resident) for _ in range(3))
+        yield from ((timed.cycles, (1.0,) * timed.resident) for _ in range(3))
         return
-    other = max(alike, key=lambda other: (other is one, other.cycles))
+    other = max(alike, key=lambda other: (other is timed, other.cycles))
     alone, *_ = other.copies
     for name in ("cycles", "least", "most"):
         speeds = tuple(alone.cycles / getattr(copy, name) for copy in other.copies)
-        yield one.cycles * alone.cycles / other.cycles, speeds
+        yield timed.cycles * alone.cycles / other.cycles, speeds
 
 
 def show_range(whole: Launch) -> str:
@@ -234,13 +237,13 @@ def show_published(whole: Launch) -> str:
     return ", ".join(f"{variant} {value:g}" for variant, value in whole.published.items())
 
 
-def _in_order(sequences: list[list[int]], one: Timed) -> list[int]:
+def _in_order(sequences: list[list[int]], timed: Timed) -> list[int]:
     """Keys of each workgroup of the launch, by its number.
 
     V3's heads run fastest and its tiles slowest, the last one first; V2's are the other way around.
     """
-    heads = one.launched // sum(map(len, sequences))
-    if version_of(one) == "V2":
+    heads = timed.launched // sum(map(len, sequences))
+    if version_of(timed) == "V2":
         return [keys for lengths in sequences for _ in range(heads) for keys in lengths]
     last_first = itertools.zip_longest(*(reversed(lengths) for lengths in sequences), fillvalue=0)
     return [keys for tiles in last_first for keys in tiles for _ in range(heads)]

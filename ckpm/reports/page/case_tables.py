@@ -27,9 +27,9 @@ TEXT_BUDGET = 1_500_000  # characters of case texts in one report, and as many o
 
 def axes(cases: Iterable[Tested]) -> Table:
     counts: Counter[tuple[str, str, object, str]] = Counter()
-    for one in cases:
-        if problem := known_problems().get(one.case.name):
-            counts.update(zip(repeat(one.suite), _AXES, _AXIS_VALUES(problem), repeat(one.case.status)))
+    for tested in cases:
+        if problem := known_problems().get(tested.case.name):
+            counts.update(zip(repeat(tested.suite), _AXES, _AXIS_VALUES(problem), repeat(tested.case.status)))
     by_value: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for (suite, axis, value, status), count in counts.items():
         by_value[suite, axis, _axis_value(axis, value)][status] += count
@@ -65,13 +65,13 @@ def _axis_value(axis: str, value: object) -> str:
 
 def cases(cases: Sequence[Tested]) -> Table:
     rows: list[list[Cell]] = []
-    for one in cases:
-        case, used = one.case, one.case.tolerance_used
+    for tested in cases:
+        case, used = tested.case, tested.case.tolerance_used
         rows.append(
             [
                 f"{STATUSES[case.status]} {case.status}", case.name, case.message or _entry(case),
-                None if used is None else float(f"{used:.3g}"), round(case.seconds, 3), one.suite, one.library.label,
-                case.kernel,
+                None if used is None else float(f"{used:.3g}"), round(case.seconds, 3), tested.suite,
+                tested.library.label, case.kernel,
             ]
         )  # fmt: skip
     return Table(
@@ -97,14 +97,14 @@ def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
     left = TEXT_BUDGET
     by_case: dict[int, list[str]] = {}
     seen: set[str] = set()
-    for at, one in enumerate(cases):
-        if one.case.status in ("passed", "skipped"):
+    for at, tested in enumerate(cases):
+        if tested.case.status in ("passed", "skipped"):
             continue
-        lines = one.case.remarks()
+        lines = tested.case.remarks()
         # lines that other cases have, too, are stored once
         cost = sum(len(line) for line in lines if line not in seen) + 8 * len(lines)
         if cost > left:
-            lines = [_NOT_IN_TEXT + str(one.library.results_file(one.suite))]
+            lines = [_NOT_IN_TEXT + str(tested.library.results_file(tested.suite))]
         else:
             left -= cost
             seen.update(lines)
@@ -115,15 +115,15 @@ def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
 def batch_invariance(libraries: Iterable[LibraryResults], cases: Iterable[Tested]) -> Table:
     """The kernels of batch prefill, with the cases that compared their bits in other batches."""
     compared: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for one in cases:
-        problem = known_problems().get(one.case.name)
-        if {*BATCH_CHECKS} <= {*one.case.same_batches} or (
-            one.case.status != "passed" and problem and {*BATCH_CHECKS} & {*problem.checks}
+    for tested in cases:
+        problem = known_problems().get(tested.case.name)
+        if {*BATCH_CHECKS} <= {*tested.case.same_batches} or (
+            tested.case.status != "passed" and problem and {*BATCH_CHECKS} & {*problem.checks}
         ):
-            compared[one.library.label, one.case.kernel][one.case.status] += 1
+            compared[tested.library.label, tested.case.kernel][tested.case.status] += 1
     rows: list[list[Cell]] = []
     for library in libraries:
-        for name in (one for one in library.manifest.kernels if one.startswith(f"fmha_{DEFAULT_FAMILY}_")):
+        for name in (kernel for kernel in library.manifest.kernels if kernel.startswith(f"fmha_{DEFAULT_FAMILY}_")):
             counts = compared[library.label, name]
             worst = next((status for status in STATUSES if counts[status]), "skipped")
             rows.append([f"{STATUSES[worst]} {worst}", name, library.label, counts.total()])
@@ -143,18 +143,19 @@ def faults(cases: Iterable[Tested]) -> Table:
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
     left = TEXT_BUDGET
-    for one in cases:
-        case, fault = one.case, one.case.fault
+    for tested in cases:
+        case, fault = tested.case, tested.case.fault
         if fault is None:
             continue
         lines = [line for name, value in dataclasses.asdict(fault).items() for line in _field(name, value)]
         cost = sum(map(len, lines))
         left -= cost
-        details[len(rows)] = lines if left > 0 else [_NOT_IN_TEXT + str(one.library.results_file(one.suite))]
+        details[len(rows)] = lines if left > 0 else [_NOT_IN_TEXT + str(tested.library.results_file(tested.suite))]
         rows.append(
             [
                 f"{STATUSES[case.status]} {case.status}", case.name, _where(fault), fault.instruction,
-                "" if fault.pc is None else f"{fault.pc:#x}", _entry(case), fault.kind, one.library.label, case.kernel,
+                "" if fault.pc is None else f"{fault.pc:#x}", _entry(case), fault.kind, tested.library.label,
+                case.kernel,
             ]
         )  # fmt: skip
     return Table(

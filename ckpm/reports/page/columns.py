@@ -24,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """Lines that are read when wanted."""
+    """Lines that a reader can unfold."""
 
     title: str
     lines: Sequence[str]
@@ -50,6 +50,6 @@ def columns(**kinds: str) -> tuple[Column, ...]:
 
 
 def severity(status: str) -> int:
-    """The worst status or verdict first; what no gate judged comes last."""
-    words, word = (*STATUSES, *VERDICTS), status.partition(" ")[2]
-    return words.index(word) if word in words else len(words)
+    """The rank of a status or verdict, 0 for the worst. Figures that no gate judged come last."""
+    order, word = (*STATUSES, *VERDICTS), status.partition(" ")[2]
+    return order.index(word) if word in order else len(order)

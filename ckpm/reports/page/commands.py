@@ -59,13 +59,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
-    """Print all results of a folder as Markdown, and write them to the files. Reports of an earlier run go first.
-
-    Raises:
-        UsageError: a report would replace a file that it is made of.
-        CheckFailedError: after the reports are written.
-        DiskFullError, OutputError, and what :func:`gather` raises.
-    """
+    """Print all results of a folder as Markdown, and write them to the files. Delete older reports first."""
     for file in filter(None, (output, html)):
         refuse_inputs(file, files_of(folder))
         forget_output(file)
@@ -81,17 +75,17 @@ def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
             write_html(inputs, verdict, html)
     finally:
         gc.enable()
-    if place := os.environ.get("GITHUB_STEP_SUMMARY"):
+    if summary_file := os.environ.get("GITHUB_STEP_SUMMARY"):
         with (
-            name_write_errors(Path(place)),
-            Path(place).open("a", encoding="utf-8") as stream,
+            name_write_errors(Path(summary_file)),
+            Path(summary_file).open("a", encoding="utf-8") as stream,
         ):  # steps of a job share the file
             stream.write(text)
     demand_pass(verdict)
 
 
 def _table(args: argparse.Namespace) -> None:
-    """Raises what :func:`gather` and :func:`write_measurements` raise; InconclusiveError if no row was written."""
+    """Write a table with a row for each case."""
     refuse_inputs(args.table, files_of(args.input))
     inputs: Inputs = gather(args.input)
     count = write_measurements(inputs, args.table)
@@ -104,14 +98,14 @@ def _table(args: argparse.Namespace) -> None:
 
 
 def _merge(shards: Sequence[Path], output: Path) -> None:
-    """Raises InputError, DiskFullError, OutputError; CheckFailedError after the file is written."""
+    """Join JUnit files, then raise CheckFailedError if a case failed."""
     forget_output(output)
     demand_passed(merge(shards, output), output)
     show(f"{len(shards)} shards: {output}")
 
 
 def _write_junit(file: Path, output: Path) -> None:
-    """Raises RecordError, DiskFullError, OutputError; CheckFailedError after the file is written."""
+    """Write results as JUnit, then raise CheckFailedError if a case failed."""
     results = Results.read(file)
     write_junit(results, output)
     show(summary(results))

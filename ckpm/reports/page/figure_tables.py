@@ -13,30 +13,31 @@ from ckpm.reports.verdicts import Gate, worst
 from ckpm.timing.model import cannot_see, estimate, machines
 from ckpm.timing.sweeps.results import best
 
-_SOURCE = "decode-"  # how the published figures' names begin
+_SOURCE = "decode-"  # prefix of the published figures' names
 _VARIANTS = {"resident": "before", "streaming": "after"}  # by a problem's form: the document's own words
 _FIGURES = {"vgpr": "VGPRs", "vgpr_spills": "spills", "occupancy_waves": "waves"}
-_ARCH, _BASE = "gfx950", "fp8"  # what the document measured
+_ARCH, _BASE = "gfx950", "fp8"  # of the document's measurements
 
 
 def model(inputs: Inputs) -> Table:
     rows: list[list[Cell]] = []
-    known = machines()
+    machines_by_arch = machines()
     for library in inputs.libraries:
         arch = library.measured.provenance["arch"] if library.measured else ""
-        machine, seconds = known.get(arch), measured_seconds(inputs, library, arch)
+        machine, seconds = machines_by_arch.get(arch), measured_seconds(inputs, library, arch)
         if library.measured is None or machine is None:
             continue
-        for one in library.measured.problems:
-            guess = estimate(one, machine)
-            timed = seconds.get(one.problem)
+        for problem in library.measured.problems:
+            guess = estimate(problem, machine)
+            timed = seconds.get(problem.problem)
             rows.append(
                 [
-                    one.problem, library.label, guess.bound, round(guess.workgroup_cycles),
+                    problem.problem, library.label, guess.bound, round(guess.workgroup_cycles),
                     round(guess.steady_cycles), round(guess.grid_cycles), round(guess.steady_tflops, 1),
                     round(100 * guess.of_roof, 1), round(guess.microseconds, 4),
                     None if timed is None else round(timed * 1e6, 4), round(guess.intensity, 1),
-                    one.counters["instructions"], one.counters["lds_bank_conflicts"], one.compulsory_bytes, one.kernel,
+                    problem.counters["instructions"], problem.counters["lds_bank_conflicts"],
+                    problem.compulsory_bytes, problem.kernel,
                 ]
             )  # fmt: skip
     numbers = (
@@ -95,13 +96,14 @@ def gate_rows(inputs: Inputs) -> Table:
 def references(inputs: Inputs) -> Table:
     rows: list[list[Cell]] = [
         [
-            one.subject, one.reference.metric, one.reference.variant, round(one.measured, 4),
-            one.reference.value, one.reference.unit, round(one.ratio, 4), one.word, one.reference.label,
-            one.reference.source.title, one.reference.source.hardware, one.reference.source.rocm or "not said",
-            one.rocm, str(file.relative_to(inputs.folder)),
+            comparison.subject, comparison.reference.metric, comparison.reference.variant,
+            round(comparison.measured, 4), comparison.reference.value, comparison.reference.unit,
+            round(comparison.ratio, 4), comparison.word, comparison.reference.label,
+            comparison.reference.source.title, comparison.reference.source.hardware,
+            comparison.reference.source.rocm or "not said", comparison.rocm, str(file.relative_to(inputs.folder)),
         ]
         for file, gate in inputs.gates.items()
-        for one in compare_with_references(gate)
+        for comparison in compare_with_references(gate)
     ]  # fmt: skip
     return Table(
         id="references",
@@ -119,15 +121,15 @@ def references(inputs: Inputs) -> Table:
 
 
 def best_kernels(inputs: Inputs) -> Table:
-    """Rows with the choice farthest below the best first. Kernels with wrong numbers are not compared."""
+    """Table of the best kernels, the default farthest below the best first. Kernels with wrong numbers are left out."""
     rows: list[list[Cell]] = []
     for file, benchmark in inputs.benchmarks.items():
-        for one in sorted(best(benchmark.rows), key=lambda one: -one.behind):
-            same = one.kernel == one.default
+        for winner in sorted(best(benchmark.rows), key=lambda winner: -winner.behind):
+            same = winner.kernel == winner.default
             rows.append(
                 [
-                    one.problem, one.mode, file.stem, one.compared, round(100 * one.behind, 1), one.value,
-                    one.default_value, one.unit, one.kernel, "" if same else one.default,
+                    winner.problem, winner.mode, file.stem, winner.compared, round(100 * winner.behind, 1),
+                    winner.value, winner.default_value, winner.unit, winner.kernel, "" if same else winner.default,
                 ]
             )  # fmt: skip
     counted = ("kernels", "% below best", "best", "default")
@@ -201,17 +203,21 @@ def _rows(gate: Gate) -> list[list[Cell]]:
 def _of(variant: str) -> Mapping[str, float]:
     """The published figures of a variant, by metric."""
     return {
-        one.metric: one.value
-        for one in read_references()
-        if one.name.startswith(_SOURCE) and one.variant == variant and "BF16" not in one.label
+        reference.metric: reference.value
+        for reference in read_references()
+        if reference.name.startswith(_SOURCE) and reference.variant == variant and "BF16" not in reference.label
     }
 
 
 def _reference_cells() -> Mapping[str, str | float]:
-    times = [one for one in read_references() if one.name.startswith(_SOURCE) and one.metric == "time"]
+    times = [
+        reference
+        for reference in read_references()
+        if reference.name.startswith(_SOURCE) and reference.metric == "time"
+    ]
     return {
         "document": times[0].source.title,
         "hardware": times[0].source.hardware,
-        "bf16": next(one.value for one in times if "BF16" in one.label),
-        **{one.variant: one.value for one in times if "BF16" not in one.label},
+        "bf16": next(reference.value for reference in times if "BF16" in reference.label),
+        **{reference.variant: reference.value for reference in times if "BF16" not in reference.label},
     }

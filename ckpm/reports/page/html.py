@@ -30,7 +30,7 @@ _TEMPLATES = data("reports", "page", "templates")
 
 
 def write_html(inputs: Inputs, verdict: Overall, file: Path, written: datetime | None = None) -> None:
-    """Replace ``file`` in one step; ``written`` is now unless given. Raises DiskFullError, OutputError."""
+    """Replace ``file`` in one step. ``written`` is the time in the report, by default now."""
     write_output(file, html(inputs, verdict, written or _now()).encode())
 
 
@@ -43,7 +43,7 @@ def _now() -> datetime:
 
 
 def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:
-    """The document."""
+    """The document, whose tables are in one JSON text."""
     sections = tables(inputs)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -93,11 +93,11 @@ def _script_json(data: Any) -> str:
 
 
 def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The origin of all results: the facts of each library by name, then those of each gate that no library has."""
+    """The origin of all results: the facts of each library by name, then each gate's further facts."""
     sources = [
         (
             library.label,
-            [("manifest", str(library.place))]
+            [("manifest", str(library.manifest_file))]
             + [(name.replace("_", " "), _fact(value)) for name, value in library.manifest.facts().items()]
             + [
                 (f"sha256 of {name}", str(digest))
@@ -112,16 +112,18 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
         )
         for library in inputs.libraries
     ]
-    known = {fact for _, facts in sources for fact in facts}
+    library_facts = {fact for _, facts in sources for fact in facts}
     for file, gate in inputs.gates.items():
         facts = [(name.replace("_", " "), value) for name, value in gate.provenance.items()]
-        sources.append((str(file), [fact for fact in facts if fact not in known] or [("all facts", "as above")]))
+        sources.append(
+            (str(file), [fact for fact in facts if fact not in library_facts] or [("all facts", "as above")])
+        )
     file = inputs.ledger.file  # not the folder's name, which differs between machines
     ledger = [("ledger", f"{file.name}, sha256 {sha256_of(file)}"), ("looked at on", str(inputs.today))]
     return [*sources, ("known defects", ledger)]
 
 
 def _fact(value: Any) -> str:
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(member, str) for member in value):
         value = ", ".join(value)
     return value or "none" if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else "none"

@@ -29,9 +29,9 @@ from ckpm.timing.score import SCORE, Score
 from ckpm.timing.sweeps.results import Results as Benchmark
 
 _SUITES = (*SUITES, FAMILY_SUITE)
-_GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
+_GATES = tuple(f"{folder}{name}*.json" for name in ("gate", "gpu") for folder in ("", "*/*/"))
 TIMINGS = "timing.json"
-_TABLES = "timing-*.json"  # above the libraries: by ckpm timing tables, from libraries of its own
+_TABLES = "timing-*.json"  # of ckpm timing tables, in the folder above the libraries
 _BENCHMARKS = "benchmark/*.json"  # of ckpm sweep run
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -40,19 +40,19 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 class LibraryResults:
     """A built library: its manifest, and the results of its suites, by suite."""
 
-    place: Path  # of the manifest
+    manifest_file: Path
     label: str  # the manifest's folders: arch/upstream
     manifest: Manifest
     suites: Mapping[str, Results]
-    measured: Measurements | None  # what the emulated gate counted
-    timings: Timings | None = None  # what ckpm timing model wrote
+    measured: Measurements | None  # counts of the emulated gate
+    timings: Timings | None = None  # of ckpm timing model
 
     @property
     def upstream(self) -> str:
         return self.manifest.upstream
 
     def results_file(self, suite: str) -> Path:
-        return self.place.with_name(f"{suite}.json")
+        return self.manifest_file.with_name(f"{suite}.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Inputs:
 
 def gates_of(inputs: Inputs, library: LibraryResults, arch: str) -> list[Gate]:
     """Gates of an arch that name the library's upstream, or are beside its manifest."""
-    folder = library.place.parent
+    folder = library.manifest_file.parent
     return [
         gate
         for file, gate in inputs.gates.items()
@@ -125,11 +125,6 @@ def gather(
     """Read the output of sessions: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
     ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` beside it or in the folder; ``parity.json``,
     ``timing-*.json``, ``model-score.json`` and ``benchmark/*.json`` in the folder.
-
-    Raises:
-        InconclusiveError: the folder has none of them.
-        CheckFailedError: results without a manifest, or of another build.
-        RecordError, InconclusiveError, TableError: a file that can't be read.
     """
     manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
@@ -179,34 +174,34 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def _library(file: Path) -> LibraryResults:
-    """Read a library. Raises RecordError; CheckFailedError: counts or results of another build."""
+    """Read a library, with counts and results of the same build."""
     counters, timing = file.with_name(COUNTERS), file.with_name(TIMINGS)
-    places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
+    paths = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)
     measured = Measurements.read(counters) if counters.exists() else None
     timings = Timings.read(timing) if timing.exists() else None
-    for place, found, again in (
+    for path, record, remedy in (
         (counters, measured, "Run the gate again"),
         (timing, timings, "Run ckpm timing model again"),
     ):
-        other = [name for name in LIBRARY_FACTS if found and found.provenance[name] != getattr(manifest, name)]
+        other = [name for name in LIBRARY_FACTS if record and record.provenance[name] != getattr(manifest, name)]
         if other:
             raise CheckFailedError(
-                f"{place}: made from another build than the library beside it: {other[0]} differs. {again}.",
+                f"{path}: made from another build than the library beside it: {other[0]} differs. {remedy}.",
                 kind="orphan-results",
             )
-    suites = {suite: Results.read(place) for suite, place in places.items() if place.exists()}
+    suites = {suite: Results.read(path) for suite, path in paths.items() if path.exists()}
     digest = manifest.library_sha256
     for suite, results in suites.items():
         if digest and results.facts.get(LIBRARY_SHA256, digest) != digest:
             raise CheckFailedError(
-                f"{places[suite]}: results of another build than the one beside it: its library had the sha256 "
+                f"{paths[suite]}: results of another build than the one beside it: its library had the sha256 "
                 f"{results.facts[LIBRARY_SHA256]}. Run it again: ckpm test --suite {suite} "
                 f"--arch {manifest.archs[0]} --upstream {manifest.upstream}{_family(file, manifest, suite)}",
                 kind="orphan-results",
             )
     return LibraryResults(
-        place=file,
+        manifest_file=file,
         label=f"{file.parent.parent.name}/{file.parent.name}",
         manifest=manifest,
         suites=suites,
@@ -222,7 +217,7 @@ def _family(file: Path, manifest: Manifest, suite: str) -> str:
 
 
 def _history(libraries: Iterable[LibraryResults], baselines: Path) -> dict[str, tuple[baseline.Acceptance, ...]]:
-    """Raises InconclusiveError: a damaged history."""
+    """Read the history of each library's baselines."""
     histories: dict[str, tuple[baseline.Acceptance, ...]] = {}
     for library in libraries:
         for arch in library.manifest.archs:

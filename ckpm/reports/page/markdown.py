@@ -15,14 +15,15 @@ _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
 
 
 def markdown(inputs: Inputs, verdict: Overall) -> str:
-    """The text, the verdict first."""
+    """The summary, the verdict first."""
     lines = [f"## {SYMBOLS[verdict.verdict]} CK FMHA batch prefill: {shown(verdict.headline)}", ""]
     lines += ["| verdict | check | result |", "| --- | --- | --- |"]
     lines += [f"| {SYMBOLS[c.verdict]} {c.verdict} | {shown(c.name)} | {shown(c.text)} |" for c in verdict.checks]
     failing = [
-        f"{one.case.outcome}: {code_span(one.case.name)} on {shown(one.library.label)}: {shown(one.case.message)}"
-        for one in inputs.cases
-        if one.case.outcome in ("failed", "error")
+        f"{tested.case.outcome}: {code_span(tested.case.name)} on {shown(tested.library.label)}: "
+        f"{shown(tested.case.message)}"
+        for tested in inputs.cases
+        if tested.case.outcome in ("failed", "error")
     ]
     if inputs.parity:
         failing += [
@@ -70,8 +71,8 @@ def _decode(inputs: Inputs) -> list[str]:
     table = decode(inputs)
     if not table.rows:
         return []
-    lines = ["", f"### {table.title}", "", f"| {' | '.join(one.name for one in table.columns)} |"]
-    lines.append("|" + "".join(" ---: |" if one.kind == "number" else " --- |" for one in table.columns))
+    lines = ["", f"### {table.title}", "", f"| {' | '.join(column.name for column in table.columns)} |"]
+    lines.append("|" + "".join(" ---: |" if column.kind == "number" else " --- |" for column in table.columns))
     for row in table.rows:
         cells = ("" if cell is None else f"{cell:g}" if isinstance(cell, float) else str(cell) for cell in row)
         lines.append(f"| {' | '.join(map(shown, cells))} |")
@@ -81,15 +82,15 @@ def _decode(inputs: Inputs) -> list[str]:
 def _counts(inputs: Inputs) -> list[str]:
     if not inputs.libraries:
         return []
-    words = list(reversed(STATUSES))
-    heads = [f"{STATUSES[word]} {word}" for word in words]
+    statuses = list(reversed(STATUSES))
+    heads = [f"{STATUSES[status]} {status}" for status in statuses]
     lines = ["", "### Libraries", "", f"| library | kernels | with V spills | suite | {' | '.join(heads)} |"]
-    lines.append("| --- | ---: | ---: | --- |" + " ---: |" * len(words))
+    lines.append("| --- | ---: | ---: | --- |" + " ---: |" * len(statuses))
     for library in inputs.libraries:
         kernels = library.manifest.kernels
-        spilling = sum(any(one.vgpr_spills for one in kernel.archs.values()) for kernel in kernels.values())
+        spilling = sum(any(figures.vgpr_spills for figures in kernel.archs.values()) for kernel in kernels.values())
         for suite in library.suites or ("none run",):
-            numbers = [str(count_status(inputs, library, suite)[word]) for word in words]
+            numbers = [str(count_status(inputs, library, suite)[status]) for status in statuses]
             lines.append(f"| {shown(library.label)} | {len(kernels)} | {spilling} | {suite} | {' | '.join(numbers)} |")
     return lines
 

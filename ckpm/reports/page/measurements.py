@@ -1,7 +1,7 @@
 """Results as rows with the tile engine's columns: problem, kernel identity, time, TFLOP/s, GB/s; as CSV or JSON.
 
-The order is that of its README: the problem's columns, the kernel's, the measured ones. Outcome, arch and upstream come
-last; a figure that was not measured is empty (null in JSON), never 0.
+The columns have the order of the tile engine's README: the problem's, the kernel's, the measured ones. Outcome, arch
+and upstream come last. A figure that was not measured is empty (null in JSON), never 0.
 """
 
 from __future__ import annotations
@@ -38,13 +38,7 @@ COLUMNS = (*PROBLEM_COLUMNS, *KERNEL_COLUMNS, *MEASURED_COLUMNS, "outcome", "arc
 
 
 def write_measurements(inputs: Inputs, file: Path) -> int:
-    """Write a ``.csv`` or ``.json`` file; the number of rows.
-
-    Raises:
-        UsageError: another ending.
-        RecordError: a kernel's name is none of the manifest's dialect.
-        DiskFullError, OutputError.
-    """
+    """Write a ``.csv`` or ``.json`` file. Return the number of rows."""
     if file.suffix not in (".csv", ".json"):
         raise UsageError(f"--output {file}: a file that ends with .csv or .json is needed")
     measured = rows(inputs)
@@ -54,18 +48,20 @@ def write_measurements(inputs: Inputs, file: Path) -> int:
 
 
 def rows(inputs: Inputs) -> list[dict[str, Any]]:
-    """A row for each case and each measured problem whose kernel is known. Lengths are the longest of the batch.
-
-    Raises RecordError.
-    """
-    ran = [(one.library, one.case.arch, one.case.name, one.case.kernel, one.case.status) for one in inputs.cases]
+    """A row for each case and each measured problem whose kernel is known. Lengths are the longest of the batch."""
+    ran = [
+        (tested.library, tested.case.arch, tested.case.name, tested.case.kernel, tested.case.status)
+        for tested in inputs.cases
+    ]
     for library in inputs.libraries:
         if library.measured:
             arch = library.measured.provenance["arch"]
-            ran += [(library, arch, one.problem, one.kernel, "measured") for one in library.measured.problems]
+            ran += [
+                (library, arch, problem.problem, problem.kernel, "measured") for problem in library.measured.problems
+            ]
     keys: dict[tuple[Path, str], Mapping[str, Any]] = {}
     times = {
-        (library.place, arch): measured_seconds(inputs, library, arch)
+        (library.manifest_file, arch): measured_seconds(inputs, library, arch)
         for library in inputs.libraries
         for arch in library.manifest.archs
     }
@@ -74,13 +70,13 @@ def rows(inputs: Inputs) -> list[dict[str, Any]]:
         problem = known_problems().get(name)
         if problem is None or kernel not in library.manifest.kernels:
             continue
-        if (library.place, kernel) not in keys:
-            keys[library.place, kernel] = _kernel(library, kernel)
+        if (library.manifest_file, kernel) not in keys:
+            keys[library.manifest_file, kernel] = _kernel(library, kernel)
         table.append(
             {
                 **_problem(problem),
-                **keys[library.place, kernel],
-                **_measured_columns(problem, times.get((library.place, arch), {}).get(name)),
+                **keys[library.manifest_file, kernel],
+                **_measured_columns(problem, times.get((library.manifest_file, arch), {}).get(name)),
                 "outcome": outcome,
                 "arch": arch,
                 "upstream": library.upstream,
@@ -104,7 +100,8 @@ def _kernel(library: LibraryResults, name: str) -> dict[str, Any]:
         (key,) = library.manifest.keys([name])
     except (UnknownWordError, NameSyntaxError) as error:
         raise RecordError(
-            f"{library.place}: kernels.{name}: can't be read: {error}. {library.manifest.remedy}", kind="manifest"
+            f"{library.manifest_file}: kernels.{name}: can't be read: {error}. {library.manifest.remedy}",
+            kind="manifest",
         ) from error
     return {
         "kernel": name,

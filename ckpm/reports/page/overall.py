@@ -54,7 +54,7 @@ def overall(inputs: Inputs) -> Overall:
 
 
 def demand_pass(verdict: Overall) -> None:
-    """Raises CheckFailedError: the verdict is another than passed."""
+    """Raise CheckFailedError unless the verdict is passed."""
     if verdict.verdict != "passed":
         lines = [f"  {c.verdict}: {c.name}: {c.text}" for c in verdict.checks if c.verdict != "passed"]
         raise CheckFailedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]), kind="not-passed")
@@ -62,7 +62,7 @@ def demand_pass(verdict: Overall) -> None:
 
 def count_status(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:
     """A suite's cases by status (ckpm.reports.page.columns.STATUSES)."""
-    return Counter(one.case.status for one in inputs.cases if one.library is library and one.suite == suite)
+    return Counter(tested.case.status for tested in inputs.cases if tested.library is library and tested.suite == suite)
 
 
 def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
@@ -77,7 +77,7 @@ def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
 
 
 def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], section: str) -> Check:
-    """Skipped cases don't pass: a suite of skipped cases was not run."""
+    """The check of a suite's counts. A suite of skipped cases counts as not run."""
     by_status = {status: counts.get(status, 0) for status in reversed(STATUSES)}
     bad, ran = by_status["failed"] + by_status["error"], by_status["passed"] + by_status[KNOWN_DEFECT]
     bad_first = sorted(by_status.items(), key=lambda item: item[0] not in ("failed", "error"))
@@ -124,9 +124,9 @@ def _of_benchmarks(inputs: Inputs) -> list[Check]:
     checks = []
     for file, benchmark in inputs.benchmarks.items():
         compared = [row for row in benchmark.rows if row.get("agrees") is not None]
-        failing, known = benchmark.failing, sum(bool(row.get("known_defect")) for row in compared)
+        failing, known_defects = benchmark.failing, sum(bool(row.get("known_defect")) for row in compared)
         agree = sum(row["agrees"] is True for row in compared)
-        text = f"{agree} of {benchmark.cases} cases agree with the reference, {known} known defects"
+        text = f"{agree} of {benchmark.cases} cases agree with the reference, {known_defects} known defects"
         checks.append(
             Check(
                 name=f"benchmark {file.stem}",

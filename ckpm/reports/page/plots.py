@@ -29,7 +29,7 @@ _SMALLEST = 1e-30
 _TONES = {"unchanged": "good", "improved": "good", "inconclusive": "doubt", "measured": ""}
 _WAVES_LEFT, _WAVE_ROW, _BAR, _TOP = 96, 22, 16, 8
 _LETTER = 14  # the narrowest span that its letter fits in
-# What a letter of a timeline stands for, and the class of its rectangle.
+# Meanings of a timeline's letters, and the classes of their rectangles.
 MEANINGS = {
     "X": "matrix and vector work at once",
     "M": "matrix",
@@ -64,14 +64,14 @@ def plots(inputs: Inputs) -> list[Plot]:
         where = f" on {gate.provenance['gpu']}" if "gpu" in gate.provenance else ""
         for (kind, metric), rows in by_metric.items():
             if any(row.candidate != row.baseline for row in rows):  # a column of ones needs no picture
-                place = file.relative_to(inputs.folder).with_suffix("")
-                drawn.append(_ratios(f"{metric} of the {kind} gate{where} ({place})", rows))
+                path = file.relative_to(inputs.folder).with_suffix("")
+                drawn.append(_ratios(f"{metric} of the {kind} gate{where} ({path})", rows))
     for library in inputs.libraries:
         for arch in library.manifest.archs:
             drawn += _roofline(inputs, library, arch)
         drawn += _waves(library.label, library.timings.problems if library.timings else ())
     for file, timings in inputs.tables.items():  # a kernel's loop is the same whatever the length
-        first = {one.kernel: one for one in reversed(timings.problems)}
+        first = {problem.kernel: problem for problem in reversed(timings.problems)}
         drawn += _waves(file.name, tuple(first.values())[::-1])
     return [*drawn, *_history(inputs)]
 
@@ -81,11 +81,12 @@ def _waves(source: str, problems: Sequence[Timed]) -> list[Plot]:
     legend = ", ".join(f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter != ".")
     return [
         Plot(
-            title=f"Waves of {one.problem} on the timing model, {version_of(one)} ({source})",
-            note=f"Workgroup {one.workgroup} of {one.kernel}, {one.timeline_bin} cycles a letter; {legend}.",
-            svg=picture(one, f"{re.sub('[^A-Za-z0-9]', '-', source)}-{at}"),
+            title=f"Waves of {problem.problem} on the timing model, {version_of(problem)} ({source})",
+            note=f"Workgroup {problem.workgroup} of {problem.kernel}, {problem.timeline_bin} cycles a letter; "
+            f"{legend}.",
+            svg=picture(problem, f"{re.sub('[^A-Za-z0-9]', '-', source)}-{at}"),
         )
-        for at, one in enumerate(problems)
+        for at, problem in enumerate(problems)
     ]
 
 
@@ -171,17 +172,17 @@ def _roofline(inputs: Inputs, library: LibraryResults, arch: str) -> list[Plot]:
 def _modelled_points(library: LibraryResults, arch: str, machine: Machine) -> Iterable[tuple[float, float, str, str]]:
     """Intensity, FLOP/s, the mark's shape, and its tooltip."""
     if library.measured and library.measured.provenance["arch"] == arch:
-        for one in library.measured.problems:
-            guess = estimate(one, machine)
+        for problem in library.measured.problems:
+            guess = estimate(problem, machine)
             title = (
-                f"{one.problem}: modelled, {guess.steady_tflops:.0f} TFLOP/s at peak clock, "
-                f"{guess.of_roof:.0%} of the roof; {one.kernel}"
+                f"{problem.problem}: modelled, {guess.steady_tflops:.0f} TFLOP/s at peak clock, "
+                f"{guess.of_roof:.0%} of the roof; {problem.kernel}"
             )
             yield guess.intensity, guess.steady_tflops * 1e12, "unchanged", title
 
 
 def _measured_points(inputs: Inputs, library: LibraryResults, arch: str) -> Iterable[tuple[float, float, str, str]]:
-    """The same for times that were measured on a GPU."""
+    """Intensity, FLOP/s, shape and tooltip of each problem that a GPU timed."""
     for name, seconds in measured_seconds(inputs, library, arch).items():
         problem = known_problems().get(name)
         if problem and (operations := flops(problem)):
@@ -194,20 +195,21 @@ def _history(inputs: Inputs) -> list[Plot]:
     drawn = []
     for name, lines in inputs.history.items():
         for gate in dict.fromkeys(line.gate for line in lines):
-            mine = [line for line in lines if line.gate == gate]
-            known = dict.fromkeys(metric for line in mine for metric in line.sums)
-            metrics = [metric for metric in known if len({line.sums.get(metric) for line in mine}) > 1]
+            accepted = [line for line in lines if line.gate == gate]
+            all_metrics = dict.fromkeys(metric for line in accepted for metric in line.sums)
+            metrics = [metric for metric in all_metrics if len({line.sums.get(metric) for line in accepted}) > 1]
             if not metrics:  # accepted once, or all figures are what they always were
                 continue
-            parts = [part for at, metric in enumerate(metrics) for part in _series(metric, mine, 52 * at + 44)]
+            parts = [part for at, metric in enumerate(metrics) for part in _series(metric, accepted, 52 * at + 44)]
             height = 52 * len(metrics) + 30
-            parts.append(_text(_LEFT, height - 6, mine[0].date[:10], "start", faint=True))
-            parts.append(_text(_RIGHT, height - 6, mine[-1].date[:10], "end", faint=True))
+            parts.append(_text(_LEFT, height - 6, accepted[0].date[:10], "start", faint=True))
+            parts.append(_text(_RIGHT, height - 6, accepted[-1].date[:10], "end", faint=True))
             note = (
-                f"Sums over the kernels or problems of {len(mine)} accepted baselines, each on a scale of its own; "
-                f"upright lines mark steps. Never changed: {', '.join(m for m in known if m not in metrics) or 'none'}."
+                f"Sums over the kernels or problems of {len(accepted)} accepted baselines, each on a scale of its own; "
+                "upright lines mark steps. Never changed: "
+                f"{', '.join(m for m in all_metrics if m not in metrics) or 'none'}."
             )
-            label = f"{len(mine)} accepted baselines of {name}"
+            label = f"{len(accepted)} accepted baselines of {name}"
             title = f"History of {name}, {gate} gate"
             drawn.append(Plot(title=title, note=note, svg=_svg(_WIDTH, height, parts, label)))
     return drawn
@@ -238,7 +240,7 @@ def _series(metric: str, lines: Sequence[Acceptance], base: float) -> list[str]:
 
 
 def _fits(*figures: float) -> bool:
-    """True if a logarithmic axis has room for the figures: no measurement is out of it, but a damaged record may be."""
+    """True if a logarithmic axis has room for the figures. Only those of a damaged record don't fit."""
     return all(_SMALLEST < figure < 1 / _SMALLEST for figure in figures)
 
 
@@ -250,7 +252,7 @@ _SHAPES = {"regressed": "M-6,5 L6,5 L0,-6 Z", "improved": "M-6,-5 L6,-5 L0,6 Z",
 
 
 def _shape(x: float, y: float, verdict: str, title: str) -> str:
-    """A mark whose shape is the verdict's, and that shows ``title`` when pointed at."""
+    """A mark in the verdict's shape, with the tooltip ``title``."""
     tone = _TONES.get(verdict, "bad")
     tooltip = f"<title>{escape(title)}</title>"
     if verdict == "unchanged":
@@ -307,19 +309,19 @@ def spans(timeline: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _patterns(name: str) -> str:
-    made = "".join(
+    patterns = "".join(
         f'<pattern id="{name}-{_CLASSES[letter]}" width="6" height="6" patternUnits="userSpaceOnUse">'
         f'<rect class="{_CLASSES[letter]}" width="6" height="6"/><path class="hatch" d="{path}"/></pattern>'
         for letter, path in _HATCHED.items()
     )
-    return f"<defs>{made}</defs>"
+    return f"<defs>{patterns}</defs>"
 
 
 def _span(name: str, letter: str, x: float, y: int, wide: float, tooltip: str) -> str:
     kind = _CLASSES.get(letter)
     if kind is None:
         return ""
-    place = f'x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR}"'
+    geometry = f'x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR}"'
     fill = f'fill="url(#{name}-{kind})"' if letter in _HATCHED else f'class="{kind}"'
     text = _text(x + wide / 2, y + 12, letter, "middle") if wide >= _LETTER else ""
-    return f"<rect {fill} {place}><title>{escape(tooltip)}</title></rect>{text}"
+    return f"<rect {fill} {geometry}><title>{escape(tooltip)}</title></rect>{text}"

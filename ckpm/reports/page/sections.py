@@ -18,7 +18,7 @@ from ckpm.reports.verdicts import VERDICTS, Row
 def tables(inputs: Inputs) -> tuple[Table, ...]:
     """All tables in the order of the report. Empty tables stay."""
     worst_first = list(STATUSES)
-    cases = sorted(inputs.cases, key=lambda one: worst_first.index(one.case.status))
+    cases = sorted(inputs.cases, key=lambda tested: worst_first.index(tested.case.status))
     return (
         _kernels(inputs),
         case_tables.axes(cases),
@@ -111,7 +111,9 @@ def _parity(inputs: Inputs) -> Table:
 
 
 def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
-    used = Counter(one.case.ledger.name for one in cases if one.case.ledger and one.case.status == KNOWN_DEFECT)
+    used = Counter(
+        tested.case.ledger.name for tested in cases if tested.case.ledger and tested.case.status == KNOWN_DEFECT
+    )
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
     for entry in sorted(inputs.ledger.entries, key=attrgetter("expires")):
@@ -140,7 +142,7 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
 
 
 def _static_rows(inputs: Inputs, library: LibraryResults, arch: str) -> Mapping[str, list[Row]]:
-    """Verdict of the static gate for each kernel of a library."""
+    """Rows of the static gate by kernel of a library."""
     by_subject: defaultdict[str, list[Row]] = defaultdict(list)
     for gate in gates_of(inputs, library, arch):
         for row in gate.rows:
@@ -155,7 +157,7 @@ def _beyond_budget(rows: Iterable[Row]) -> list[Row]:
 
 
 def _excesses(beyond: Iterable[Row]) -> list[str]:
-    """Excesses of budgets as text; those that are allowed until the same day share a part."""
+    """Excesses of budgets as text. Excesses with the same excuse share a part."""
     by_excuse: defaultdict[str, list[str]] = defaultdict(list)
     for row in beyond:
         excused = row.note.partition(":")[0] if row.verdict == "unchanged" else row.verdict
@@ -165,7 +167,7 @@ def _excesses(beyond: Iterable[Row]) -> list[str]:
 
 
 def _hot_loop(rows: Iterable[Row]) -> list[str]:
-    """Its instructions by class, in a line."""
+    """Instructions of the hot loop by class, in a line."""
     counts = {row.metric.removeprefix("loop_"): row.candidate for row in rows if row.metric.startswith("loop_")}
     listed = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in counts.items())
     return [f"instructions of the hot loop: {listed}"] if listed else []
@@ -174,18 +176,20 @@ def _hot_loop(rows: Iterable[Row]) -> list[str]:
 def _limits(inputs: Inputs) -> Sequence[str]:
     """The limits of reports/gates/budgets.yaml, each with its reason."""
     return [
-        f"{one.name} ({', '.join(one.archs).replace('*', 'every arch')}): "
-        f"{', '.join(f'{limit.metric} {limit}' for limit in one.limits)}: {one.reason}"
-        for one in inputs.budgets.budgets
+        f"{budget.name} ({', '.join(budget.archs).replace('*', 'every arch')}): "
+        f"{', '.join(f'{limit.metric} {limit}' for limit in budget.limits)}: {budget.reason}"
+        for budget in inputs.budgets.budgets
     ]
 
 
 def _excuses(inputs: Inputs) -> Sequence[str]:
     """Allowed excesses: kernels, limits, expiry."""
     return [
-        f"{one.name}: {one.budget} up to {', '.join(f'{limit.metric} {limit}' for limit in one.limits)}, "
-        f"until {one.expires}{' (expired)' if one.expires < inputs.today else ''}: {one.reason} ({one.place})"
-        for one in inputs.budgets.allowed
+        f"{allowance.name}: {allowance.budget} up to "
+        f"{', '.join(f'{limit.metric} {limit}' for limit in allowance.limits)}, "
+        f"until {allowance.expires}{' (expired)' if allowance.expires < inputs.today else ''}: "
+        f"{allowance.reason} ({allowance.location})"
+        for allowance in inputs.budgets.allowed
     ]
 
 

@@ -26,7 +26,7 @@ def add_options(options: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show one file, or compare two. Raises RecordError, InconclusiveError, TableError."""
+    """Show one file, or compare two."""
     timings = Timings.read(args.timings)
     if args.against is not None:
         show_against(timings, Timings.read(args.against), console())
@@ -40,7 +40,7 @@ def show(timings: Timings, out: Console) -> None:
     compared = published_rows([timings], ()) if has_versions(timings) else ()
     for table in (timing(files), phases(files), versions(compared)):
         _print(table, out)
-    if any(one.sensitivity for one in timings.problems):
+    if any(problem.sensitivity for problem in timings.problems):
         out.print(_sensitivity(timings))
 
 
@@ -72,36 +72,39 @@ def _text(cell: Cell) -> str:
 
 def _sensitivity(timings: Timings) -> rich.table.Table:
     """Changes of the cycles over all problems with a fifth less and a fifth more of each doubtful figure."""
-    known = numbers(timings.provenance["arch"])
+    machine_numbers = numbers(timings.provenance["arch"])
     columns = ("value", "less, least", "most", "more, least", "most")
     table = make_table(("problem",), columns, "Doubtful figures: change of the cycles")
-    for name in dict.fromkeys(name for one in timings.problems for name in one.sensitivity):
+    for name in dict.fromkeys(name for problem in timings.problems for name in problem.sensitivity):
         changes = [
-            [one.sensitivity[name][at] / one.cycles - 1 for one in timings.problems if name in one.sensitivity]
+            [
+                problem.sensitivity[name][at] / problem.cycles - 1
+                for problem in timings.problems
+                if name in problem.sensitivity
+            ]
             for at in (0, 1)
         ]
         cells = [f"{pick(side):+.1%}" for side in changes for pick in (min, max)]
-        table.add_row(name, str(known[name].value) if name in known else "?", *cells)
+        table.add_row(name, str(machine_numbers[name].value) if name in machine_numbers else "?", *cells)
     return table
 
 
 def show_against(timings: Timings, other: Timings, out: Console) -> None:
-    """Print a row for each problem of both: cycles of a workgroup and of a pass, and the matrix units' share.
-
-    Raises:
-        InconclusiveError: different archs, or no common problem.
-    """
+    """Print a row for each problem of both: cycles of a workgroup and of a pass, and the matrix units' share."""
     shared, arch = pairs_of(timings, other), timings.provenance["arch"]
     named = f"{timings.provenance['upstream']} against {other.provenance['upstream']}"
     columns = ("of one workgroup", "", "of a pass", "", "loop", "other")
     table = make_table(("problem",), columns, f"{named} on {arch}, on the timing model")
-    for one, second in shared:
-        pairs = ((one.cycles / one.resident, second.cycles / second.resident), (one.pass_cycles, second.pass_cycles))
-        cells = [cell for ours, theirs in pairs for cell in (f"{ours:.0f}", _change(ours, theirs))]
-        table.add_row(one.problem.partition("/")[2], *cells, f"{one.loop_share:.1%}", f"{second.loop_share:.1%}")
+    for first, second in shared:
+        pairs = (
+            (first.cycles / first.resident, second.cycles / second.resident),
+            (first.pass_cycles, second.pass_cycles),
+        )
+        cells = [cell for candidate, baseline in pairs for cell in (f"{candidate:.0f}", _change(candidate, baseline))]
+        table.add_row(first.problem.partition("/")[2], *cells, f"{first.loop_share:.1%}", f"{second.loop_share:.1%}")
     out.print(table)
     out.print("Cycles of the engine clock, and their change. loop, other: the matrix units' share in the hot loops.")
 
 
-def _change(ours: float, theirs: float) -> str:
-    return f"{ours / theirs - 1:+.2%}" if theirs else ""
+def _change(candidate: float, baseline: float) -> str:
+    return f"{candidate / baseline - 1:+.2%}" if baseline else ""

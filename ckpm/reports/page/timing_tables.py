@@ -28,18 +28,19 @@ def timing(files: Iterable[tuple[str, Timings]]) -> Table:
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
     for label, timings in files:
-        for one in timings.problems:
-            causes = sorted(one.stalls(loop=True).items(), key=lambda pair: -pair[1])
+        for problem in timings.problems:
+            causes = sorted(problem.stalls(loop=True).items(), key=lambda pair: -pair[1])
             details[len(rows)] = [f"{cause} {share:.1%}: {CAUSES[cause]}" for cause, share in causes if share]
-            whole = launch(one, timings.provenance["arch"], timings.problems)
+            whole = launch(problem, timings.provenance["arch"], timings.problems)
             rows.append(
                 [
-                    one.problem, label, one.cycles, one.resident, round(one.cycles / one.resident),
-                    round(one.pass_cycles), round(100 * one.matrix_share, 1), round(100 * one.loop_share, 1),
+                    problem.problem, label, problem.cycles, problem.resident, round(problem.cycles / problem.resident),
+                    round(problem.pass_cycles), round(100 * problem.matrix_share, 1),
+                    round(100 * problem.loop_share, 1),
                     round(whole.expected) if whole else None, round(whole.ghz, 2) if whole else None,
                     show_range(whole) if whole else "",
                     show_published(whole) if whole else "",
-                    causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), one.kernel,
+                    causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), problem.kernel,
                 ]
             )  # fmt: skip
     counted = (
@@ -65,19 +66,19 @@ def timing(files: Iterable[tuple[str, Timings]]) -> Table:
 
 def score(inputs: Inputs) -> Table:
     """Published measurements beside modelled figures, and the errors by group."""
-    made = inputs.score
+    model_score = inputs.score
     rows: list[list[Cell]] = [
         [
-            one.kernel, one.label, one.gpu, one.group, one.role, one.metric, round(one.published, 2),
-            None if one.modelled is None else round(one.modelled, 2),
-            None if one.error is None else round(100 * one.error, 1),
-            None if one.ghz is None else round(one.ghz, 2), one.reason, one.source,
+            row.kernel, row.label, row.gpu, row.group, row.role, row.metric, round(row.published, 2),
+            None if row.modelled is None else round(row.modelled, 2),
+            None if row.error is None else round(100 * row.error, 1),
+            None if row.ghz is None else round(row.ghz, 2), row.reason, row.source,
         ]
-        for one in (made.rows if made else ())
+        for row in (model_score.rows if model_score else ())
     ]  # fmt: skip
     errors = [
         f"{name} ({GROUPS[name]}): {group.error:.1%} of {group.rows} rows, rank correlation {group.rank:.2f}"
-        for name, group in (made.groups.items() if made else ())
+        for name, group in (model_score.groups.items() if model_score else ())
     ]
     about = (
         f"{'; '.join(errors)}. Numbers of the model come from documents, rows of role calibrate, and assumptions. "
@@ -101,13 +102,13 @@ def phases(files: Iterable[tuple[str, Timings]]) -> Table:
     """Stalls by phase and cause, in percent of the phase's cycles."""
     rows: list[list[Cell]] = [
         [
-            one.problem, label, version_of(one), share.phase, share.parts, round(100 * share.cycles, 1),
+            problem.problem, label, version_of(problem), share.phase, share.parts, round(100 * share.cycles, 1),
             round(100 * share.matrix, 1), round(100 * share.issued, 1),
-            *(round(100 * share.stalls[cause], 1) for cause in CAUSES), one.kernel,
+            *(round(100 * share.stalls[cause], 1) for cause in CAUSES), problem.kernel,
         ]
         for label, timings in files
-        for one in timings.problems
-        for share in one.phases()
+        for problem in timings.problems
+        for share in problem.phases()
     ]  # fmt: skip
     causes = [cause.replace("_", " ") for cause in CAUSES]
     counted = ("parts", "% of the waves", "% matrix at work", "% issued", *causes)
@@ -130,7 +131,7 @@ def phases(files: Iterable[tuple[str, Timings]]) -> Table:
 
 
 def rows_of_versions(inputs: Inputs) -> list[PublishedRow]:
-    """Rows of the documents' tables, if any input is of V3; files of both versions before libraries."""
+    """Rows of the documents' tables, if any input is of V3."""
     files = [timings for _, timings in inputs.timings() if has_versions(timings)]
     compared = any(V3_AGAINST_V2 in gate.provenance for gate in inputs.gates.values())
     built = any(f"_{V3_PIPELINE}_" in name for library in inputs.libraries for name in library.manifest.kernels)
@@ -138,15 +139,15 @@ def rows_of_versions(inputs: Inputs) -> list[PublishedRow]:
 
 
 def versions(published: Iterable[PublishedRow]) -> Table:
-    """A row of the documents' tables: V2 and V3 as modelled, as measured, and as published."""
+    """Table of the documents' rows: V2 and V3 as modelled, as measured, and as published."""
     rows: list[list[Cell]] = []
-    for one in published:
-        modelled, measured = one.modelled, one.measured
+    for row in published:
+        modelled, measured = row.modelled, row.measured
         rows.append(
             [
-                one.about, one.label, _ratio(modelled), _ratio(one.published), one.error(modelled), _ratio(measured),
-                one.error(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(one.published),
-                *_speeds(measured), one.assumed, one.problem,
+                row.about, row.label, _ratio(modelled), _ratio(row.published), row.error(modelled), _ratio(measured),
+                row.error(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(row.published),
+                *_speeds(measured), row.assumed, row.problem,
             ]
         )  # fmt: skip
     ratios = ("V3/V2 modelled, cycles", "V3/V2 published, TFLOP/s", "V3/V2 on a GPU, TFLOP/s")

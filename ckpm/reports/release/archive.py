@@ -22,7 +22,7 @@ _CHUNK = 1 << 20  # bytes
 
 
 def write_tar(folder: Path, names: list[str], epoch: int, target: Path) -> None:
-    """Replace ``target`` by a tar of these files below one folder of the folder's name. Raises DiskFullError."""
+    """Replace ``target`` by a tar of these files below one folder of the folder's name."""
     beside = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")  # of abandoned_drafts' form
     with name_write_errors(target):
         try:
@@ -46,10 +46,6 @@ def unpack(file: Path, target: Path) -> tuple[Path, int]:
     """Unpack a bundle below ``target``. Return its folder, and the time of its files in seconds since 1970.
 
     Nothing is written before every name is checked.
-
-    Raises:
-        TrustError: not a tar that :func:`write_tar` made. The message names the entry.
-        DiskFullError, OutputError.
     """
     try:
         with open_plain(file) as stream, tarfile.TarFile.open(fileobj=stream, mode="r:") as tar:

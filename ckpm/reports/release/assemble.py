@@ -38,12 +38,7 @@ class Release:
 
 
 def assemble(release: Release, output: Path) -> tuple[Path, Path]:
-    """Make the bundle's folder and its tar below ``output``, and replace those of an earlier run.
-
-    Raises:
-        TrustError, RecordError.
-        OutputError, DiskFullError: also if something else than a bundle is at the path.
-    """
+    """Make the bundle's folder and its tar below ``output``, and replace those of an earlier run."""
     name = contents.bundle_name(release.verdict.facts)
     target, beside = output / name, output / f".{name}.new" / name
     _demand_replaceable(target)
@@ -76,8 +71,8 @@ def _fill(release: Release, folder: Path) -> None:
         write_atomically(folder / contents.record_of(step), release.records[step.name].as_bytes())
         for role, source in step.outputs.items():
             file = release.work / source
-            if place := contents.place_of(step, role, upstream):
-                _copy(file, folder / place)
+            if path := contents.path_of(step, role, upstream):
+                _copy(file, folder / path)
             if role == "results":
                 write_atomically(folder / contents.junit_of(step, upstream), junit_text(Results.read(file)).encode())
             if role == "gate":

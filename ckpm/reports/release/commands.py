@@ -59,12 +59,12 @@ def add_verify_options(check: argparse.ArgumentParser) -> None:
 
 
 def run_qualify(args: argparse.Namespace) -> None:
-    """Run every stage, judge, and write the bundle. Raises as the parts of qualification and bundle."""
+    """Run every stage, judge the outputs, and write the bundle."""
     demand_pinned(args.image)
     table = read_stages()
     if unknown := sorted(set(args.only) - set(table.stages)):
-        known = ", ".join(table.stages)
-        raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {known}.")
+        stage_names = ", ".join(table.stages)
+        raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {stage_names}.")
     read_ledger().check_dates(_today())
     waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}
     checkout = read_checkout(PROJECT)
@@ -112,7 +112,7 @@ def _conclude(verdict: Verdict, folder: Path, tar: Path) -> None:
 
 
 def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple[Facts, Toolchain]:
-    """Facts of the release; checks the upstream. Raises SetupError, UnknownWordError."""
+    """Check the upstream. Return the facts of the release, and its toolchain."""
     cache = settings.cache_folder()
     package = check_upstream(upstream)
     tree = locate(upstream, cache=cache)
@@ -129,7 +129,7 @@ def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple
 
 
 def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
-    """Check that the inputs did not change during the stages, which take hours. Raises SetupError."""
+    """Check that the inputs did not change during the stages, which take hours."""
     if read_checkout(checkout.root).commit != checkout.commit:
         raise SetupError(
             f"{checkout.root}: another commit was checked out meanwhile. Qualify that one again.", kind="dirty"
@@ -143,7 +143,7 @@ def _tables(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def _origin(args: argparse.Namespace, checkout: Checkout, toolchain: Toolchain) -> Origin:
-    """The origin of the bundle. Raises SetupError: the compiler is gone."""
+    """The origin of the bundle."""
     program = shutil.which(toolchain.compiler[0])
     if program is None:
         raise SetupError(f"{toolchain.compiler[0]}: gone since the stages ran. Install it again.", kind="toolchain")
@@ -156,7 +156,7 @@ def _origin(args: argparse.Namespace, checkout: Checkout, toolchain: Toolchain) 
 
 
 def run_verify(args: argparse.Namespace) -> None:
-    """Verify a bundle. Raises as :func:`verify` and :func:`rebuild`; TrustError: a damaged tar."""
+    """Verify a bundle, and build it again if ``--rebuild`` is set."""
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
         folder = args.bundle
         epoch = None

@@ -41,7 +41,7 @@ def bundle_name(facts: Facts) -> str:
     return f"ckpm-{facts.commit[:12]}-{facts.upstream}-{facts.tier}"
 
 
-def place_of(step: Step, role: str, upstream: str) -> str:
+def path_of(step: Step, role: str, upstream: str) -> str:
     """The path of a step's output in the bundle; '' for an intermediate one."""
     name = PurePosixPath(step.outputs[role]).name
     match role:
@@ -68,7 +68,7 @@ def _of(step: Step, upstream: str) -> str:
 
 
 def payload(names: list[str]) -> list[str]:
-    """Files that SBOM, provenance and checksums list, without these."""
+    """Files of a bundle without SBOM, provenance, checksums and signature."""
     return [name for name in names if name not in _ABOUT]
 
 
@@ -78,23 +78,19 @@ def subjects(names: list[str]) -> list[str]:
 
 
 def files_of(folder: Path) -> list[str]:
-    """The names of all files of a bundle's folder, sorted.
-
-    Raises:
-        TrustError: not a folder, a link or device, an empty folder, or a name that a bundle can't have.
-    """
+    """The names of all files of a bundle's folder, sorted."""
     if folder.is_symlink() or not folder.is_dir():
         raise TrustError(f"{folder}: neither a folder nor a .tar of a bundle.", kind="archive")
     names = []
-    for place, folders, files in os.walk(folder, onerror=_fail):
+    for parent, folders, files in os.walk(folder, onerror=_fail):
         if not folders and not files:
-            raise TrustError(f"{place}: an empty folder, which a bundle can't have.", kind="archive")
+            raise TrustError(f"{parent}: an empty folder, which a bundle can't have.", kind="archive")
         for name in (*folders, *files):
-            path = Path(place, name)
+            path = Path(parent, name)
             kind = path.lstat().st_mode
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise TrustError(f"{path}: neither a file nor a folder but a link or a device.", kind="archive")
-        names += [Path(place, name).relative_to(folder).as_posix() for name in files]
+        names += [Path(parent, name).relative_to(folder).as_posix() for name in files]
         demand_few(len(names), str(folder))
     demand_plain(sorted(names), str(folder))
     return sorted(names)
@@ -144,12 +140,9 @@ def checksums_text(sums: Mapping[str, str]) -> str:
 
 
 def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
-    """sha256 by name of every file but SHA256SUMS and its signature; each must be as listed.
+    """Compare every file with SHA256SUMS. Return the sha256 by name, without SHA256SUMS and its signature.
 
     ``files`` are the names of all files in the folder.
-
-    Raises:
-        TrustError: SHA256SUMS is missing or malformed, or a file is changed, missing, or not listed.
     """
     listed = _read_sums(folder)
     present = set(files) - {CHECKSUMS, SIGNATURE}

@@ -42,12 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Make the wheel below build/wheels.
-
-    Raises:
-        SetupError: the clone has changes. RecordError: a library is missing, or was built of other sources.
-        LibraryError: a library is not its manifest's. CheckFailedError: the wheel can't be made.
-    """
+    """Make the wheel below build/wheels."""
     checkout = read_checkout(PROJECT)
     archs = split_words("--arch", args.arch, ARCHS)
     folders = {arch: args.work.absolute() / "build" / arch / UPSTREAM for arch in archs}
@@ -56,10 +51,10 @@ def run(args: argparse.Namespace) -> None:
         project = Path(temporary) / "project"
         shutil.copytree(_TEMPLATE, project, ignore=shutil.ignore_patterns("__pycache__"))
         for arch, folder in folders.items():
-            place = project / _PACKAGE / arch / UPSTREAM
-            place.mkdir(parents=True)
+            target = project / _PACKAGE / arch / UPSTREAM
+            target.mkdir(parents=True)
             for name in (LIBRARY, MANIFEST):
-                shutil.copyfile(folder / name, place / name)
+                shutil.copyfile(folder / name, target / name)
         files = sorted(file for file in (project / _PACKAGE).rglob("*") if file.name in (LIBRARY, MANIFEST))
         sums = {str(file.relative_to(project / _PACKAGE)): sha256_of(file) for file in files}
         (project / _PACKAGE / PROVENANCE).write_bytes(
@@ -72,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _read(folder: Path, arch: str) -> Manifest:
-    """Return the manifest of a library that was built of this clone's headers. Raises as :func:`run`."""
+    """Return the manifest of a library that was built of this clone's headers."""
     command = build_command((arch,), UPSTREAM)
     if not (folder / LIBRARY).is_file():
         raise RecordError(f"{folder / LIBRARY}: no such library. Build it: {command}.", kind="missing")
@@ -89,13 +84,13 @@ def _read(folder: Path, arch: str) -> Manifest:
 
 
 def _make_wheel(project: Path, target: Path) -> Path:
-    """Build the project and return the wheel. Raises CheckFailedError."""
-    made = project / "made"
-    command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(made))
+    """Build the project and return the wheel."""
+    output = project / "made"
+    command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(output))
     done = subprocess.run(command, cwd=project, text=True, capture_output=True, check=False)
     if done.returncode:
         raise CheckFailedError(f"the wheel can't be made:\n{done.stderr.strip()}")
-    (wheel,) = made.iterdir()
+    (wheel,) = output.iterdir()
     make_folder(target)
     return Path(shutil.move(wheel, target / wheel.name))
 

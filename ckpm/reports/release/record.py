@@ -1,6 +1,6 @@
 """The record of a stage that passed: its inputs and outputs.
 
-A record has a digest of itself. A damaged record, or a record of changed outputs, is not believed. It has no time and
+A record has a digest of itself. A damaged record, or a record of changed outputs, is refused. It has no time and
 no machine's path, so that the same stage with the same inputs and outputs gives the same bytes.
 """
 
@@ -66,7 +66,7 @@ class Record:
         return as_text({**document, "digest": _digest(document)})
 
     def write(self, work: Path) -> None:
-        """Replace the record of this step. Raises DiskFullError, OutputError."""
+        """Replace the record of this step."""
         write_atomically(work / record_path(self.arch, self.stage), self.as_bytes())
 
     @classmethod
@@ -100,11 +100,11 @@ class Record:
             **{name: (getattr(self.facts, name), getattr(facts, name)) for name in _facts()},
             "outputs": (sorted(self.outputs), sorted(step.outputs.values())),
         }
-        lines = [f"{name} {mine}, not {other}" for name, (mine, other) in pairs.items() if mine != other]
+        lines = [f"{name} {recorded}, not {other}" for name, (recorded, other) in pairs.items() if recorded != other]
         for file in sorted(self.inputs.keys() | inputs.keys()):
-            mine, other = self.inputs.get(file, "nothing"), inputs.get(file, "nothing")
-            if mine != other:
-                lines.append(f"{file} with sha256 {mine[:16]}, not {other[:16]}")
+            recorded, other = self.inputs.get(file, "nothing"), inputs.get(file, "nothing")
+            if recorded != other:
+                lines.append(f"{file} with sha256 {recorded[:16]}, not {other[:16]}")
         return lines
 
     def find_damage(self, work: Path) -> list[str]:

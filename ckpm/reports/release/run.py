@@ -46,7 +46,7 @@ class Plan:
 
 
 def execute(step: Step, work: Path, epoch: int) -> int:
-    """Run a step's command in ``work``; its exit code. Its output goes to this terminal."""
+    """Run a step's command in ``work``, with its output on this terminal. Return the exit code."""
     path = os.pathsep.join(filter(None, (PYTHONPATH, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
     command = owned_command([sys.executable, "-m", "ckpm", *step.command])
@@ -55,14 +55,7 @@ def execute(step: Step, work: Path, epoch: int) -> int:
 
 
 def run(plan: Plan, execute: Execute = execute) -> Mapping[str, Record]:
-    """Run steps. Return the records of passed steps by name. A step is a stage on one arch.
-
-    Raises:
-        CheckFailedError: a command failed, left out an output, or an input changed. Earlier stages are kept.
-        RecordError: a shard's record is missing, damaged or of other inputs.
-        InconclusiveError: a step needs one that was never passed.
-        DiskFullError, OutputError.
-    """
+    """Run steps. Return the records of passed steps by name. If a step fails, earlier records are kept."""
     for shard in plan.shards:
         if not any(shard.glob(f"{FOLDER}/*/*.json")):
             raise RecordError(
@@ -194,7 +187,7 @@ class Checkout:
 
 
 def read_checkout(root: Path) -> Checkout:
-    """Read a clean checkout. Raises SetupError: not a clone, or files that are changed or not in git."""
+    """Read a checkout, in which no file is changed or unknown to git."""
     changed = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     if changed:
         more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
@@ -232,7 +225,7 @@ def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
 
 
 def demand_pinned(images: Sequence[str]) -> None:
-    """Raises TrustError: a reference without a digest."""
+    """Raise TrustError for an image without a digest."""
     for image in images:
         if not _PINNED.fullmatch(image):
             raise TrustError(
@@ -240,9 +233,9 @@ def demand_pinned(images: Sequence[str]) -> None:
             )
 
 
-def _git(root: Path, *words: str) -> str:
+def _git(root: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
     except OSError as error:
         raise SetupError(
             f"git can't be started ({error.strerror}): a release needs it to know its commit.", kind="dirty"

@@ -53,9 +53,9 @@ def pins(requirements: str) -> list[Pin]:
 
 
 def find_needed(pinned: Sequence[Pin], direct: Iterable[str]) -> set[str]:
-    """Names of the packages in ``direct``, and of those that they need."""
-    found = {_WORD.match(name.lower().replace("_", "-")) for name in direct}
-    names = {match[0] for match in found if match}
+    """Names of the packages in ``direct``, and of their dependencies."""
+    matches = {_WORD.match(name.lower().replace("_", "-")) for name in direct}
+    names = {match[0] for match in matches if match}
     while more := {pin.name for pin in pinned if pin.users & names} - names:
         names |= more
     return names
@@ -70,13 +70,13 @@ def direct_dependencies(pyproject: Path) -> list[str]:
 def license_of(name: str, version: str) -> str:
     """The license that an installed package declares, '' if another version or none is installed here."""
     try:
-        found = metadata.metadata(name)
+        fields = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return ""
-    if found["Version"] != version:
+    if fields["Version"] != version:
         return ""
-    classifiers = [line.rpartition(" :: ")[2] for line in found.get_all("Classifier") or [] if "License ::" in line]
-    declared = found["License-Expression"] or " or ".join(classifiers) or found["License"] or ""
+    classifiers = [line.rpartition(" :: ")[2] for line in fields.get_all("Classifier") or [] if "License ::" in line]
+    declared = fields["License-Expression"] or " or ".join(classifiers) or fields["License"] or ""
     return declared if len(declared) <= _LONGEST_LICENSE and "\n" not in declared else ""
 
 
@@ -97,14 +97,18 @@ def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
 
 def _listed_sha256(part: Value) -> str:
     """The sha256 in a file's component; '' if it has none."""
-    digests = [one.get("content").text() for one in part.get("hashes").items() if one.get("alg").text() == "SHA-256"]
+    digests = [
+        checksum.get("content").text()
+        for checksum in part.get("hashes").items()
+        if checksum.get("alg").text() == "SHA-256"
+    ]
     return digests[0] if digests else ""
 
 
 def sbom(
     name: str, sums: Mapping[str, str], verdict: Verdict, requirements: str, *, direct: Sequence[str], compiler: str
 ) -> bytes:
-    """The bill of materials. ``sums`` is sha256 of the files by name. Raises as :func:`package_of`.
+    """The bill of materials. ``sums`` is sha256 of the files by name.
 
     ``direct`` are the packages that our distribution depends on, ``compiler`` is the sha256 of the compiler's program.
     """
@@ -136,11 +140,11 @@ def sbom(
     tools: list[Component] = []
     for pin in pinned:
         scope = ComponentScope.REQUIRED if pin.name in needed else ComponentScope.EXCLUDED
-        made = package(pin.name, pin.version, *pin.hashes, terms=license_of(pin.name, pin.version), scope=scope)
-        (parts if pin.name in needed else tools).append(made)
+        component = package(pin.name, pin.version, *pin.hashes, terms=license_of(pin.name, pin.version), scope=scope)
+        (parts if pin.name in needed else tools).append(component)
     identity = verdict.facts.toolchain
-    words = _TOOLCHAIN.fullmatch(identity)
-    toolchain, version = (words["name"], words["version"]) if words else (identity, None)
+    match = _TOOLCHAIN.fullmatch(identity)
+    toolchain, version = (match["name"], match["version"]) if match else (identity, None)
     kind = ComponentType.APPLICATION
     parts.append(part(toolchain, kind, f"toolchain:{identity}", compiler, version=version))
     for image in verdict.images:

@@ -22,11 +22,7 @@ _COLUMNS = 70  # of the lines between them, as ssh-keygen writes them
 
 
 def sign(folder: Path, key: Path) -> None:
-    """Sign a bundle's checksums with a private key, or a public one whose private key an agent holds.
-
-    Raises:
-        TrustError: the key is missing, or ssh-keygen refuses it.
-    """
+    """Sign a bundle's checksums with a private key, or a public one whose private key an agent holds."""
     _demand_key(key)
     _keygen("-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE, str(folder / CHECKSUMS))
     if not (folder / SIGNATURE).is_file():
@@ -34,11 +30,9 @@ def sign(folder: Path, key: Path) -> None:
 
 
 def raw_signatures(data: bytes, key: Path | None) -> list[str]:
-    """A signature of ``data`` with a private key that openssl reads, in base64. None with another key.
+    """The signature of ``data`` with a private key that openssl reads, in base64. Empty for another key.
 
     openssl reads RSA and ECDSA keys of ``ssh-keygen -m PKCS8``. It can't read OpenSSH's own format, nor ask an agent.
-
-    Raises TrustError: the key is missing, or openssl refuses it.
     """
     if key is None:
         return []
@@ -59,8 +53,8 @@ def raw_signatures(data: bytes, key: Path | None) -> list[str]:
             kind="signature",
         ) from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise TrustError(f"{key}: openssl refuses the key: {said}", kind="signature")
+        message = done.stderr.decode(errors="replace").strip()
+        raise TrustError(f"{key}: openssl refuses the key: {message}", kind="signature")
     return [base64.b64encode(done.stdout).decode()]
 
 
@@ -79,11 +73,7 @@ def check_whole(folder: Path) -> None:
 
 
 def check_signer(folder: Path, allowed: Path) -> str:
-    """The signer's name in an ``allowed_signers`` file (see ssh-keygen's manual).
-
-    Raises:
-        TrustError: another signer, or no signature.
-    """
+    """The signer's name in an ``allowed_signers`` file (see ssh-keygen's manual)."""
     file = folder / SIGNATURE
     if not allowed.is_file():
         raise TrustError(f"{allowed}: no such file of allowed signers.", kind="signature")
@@ -96,8 +86,8 @@ def check_signer(folder: Path, allowed: Path) -> str:
     if not principals:
         raise TrustError(f"{file}: the signer is not in {allowed}.", kind="signature")
     who = principals[0].strip()
-    words = ("-Y", "verify", "-n", NAMESPACE, "-I", who, "-s", str(file), "-f", str(allowed))
-    _keygen(*words, data=_sums(folder))
+    arguments = ("-Y", "verify", "-n", NAMESPACE, "-I", who, "-s", str(file), "-f", str(allowed))
+    _keygen(*arguments, data=_sums(folder))
     return who
 
 
@@ -121,15 +111,15 @@ def _demand_canonical(file: Path) -> None:
         raise TrustError(f"{file}: not a signature of {CHECKSUMS} as ssh-keygen writes it.", kind="signature")
 
 
-def _keygen(*words: str, data: bytes = b"") -> str:
+def _keygen(*arguments: str, data: bytes = b"") -> str:
     try:
-        done = subprocess.run(["ssh-keygen", *words], input=data, capture_output=True, check=False)
+        done = subprocess.run(["ssh-keygen", *arguments], input=data, capture_output=True, check=False)
     except OSError as error:
         raise TrustError(
             f"ssh-keygen can't be started ({error.strerror}): install OpenSSH's client 8.2 or newer.", kind="signature"
         ) from error
     if done.returncode:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip()
-        file = words[words.index("-s") + 1] if "-s" in words else words[-1]
-        raise TrustError(f"{file}: ssh-keygen refuses the signature of {CHECKSUMS}: {said}", kind="signature")
+        message = (done.stderr or done.stdout).decode(errors="replace").strip()
+        file = arguments[arguments.index("-s") + 1] if "-s" in arguments else arguments[-1]
+        raise TrustError(f"{file}: ssh-keygen refuses the signature of {CHECKSUMS}: {message}", kind="signature")
     return done.stdout.decode(errors="replace")

@@ -11,13 +11,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs as known_archs
 from ckpm.matrix.dialects import upstreams
 
-STAGES = data("reports", "release", "stages.yaml")
-PROJECT = "project"  # stands for the arch in the names of what is done once
+STAGES = Path(__file__).with_name("stages.yaml")
+PROJECT = "project"  # in place of the arch, in names of stages that run once
 _BLANKS = ("stage", "arch", "upstream", "tier", "toolchain")
 
 
@@ -67,10 +66,10 @@ class Step:
 
 
 def read_stages(file: Path = STAGES) -> StageTable:
-    """Raises TableError, with file, line and field."""
+    """Read the table of stages, and check its names and blanks."""
     table = read_table(file, StageTable)
     table.demand_known(table.record.archs, known_archs(), "archs")
-    table.demand_known(table.record.upstream, upstreams(), "upstream")  # a checkout is pinned by nothing
+    table.demand_known(table.record.upstream, upstreams(), "upstream")  # a checkout is not pinned
     above: list[str] = []
     for name, stage in table.record.stages.items():
         table.demand_known(stage.needs, above, "stages", name, *(["needs"] if stage.needs else []))
@@ -115,4 +114,4 @@ def _names(need: str, stage: Stage, arch: str, archs: Sequence[str]) -> list[str
     """The steps of a needed stage: the same arch's, or every arch's if the project needs it."""
     if not stage.each_arch:
         return [f"{PROJECT}/{need}"]
-    return [f"{one}/{need}" for one in (archs if arch == PROJECT else (arch,))]
+    return [f"{needed_arch}/{need}" for needed_arch in (archs if arch == PROJECT else (arch,))]

@@ -1,7 +1,7 @@
 """Provenance of a bundle's files, and its DSSE envelope.
 
 Provenance is an in-toto Statement v1 with SLSA's predicate v1. It lists the inputs and commands of every file, without
-time and machine's path. The signer of SHA256SUMS vouches for it, and the signer of the envelope.
+time and machine's path. The signers of SHA256SUMS and of the envelope vouch for it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Origin:
 
 
 def provenance(sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step], origin: Origin) -> bytes:
-    """The document. ``sums`` is sha256 by name and includes requirements.txt. Raises TrustError."""
+    """The provenance of a bundle. ``sums`` is sha256 by name and includes requirements.txt."""
     facts = verdict.facts
     run = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps([facts.commit, dict(sorted(sums.items()))]))
     definition = {
@@ -86,7 +86,7 @@ def _materials(sums: Mapping[str, str], verdict: Verdict, origin: Origin) -> lis
 
 
 def _sources(commit: str, source: str, *upstreams: str) -> list[dict[str, Any]]:
-    """The project and the packages of upstreams, by their identities. Raises TrustError: one is not a package."""
+    """The project and the packages of upstreams, by their identities."""
     uri = {"uri": f"{source}@{commit}"} if source else {}
     listed: list[dict[str, Any]] = [{"name": "ck-prefill-matrix", **uri, "digest": {"gitCommit": commit}}]
     for package, version, digest in map(package_of, upstreams):
@@ -95,17 +95,14 @@ def _sources(commit: str, source: str, *upstreams: str) -> list[dict[str, Any]]:
 
 
 def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest], commit: str, source: str) -> bytes:
-    """The statement in a wheel of prebuilt libraries. ``sums`` is sha256 by file, ``manifests`` are by arch.
-
-    Raises TrustError: the upstream of a manifest is not a package.
-    """
-    identities = sorted({one.upstream_identity.partition(OWN_HEADERS)[0] for one in manifests.values()})
+    """The statement in a wheel of prebuilt libraries. ``sums`` is sha256 by file, ``manifests`` are by arch."""
+    identities = sorted({manifest.upstream_identity.partition(OWN_HEADERS)[0] for manifest in manifests.values()})
     definition = {
         "buildType": LIBRARY_BUILD_TYPE,
-        "externalParameters": {arch: one.selection for arch, one in manifests.items()},
+        "externalParameters": {arch: manifest.selection for arch, manifest in manifests.items()},
         "internalParameters": {
-            arch: {"compiler": one.identity, "flags": one.flags, "link_flags": one.link_flags}
-            for arch, one in manifests.items()
+            arch: {"compiler": manifest.identity, "flags": manifest.flags, "link_flags": manifest.link_flags}
+            for arch, manifest in manifests.items()
         },
         "resolvedDependencies": _sources(commit, source, *identities),
     }
@@ -115,12 +112,18 @@ def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest
 def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step]) -> None:
     """Raise TrustError unless a release writes this provenance of these files and this verdict."""
     document = Source(place=file, what="an in-toto statement", remedy=_REMEDY, error=TrustError).read()
-    subjects = {one.get("name").text(): _sha256_of(one) for one in document.get("subject").items()}
+    subjects = {subject.get("name").text(): _sha256_of(subject) for subject in document.get("subject").items()}
     predicate = document.get("predicate")
     materials = predicate.get("buildDefinition").get("resolvedDependencies").items()
-    compilers = [_sha256_of(one) for one in materials if one.get("name").text() == verdict.facts.toolchain]
+    compilers = [
+        _sha256_of(material) for material in materials if material.get("name").text() == verdict.facts.toolchain
+    ]
     run = predicate.get("runDetails")
-    sources = [one.optional("uri", Value.text, "") for one in materials if "gitCommit" in one.get("digest").members()]
+    sources = [
+        material.optional("uri", Value.text, "")
+        for material in materials
+        if "gitCommit" in material.get("digest").members()
+    ]
     origin = Origin(
         builder=run.get("builder").get("id").text(),
         compiler_sha256="".join(compilers),
@@ -129,18 +132,18 @@ def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Se
     )
     for name in sorted(subjects.keys() | sums.keys()):
         if subjects.get(name) != sums.get(name):
-            said, actual = subjects.get(name, "none"), sums.get(name, "none")
-            raise TrustError(f"{file}: {name}: its subject has sha256 {said}, the file {actual}.", kind="statement")
+            listed, actual = subjects.get(name, "none"), sums.get(name, "none")
+            raise TrustError(f"{file}: {name}: its subject has sha256 {listed}, the file {actual}.", kind="statement")
     if file.read_bytes() != provenance(sums, verdict, steps, origin):
         raise TrustError(f"{file}: contradicts verdict and records.", kind="statement")
 
 
-def _sha256_of(one: Value) -> str:
-    return one.get("digest").get("sha256").text()
+def _sha256_of(descriptor: Value) -> str:
+    return descriptor.get("digest").get("sha256").text()
 
 
 def package_of(identity: str) -> tuple[str, str, str]:
-    """Package, version and sha256 of a packaged upstream. Raises TrustError: not an identity of a package."""
+    """Package, version and sha256 of a packaged upstream."""
     match = _IDENTITY.fullmatch(identity)
     if not match:
         raise TrustError(
@@ -150,7 +153,7 @@ def package_of(identity: str) -> tuple[str, str, str]:
 
 
 def signed_text(statement: bytes) -> bytes:
-    """The bytes that a signature of the envelope is of: DSSE's pre-authentication encoding."""
+    """The bytes that the envelope's signature covers: DSSE's pre-authentication encoding."""
     return b"DSSEv1 %d %s %d %s" % (len(_PAYLOAD_TYPE), _PAYLOAD_TYPE.encode(), len(statement), statement)
 
 
@@ -167,6 +170,6 @@ def envelope(statement: bytes, signatures: Sequence[str]) -> bytes:
 def demand_envelope(file: Path, statement: bytes) -> None:
     """Raise TrustError unless the file is an envelope of this statement, whoever signed it."""
     document = Source(place=file, what="a DSSE envelope", remedy=_REMEDY, error=TrustError).read()
-    signatures = [one.get("sig").text() for one in document.get("signatures").items()]
+    signatures = [signature.get("sig").text() for signature in document.get("signatures").items()]
     if file.read_bytes() != envelope(statement, signatures):
         raise TrustError(f"{file}: an envelope of another statement.", kind="statement")

@@ -24,31 +24,27 @@ from ckpm.reports.release.record import Facts, Record
 from ckpm.reports.release.stages import PROJECT, Step
 from ckpm.reports.verdicts import Gate, demand
 
-Locate = Callable[[Step, str], Path]  # where the output of a step with that role lies
+Locate = Callable[[Step, str], Path]  # path of a step's output, by its role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """``defects``: name -> number of cases, or kernels left out. ``cases``: step -> number of cases of each status."""
+    """Defects and cases of all outputs.
+
+    ``defects``: name -> number of cases, or kernels left out. ``cases``: step -> number of cases of each status.
+    """
 
     defects: Mapping[str, int]
     cases: Mapping[str, Mapping[str, int]]
 
 
 def known_defects(ledger: Ledger) -> set[str]:
-    """Every name that a waiver can have. Raises TableError."""
+    """Every name that a waiver can have."""
     return {entry.name for entry in ledger.entries} | {defect.name for defect in defects()}
 
 
 def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate) -> Findings:
-    """Read the outputs of every stage.
-
-    Raises:
-        CheckFailedError: a case failed.
-        RecordError: results are of another library, or a library doesn't fit its manifest.
-        InconclusiveError, CheckFailedError: a gate does not pass.
-        RecordError: an output can't be read.
-    """
+    """Read the outputs of every stage, and check that each passed on the release's own library."""
     counts: Counter[str] = Counter()
     cases: dict[str, Mapping[str, int]] = {}
     for step in steps:
@@ -84,7 +80,7 @@ def _library_of(step: Step, steps: Sequence[Step], records: Mapping[str, Record]
     """The sha256 of the library that a step ran on; '' for a stage without library."""
     if step.arch == PROJECT:
         return ""
-    libraries = {one.outputs["library"] for one in steps if one.arch == step.arch and "library" in one.outputs}
+    libraries = {other.outputs["library"] for other in steps if other.arch == step.arch and "library" in other.outputs}
     return next((digest for file, digest in records[step.name].inputs.items() if file in libraries), "")
 
 
@@ -130,7 +126,7 @@ class Verdict(Basis):
         return f"passed with {count} waived {'defect' if count == 1 else 'defects'}" if count else "passed"
 
     def as_bytes(self, *, signed: bool) -> bytes:
-        """verdict.json. ``signed`` is True if the bundle has a signature, so that it can't be removed unnoticed."""
+        """The content of verdict.json. ``signed`` records that there is a signature: none can be removed unnoticed."""
         document: dict[str, Any] = {
             "format": 1,
             "verdict": self.text,
@@ -158,11 +154,7 @@ class Verdict(Basis):
 
 
 def judge(basis: Basis, findings: Findings, waivers: Mapping[str, Waiver], *, today: datetime.date | None) -> Verdict:
-    """Judge the findings. ``today`` None is for a bundle that was judged before: dates of waivers are not checked.
-
-    Raises:
-        CheckFailedError: a defect that no waiver accepts.
-    """
+    """Judge the findings. ``today`` None is for a bundle that was judged before: dates of waivers are not checked."""
     demand_accepted(findings.defects, waivers, today)
     return Verdict(
         **{field.name: getattr(basis, field.name) for field in dataclasses.fields(Basis)},
@@ -192,18 +184,14 @@ class WaiverTable(tablefile.Record, frozen=True):
     waivers: dict[str, _Row]
 
 
-def read_waivers(file: Path, known: Collection[str] | None = None) -> Mapping[str, Waiver]:
-    """Read waivers by name of the defect. ``known`` are valid names; None takes any, for bundles of older tables.
-
-    Raises:
-        TableError: with file, line and field: an unknown field or defect, an empty text, a wrong date.
-    """
+def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Mapping[str, Waiver]:
+    """Read waivers by name of the defect. None takes any ``defect_names``, for bundles of older tables."""
     table = tablefile.read_table(file, WaiverTable)
     waivers = {}
     for name, row in table.record.waivers.items():
         item = table.at("waivers", name)
-        if known is not None and name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+        if defect_names is not None and name not in defect_names:
+            close = difflib.get_close_matches(name, defect_names, n=1)
             hint = f"; did you mean '{close[0]}'?" if close else "."
             raise item.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this")
         if row.until < row.accepted_on:

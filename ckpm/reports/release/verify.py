@@ -44,14 +44,6 @@ def verify(folder: Path, allowed: Path | None, clone: Path = PROJECT) -> Verifie
     """Compare all files of a bundle's folder with one another, and its signature with ``allowed`` signers.
 
     Its table of stages must be that of its commit in ``clone``, or this ckpm's if the clone lacks the commit.
-
-    Raises:
-        TrustError: names, links.
-        TrustError: the signer is not in ``allowed``, or other checksums are signed.
-        TrustError: a file is changed, added, renamed or missing.
-        TrustError: records, verdict, SBOM or provenance don't fit the files.
-        TrustError: a stage of the commit is missing or another one.
-        RecordError, CheckFailedError, InconclusiveError, TableError: it should not have passed.
     """
     files = contents.files_of(folder)
     signer: str | None = None
@@ -82,23 +74,25 @@ def verify(folder: Path, allowed: Path | None, clone: Path = PROJECT) -> Verifie
 
 
 def _demand_committed(file: Path, commit: str, clone: Path) -> StageTable:
-    """Read the table of stages, and compare it with the commit's. Raises TrustError; the message names the stages."""
-    found = read_stages(file)
+    """Read the table of stages, and compare it with the commit's."""
+    bundle_table = read_stages(file)
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
         expected, whose = STAGES, "this ckpm, because no clone with the commit is here"
         if data := git(clone, "cat-file", "blob", f"{commit}:{STAGES_PATH}"):
             expected, whose = Path(temporary) / STAGES.name, f"commit {commit}"
             expected.write_bytes(data)
         table = read_stages(expected)
-    if found == table:
-        return found
+    if bundle_table == table:
+        return bundle_table
     kinds = {
-        "missing": table.stages.keys() - found.stages.keys(),
-        "not in it": found.stages.keys() - table.stages.keys(),
+        "missing": table.stages.keys() - bundle_table.stages.keys(),
+        "not in it": bundle_table.stages.keys() - table.stages.keys(),
         "other commands, needs or outputs": {
-            name for name in table.stages.keys() & found.stages.keys() if table.stages[name] != found.stages[name]
+            name
+            for name in table.stages.keys() & bundle_table.stages.keys()
+            if table.stages[name] != bundle_table.stages[name]
         },
-        "other": {name for name in ("archs", "upstream") if getattr(table, name) != getattr(found, name)},
+        "other": {name for name in ("archs", "upstream") if getattr(table, name) != getattr(bundle_table, name)},
     }
     lines = [f"{kind}: {', '.join(sorted(names))}" for kind, names in kinds.items() if names]
     raise TrustError(f"{file}: not the stages of {whose}:\n  " + "\n  ".join(lines), kind="stages")
@@ -121,15 +115,15 @@ def _basis(folder: Path, sums: Mapping[str, str]) -> tuple[Basis, bool]:
     basis = Basis(
         facts=Facts(**{field: document.get(name).nonempty_text() for field, name in names.items()}),
         epoch=document.get("epoch").count(),
-        archs=_read_words(document.get("archs")),
+        archs=_read_texts(document.get("archs")),
         toolchain=document.get("toolchain").nonempty_text(),
-        images=_read_words(document.get("images")),
+        images=_read_texts(document.get("images")),
     )
     return basis, document.get("signed").truth()
 
 
-def _read_words(values: Value) -> tuple[str, ...]:
-    return tuple(one.nonempty_text() for one in values.items())
+def _read_texts(values: Value) -> tuple[str, ...]:
+    return tuple(value.nonempty_text() for value in values.items())
 
 
 def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], facts: Facts) -> Mapping[str, Record]:
@@ -143,9 +137,9 @@ def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], f
                 f"{folder}/{contents.record_of(step)}: of another release: {'; '.join(lines)}.", kind="statement"
             )
         for role, file in step.outputs.items():
-            place = contents.place_of(step, role, facts.upstream)
-            if place and sums.get(place) != record.outputs[file]:
-                raise TrustError(f"{folder}/{place}: not the file that its record lists. {_REMEDY}", kind="statement")
+            path = contents.path_of(step, role, facts.upstream)
+            if path and sums.get(path) != record.outputs[file]:
+                raise TrustError(f"{folder}/{path}: not the file that its record lists. {_REMEDY}", kind="statement")
         records[step.name] = record
     return records
 
@@ -159,9 +153,9 @@ def _verdict(
     *,
     signed: bool,
 ) -> Verdict:
-    """Judge the files again; the verdict must be the written one."""
+    """Judge the files, and compare the verdict with the written one."""
     upstream = basis.facts.upstream
-    findings = examine(planned, records, lambda step, role: folder / contents.place_of(step, role, upstream))
+    findings = examine(planned, records, lambda step, role: folder / contents.path_of(step, role, upstream))
     waivers = read_waivers(folder / contents.WAIVERS) if contents.WAIVERS in sums else {}
     verdict = judge(basis, findings, waivers, today=None)
     if verdict.as_bytes(signed=signed) != (folder / contents.VERDICT).read_bytes():
@@ -177,7 +171,7 @@ def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step,
     expected = {*tables, contents.SBOM, contents.PROVENANCE, contents.ENVELOPE}
     for step in planned:
         expected.add(contents.record_of(step))
-        expected |= {contents.place_of(step, role, upstream) for role in step.outputs}
+        expected |= {contents.path_of(step, role, upstream) for role in step.outputs}
         if step.outputs.keys() & {"results", "gate"}:
             expected.add(contents.junit_of(step, upstream))
     if unknown := sorted(sums.keys() - expected):
@@ -204,13 +198,7 @@ def describe(verified: Verified) -> list[str]:
 
 
 def rebuild(bundle: Verified, checkout: Checkout, execute: Execute = execute) -> int:
-    """Build every library of a bundle without any cache. Return the number of equal files.
-
-    Raises:
-        SetupError: the checkout is not at the bundle's commit.
-        CheckFailedError: a build failed.
-        CheckFailedError: a library or manifest differs; the message lists them.
-    """
+    """Build every library of a bundle without any cache. Return the number of equal files."""
     facts = bundle.verdict.facts
     if checkout.commit != facts.commit:
         raise SetupError(
@@ -228,7 +216,7 @@ def rebuild(bundle: Verified, checkout: Checkout, execute: Execute = execute) ->
             if code := execute(again, work, checkout.epoch):
                 raise CheckFailedError(f"{again.name}: exit code {code}: {again.shown}", kind="stage")
             built = {
-                contents.place_of(step, role, facts.upstream): (work / file).read_bytes()
+                contents.path_of(step, role, facts.upstream): (work / file).read_bytes()
                 for role, file in step.outputs.items()
             }
             different = [name for name, data in built.items() if (bundle.folder / name).read_bytes() != data]

@@ -7,9 +7,9 @@
   const PAGE = 50;
 
   const element = (tag, properties, ...children) => {
-    const made = Object.assign(document.createElement(tag), properties);
-    made.append(...children);
-    return made;
+    const node = Object.assign(document.createElement(tag), properties);
+    node.append(...children);
+    return node;
   };
   const tone = (text) => ("✓▼".includes(text[0]) ? " good" : "✗!".includes(text[0]) ? " bad" : "?≈".includes(text[0]) ? " doubt" : "");
 
@@ -22,8 +22,8 @@
       ? text.split(/(?<=[_/.])/).flatMap((part, at) => (at ? [element("wbr"), part] : [part]))
       : [text];
 
-  function show(place) {
-    const { columns, cells, details } = tables[place.dataset.table];
+  function show(section) {
+    const { columns, cells, details } = tables[section.dataset.table];
     const count = cells[0].length;
     const texts = columns.map((column, at) => at).filter((at) => columns[at].kind !== "number");
     let rows = Array.from({ length: count }, (_, row) => row);
@@ -37,7 +37,7 @@
     const back = element("button", { type: "button", textContent: "‹ Previous" });
     const next = element("button", { type: "button", textContent: "Next ›" });
     const tools = element("div", { className: "tools" }, element("label", {}, "Filter", search));
-    const shown = []; // the columns that tell rows apart; what all rows share is said once
+    const shown = []; // the columns that tell rows apart; what all rows share is shown once
     const shared = [];
     columns.forEach((column, at) => {
       const counts = new Map();
@@ -70,12 +70,12 @@
       return head;
     });
     const body = element("tbody");
-    const caption = `${place.dataset.title}: table, scrolls sideways`;
+    const caption = `${section.dataset.title}: table, scrolls sideways`;
     const wide = element("div", { className: "wide", tabIndex: 0 },
       element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body));
     wide.setAttribute("role", "region");
     wide.setAttribute("aria-label", caption);
-    place.append(tools, wide);
+    section.append(tools, wide);
     // of what is half in sight, a browser shows no more when it gets the focus
     wide.addEventListener("focusin", (event) => event.target.scrollIntoView({ block: "nearest", inline: "nearest" }));
 
@@ -94,7 +94,7 @@
         // rows come with the worst status first, and that is the order of statuses
         const used = [...new Set(column)];
         if (columns[at].kind !== "status") used.sort((a, b) => order.compare(strings[a], strings[b]));
-        const rank = new Map(used.map((text, place) => [text, place]));
+        const rank = new Map(used.map((text, at) => [text, at]));
         const ranks = column.map((text) => rank.get(text));
         compare = (a, b) => (ranks[a] - ranks[b]) * sign;
       } else {
@@ -106,11 +106,11 @@
     }
 
     function filter() {
-      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean).map(holding);
+      const masks = search.value.toLowerCase().split(/\s+/).filter(Boolean).map(holding);
       const picks = [...chosen];
       rows = sorted.filter((row) =>
         picks.every(([at, text]) => cells[at][row] === text) &&
-        words.every((mask) => texts.some((at) => mask[cells[at][row]])));
+        masks.every((mask) => texts.some((at) => mask[cells[at][row]])));
       page = 0;
       draw();
     }
@@ -126,23 +126,23 @@
       back.disabled = page === 0;
       next.disabled = first + PAGE >= rows.length;
       const last = Math.min(first + PAGE, rows.length);
-      const place = rows.length ? `${first + 1} to ${last} of ${rows.length}${rows.length < count ? `, ${count} in all` : ""}`
+      const range = rows.length ? `${first + 1} to ${last} of ${rows.length}${rows.length < count ? `, ${count} in all` : ""}`
         : `none of ${count}`;
-      status.textContent = shared.length ? `${place}; in every row: ${shared.join(", ")}` : place;
+      status.textContent = shared.length ? `${range}; in every row: ${shared.join(", ")}` : range;
     }
 
     function line(row) {
-      const made = element("tr");
+      const tr = element("tr");
       shown.forEach((at) => {
         const column = columns[at];
         const value = cells[at][row];
         const text = column.kind === "number" ? (value === null ? "" : value.toLocaleString("en")) : strings[value];
         const look = column.kind === "status" ? tone(text) : value === 0 && column.kind === "number" ? " zero" : "";
         const cell = element("td", { className: column.kind + look }, ...parts(at === shown.at(-1) ? "text" : column.kind, text));
-        if (at === 0 && details[row]) cell.prepend(more(made, row));
-        made.append(cell);
+        if (at === 0 && details[row]) cell.prepend(more(tr, row));
+        tr.append(cell);
       });
-      return made;
+      return tr;
     }
 
     function more(owner, row) {

@@ -14,7 +14,7 @@ import scikit_build_core.build as standard
 from scikit_build_core.build import *  # noqa: F403 - the other functions of a build backend
 
 from ckpm_emulator import toolchain
-from ckpm_emulator.base.errors import SetupError
+from ckpm_emulator.errors import SetupError
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:

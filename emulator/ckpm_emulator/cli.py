@@ -18,12 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from ckpm_emulator import program_cache, standalone, toolchain
-from ckpm_emulator.base.display import printable
-from ckpm_emulator.base.entry import exit_code
-from ckpm_emulator.base.errors import CheckFailedError, DeviceError, InputError
-from ckpm_emulator.base.logs import print_logs
-from ckpm_emulator.base.outputs import demand_place
-from ckpm_emulator.base.processes import ended_by_signals
+from ckpm_emulator.entry import demand_writable, ended_by_signals, exit_code, printable
+from ckpm_emulator.errors import CheckFailedError, DeviceError, InputError
 from ckpm_emulator.options import ARCHS, Options, Trace
 
 _AMD = "tinygrad.runtime.autogen.amd"
@@ -34,8 +30,7 @@ _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for tabl
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0, or the exit code of the error's class. Progress is on stderr."""
-    with print_logs("stderr"):
-        return exit_code(lambda: _run(_parser().parse_args(arguments)))
+    return exit_code(lambda: _run(_parser().parse_args(arguments)))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -108,7 +103,7 @@ def _run_program(chosen: argparse.Namespace) -> int:
     arch = chosen.arch or standalone.arch_of(words) or Options.arch
     options = Options(arch=arch, cu_count=chosen.cus, threads=chosen.threads).replace(**_checks(chosen.checks))
     for file in filter(None, (chosen.trace, chosen.counters)):
-        demand_place(file)
+        demand_writable(file)
     if chosen.trace:
         options = options.replace(trace=Trace(file=str(chosen.trace.absolute())))
     standalone.execute(standalone.Run(command=words, options=options, counters=chosen.counters, root=chosen.root))

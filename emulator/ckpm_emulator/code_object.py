@@ -28,7 +28,7 @@ from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, Section, Symbol, SymbolTableSection
 
-from ckpm_emulator.base.errors import CodeObjectError
+from ckpm_emulator.errors import CodeObjectError
 
 _BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED_MAGIC = b"CCOB"

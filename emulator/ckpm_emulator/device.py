@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpm_emulator import program_cache, toolchain
-from ckpm_emulator.base.errors import DeviceError, LibraryError
+from ckpm_emulator.errors import DeviceError, HipError, LibraryError
 from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from ckpm_emulator.options import Options
 from ckpm_emulator.runtime import ProgramBuilder, Runtime, require_whole
@@ -151,7 +151,8 @@ class EmulatedGpu:
     def place_allocations(self, placement: Placement | str, at: int = 0) -> Iterator[None]:
         """Place the allocations inside of the ``with`` elsewhere: ``place_allocations("crossing", at=1 << 33)``."""
         kind = Placement[placement.upper()] if isinstance(placement, str) else placement
-        self._hip_runtime.require(self._hip_runtime.c.emu_set_placement(int(kind), at), "placement")
+        if self._hip_runtime.c.emu_set_placement(int(kind), at):
+            raise HipError(f"placement: {self.last_error()}", 1)
         try:
             yield
         finally:
@@ -300,7 +301,7 @@ class EmulatedGpu:
         self._check_fault()
         failure, self._hip_runtime.build_failure = self._hip_runtime.build_failure, None
         name = self._hip_runtime.c.hipGetErrorName(status).decode()
-        raise DeviceError(f"{what}: {name} ({status}): {reason}", status) from failure
+        raise HipError(f"{what}: {name} ({status}): {reason}", status) from failure
 
 
 def _program_builder(chosen: Options) -> ProgramBuilder:

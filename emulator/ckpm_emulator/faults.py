@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm_emulator.base.errors import DeviceError
+from ckpm_emulator.errors import DeviceError
 
 
 @dataclass(frozen=True, kw_only=True)

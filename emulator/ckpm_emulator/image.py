@@ -15,8 +15,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 
 from ckpm_emulator import code_object
-from ckpm_emulator.base.errors import CodeObjectError
 from ckpm_emulator.code_object import CodeObject, Function
+from ckpm_emulator.errors import CodeObjectError
 from ckpm_emulator.options import ARCHS
 from ckpm_emulator.source_lines import source_lines
 

@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ckpm_emulator.base.store import Store
-from ckpm_emulator.toolchain import cache_folder
+from ckpm_emulator.cache import Store, cache_folder
 
 if TYPE_CHECKING:
     from ckpm_emulator.lowering.translate import Judge

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from ckpm_emulator.base.errors import CkPrefillError, CompileError, DeviceError, LibraryError
+from ckpm_emulator.errors import CompileError, DeviceError, EmulatorError, LibraryError
 
 # Turns a code object (an ELF) into the blob that load_program in core/run/program.h reads; or the function of it at
 # a virtual address that this blob left out.
@@ -103,7 +103,7 @@ class Runtime:
         """Add a program; the core calls this on the thread that needs it first. No exception may leave it."""
         try:
             blob = self._builder(ctypes.string_at(code, size), *([function] if function else []))
-        except CkPrefillError as error:
+        except EmulatorError as error:
             return self._refuse(handle, error, str(error))
         except Exception as error:
             return self._refuse(handle, error, f"{type(error).__name__}: {error}")

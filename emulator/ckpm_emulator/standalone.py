@@ -22,10 +22,10 @@ from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
 from ckpm_emulator import code_object, program_cache, toolchain
-from ckpm_emulator.base.errors import CodeObjectError, DeviceError, InputError, OutputError
-from ckpm_emulator.base.store import draft_folder
-from ckpm_emulator.base.trust import keep_others_out
+from ckpm_emulator.cache import cache_folder, drafted
+from ckpm_emulator.errors import CodeObjectError, DeviceError, InputError, OutputError
 from ckpm_emulator.options import ARCHS, Options
+from ckpm_emulator.trust import keep_others_out
 
 VARIABLE = "CKPM_EMULATOR"
 # Of ROCm 5, 6 and 7, and what programs open by themselves; SONAME is the core's own.
@@ -150,16 +150,15 @@ def library_folder(core: Path) -> Path:
     if installed:
         keep_others_out()
         target, name = core, hashlib.sha256(bytes(core)).hexdigest()[:16]
-        folder = toolchain.cache_folder() / f"names-{name}"
+        folder = cache_folder() / f"names-{name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*NAMES, core.name) if installed else NAMES:
             link = folder / name
             if link.is_symlink() and link.readlink() == target:
                 continue
-            with draft_folder(folder) as drafts:
-                (drafts / name).symlink_to(target)
-                (drafts / name).replace(link)
+            with drafted(link, folder) as draft:
+                draft.symlink_to(target)
     except OSError as error:
         raise OutputError(f"{folder}: {error.strerror}. Set CKPM_CACHE to another folder.") from error
     return folder

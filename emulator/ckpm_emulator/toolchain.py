@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import logging
@@ -19,12 +18,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckpm_emulator.base.errors import CompileError, SetupError, TrustError, UsageError
-from ckpm_emulator.base.files import open_lock
-from ckpm_emulator.base.settings import cache_folder as project_cache
-from ckpm_emulator.base.store import adopt, draft_folder, is_adopted
-from ckpm_emulator.base.trust import keep_others_out, why_untrusted
-from ckpm_emulator.base.zig_cache import checked_link
+from ckpm_emulator.cache import adopt, cache_folder, checked_link, is_adopted
+from ckpm_emulator.errors import CompileError, SetupError, UsageError
+from ckpm_emulator.trust import demand_trusted, keep_others_out
 
 INSTALLED = Path(__file__).parent / "core"  # a folder for each instruction set
 PROJECT = Path(__file__).resolve().parents[1]
@@ -40,7 +36,7 @@ _LEVELS: Mapping[str, tuple[str, ...]] = {
 ISA_LEVELS = tuple(_LEVELS)
 _TRIAL = "#include <bit>\n#include <span>\nint main() { return std::popcount(0u) + int(std::span<int>().size()); }\n"
 _SHOWN_ERRORS = 20
-_LOG = logging.getLogger("ckpm.emulator")  # below the logger whose lines commands print (base/logs.py)
+_LOG = logging.getLogger("ckpm.emulator")  # ckpm's commands print the lines of all loggers below ckpm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +51,6 @@ class Compiler:
         """Run the compiler."""
         environment = {**os.environ, **self.environment}
         return subprocess.run([*self.command, *arguments], env=environment, capture_output=True, text=True)
-
-
-def cache_folder() -> Path:
-    """The emulator's folder in the cache folder. Raises UsageError if the user has no cache folder."""
-    return project_cache() / "emulator"
 
 
 def isa_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
@@ -182,8 +173,8 @@ class _Build:
 
     def is_finished(self) -> bool:
         """True if the library is there as it was built."""
-        if self.result.exists() and (why := why_untrusted(self.result, self._cache)):
-            raise TrustError(why, kind="untrusted")
+        if self.result.exists():
+            demand_trusted(self.result, self._cache)
         return is_adopted(self.result)
 
     def run(self) -> Path:
@@ -191,22 +182,17 @@ class _Build:
         keep_others_out()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            if why := why_untrusted(self._folder, self._cache):
-                raise TrustError(why, kind="untrusted")
-            with _lock(self._folder.with_suffix(".lock")):
+            demand_trusted(self._folder, self._cache)
+            from filelock import FileLock  # only here: most starts find the library
+
+            with FileLock(self._folder.with_suffix(".lock"), fallback_to_soft=False):
                 if not self.is_finished():  # else another process was faster
                     _LOG.info("compiling the emulator's core for this processor, which takes minutes, once")
                     self._update()
-                    self._copy()
+                    adopt(self._folder / self._target.removeprefix("core_") / SONAME, self.result, self._cache)
         except OSError as error:
             raise CompileError(f"the emulator's core can't be built in {self._cache}: {error}", kind="core") from error
         return self.result
-
-    def _copy(self) -> None:
-        self.result.parent.mkdir(exist_ok=True)
-        with draft_folder(self._cache) as drafts:
-            built = self._folder / self._target.removeprefix("core_") / SONAME
-            adopt(Path(shutil.copy(built, drafts)), self.result)
 
     def _update(self) -> None:
         """Run CMake; from nothing if the folder has changed since the last build, as it may hold damaged objects."""
@@ -288,11 +274,3 @@ def _content(folder: Path) -> str:
             with file.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Hold a lock file; it goes away with the process that holds it."""
-    with os.fdopen(open_lock(path), "r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

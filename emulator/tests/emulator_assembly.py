@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.resources
 import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ckpm.base.settings import cache_folder
-from ckpm.kernels.code import toolchains
+from ckpm_emulator.cache import cache_folder
 from ckpm_emulator.device import Buffer, EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from ckpm_emulator.image import read
@@ -101,17 +101,28 @@ def compile_source(source: Path, arch: str, *options: str) -> bytes:
     return _link([source], arch, *options)
 
 
+@functools.cache
+def zig() -> str:
+    """The program of the package ziglang, which contains clang and lld."""
+    return str(importlib.resources.files("ziglang") / "zig")
+
+
+@functools.cache
+def zig_environment() -> dict[str, str]:
+    """The environment in which zig keeps its files in the cache, and finds no headers of the caller."""
+    folder = str(cache_folder().parent / "zig")
+    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder, "CPATH": ""}
+
+
 def _link(sources: Sequence[Path], arch: str, *options: str) -> bytes:
-    tc = toolchains.detect("embedded", cache=cache_folder())
-    environment = {**os.environ, **tc.environment}
     with tempfile.TemporaryDirectory() as folder:
         linked, made = Path(folder, "linked.hsaco"), [Path(folder, f"{source.stem}.o") for source in sources]
         target = (*options, "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}")
         for source, object_file in zip(sources, made, strict=True):
-            command = [*tc.compiler, *target, "-c", str(source), "-o", str(object_file)]
-            subprocess.run(command, env=environment, check=True)
-        link = [tc.compiler[0], "ld.lld", "-shared", *map(str, made), "-o", str(linked)]
-        subprocess.run(link, env=environment, check=True)
+            command = [zig(), "clang", *target, "-c", str(source), "-o", str(object_file)]
+            subprocess.run(command, env=zig_environment(), check=True)
+        link = [zig(), "ld.lld", "-shared", *map(str, made), "-o", str(linked)]
+        subprocess.run(link, env=zig_environment(), check=True)
         return linked.read_bytes()
 
 

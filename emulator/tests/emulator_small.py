@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 from ckpm_emulator import toolchain as emulator_toolchain
+from ckpm_emulator.cache import cache_folder
 from ckpm_emulator.device import EmulatedGpu
 from tests.programs.program_builder import compile_object
 
@@ -29,10 +29,10 @@ def small() -> Path:
 @functools.cache
 def small_library() -> Path:
     """The library's path."""
-    tc = toolchains.detect("embedded", cache=cache_folder())
+    tc = toolchains.detect("embedded", cache=cache_folder().parent)
     words = [*toolchains.describe(tc).values(), *ARCHS, SOURCE.read_text()]
     key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
-    library = emulator_toolchain.cache_folder() / "tests" / key / "libsmall.so"
+    library = cache_folder() / "tests" / key / "libsmall.so"
     if library.is_file():
         return library
     library.parent.mkdir(parents=True, exist_ok=True)

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from ckpm.base.settings import cache_folder
-from ckpm.kernels.code import toolchains
 from ckpm_emulator.inspection.isa import FACTS
+from tests.emulator.emulator_assembly import zig, zig_environment
 
 ARCHS = ("gfx90a", "gfx942", "gfx950")
 FORMS = ("e32", "e64", "sdwa", "dpp")
@@ -40,14 +39,13 @@ def known_names(compiler: Path) -> set[str]:
 
 def taken(names: Iterable[str], arch: str) -> set[str]:
     """The names of which the assembler misses nothing but operands."""
-    tc = toolchains.detect("embedded", cache=cache_folder())
     listed = sorted(names)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "names.s")
         source.write_text("".join(f"{name}\n" for name in listed))
         target = ("-x", "assembler", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-ferror-limit=0", "-c")
-        command = [*tc.compiler, *target, str(source), "-o", str(Path(folder, "names.o"))]
-        said = subprocess.run(command, env=tc.environment, capture_output=True, text=True, check=False).stderr
+        command = [zig(), "clang", *target, str(source), "-o", str(Path(folder, "names.o"))]
+        said = subprocess.run(command, env=zig_environment(), capture_output=True, text=True, check=False).stderr
     refused = {
         listed[int(line) - 1]
         for line, message in re.findall(r":(\d+):\d+: error: (.*)", said)
@@ -58,8 +56,7 @@ def taken(names: Iterable[str], arch: str) -> set[str]:
 
 def facts() -> dict[str, dict[str, frozenset[str]]]:
     """The forms of each instruction, by arch; instructions with one encoding have no form."""
-    tc = toolchains.detect("embedded", cache=cache_folder())
-    names = known_names(Path(tc.compiler[0]))
+    names = known_names(Path(zig()))
     found: dict[str, dict[str, frozenset[str]]] = {}
     for arch in ARCHS:
         plain = taken(names, arch)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import toolchain
-from ckpm_emulator.base.errors import CompileError, SetupError, UsageError
+from ckpm_emulator.errors import CompileError, SetupError, UsageError
 
 ANSWER = (
     '#include <bit>\nextern "C" __attribute__((visibility("default"))) int emu_answer() { return std::popcount(7u); }\n'
@@ -204,11 +204,6 @@ def test_isa_level(tmp_path: Path, flags: str, level: str) -> None:
     info.write_text(f"model name\t: x\nflags\t\t: {flags}\n\nflags\t\t: other\n")
     assert toolchain.isa_level(info) == level
     assert toolchain.isa_level(tmp_path / "absent") == "portable"
-
-
-def test_cache_folder_is_in_that_of_the_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
-    assert toolchain.cache_folder() == tmp_path / "emulator"
 
 
 @pytest.mark.usefixtures("source")

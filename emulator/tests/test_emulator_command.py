@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import standalone
-from ckpm_emulator.base.errors import CodeObjectError, OutputError
 from ckpm_emulator.cli import import_tables_only, main
 from ckpm_emulator.code_object import code_objects
+from ckpm_emulator.errors import CodeObjectError, OutputError
 from ckpm_emulator.lowering.translate import translate
 from tests.emulator.emulator_small import small_library
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckpm_emulator.base.errors import CodeObjectError, DeviceError
 from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import CodeObjectError, DeviceError
 from tests.emulator.emulator_child import on_device, stub_core
 from tests.emulator.emulator_small import fat_binary, open_small
 from tests.emulator.emulator_small import small as small
@@ -128,7 +128,7 @@ def test_second_runtime_is_refused(tmp_path: Path) -> None:
     text = (
         f"import ctypes; ctypes.CDLL({str(other)!r})\n"
         "from ckpm_emulator.device import EmulatedGpu\n"
-        "from ckpm_emulator.base.errors import DeviceError\n"
+        "from ckpm_emulator.errors import DeviceError\n"
         "try: EmulatedGpu('gfx950', core='unused')\n"
         "except DeviceError as error: print(error)\n"
     )

@@ -201,7 +201,7 @@ RUNS = """
 import sys
 from pathlib import Path
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.base.errors import DeviceError
+from ckpm_emulator.errors import DeviceError
 from ckpm_emulator.faults import DeviceFaultError
 from tests.emulator.emulator_assembly import launch
 device, code = EmulatedGpu("gfx942", threads=1, hazards=sys.argv[2] == "on"), Path(sys.argv[1]).read_bytes()

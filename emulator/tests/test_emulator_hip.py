@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ckpm_emulator import toolchain
-from ckpm_emulator.base.errors import DeviceError, LibraryError
 from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import DeviceError, LibraryError
 from ckpm_emulator.faults import DeviceFaultError
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import code_object, fat_binary, open_small

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import code_object, image
-from ckpm_emulator.base.errors import CodeObjectError
 from ckpm_emulator.cli import main
+from ckpm_emulator.errors import CodeObjectError
 from ckpm_emulator.inspection import coverage
 from tests.emulator.emulator_small import small_library
 

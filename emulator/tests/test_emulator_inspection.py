@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.store import Store
 from ckpm_emulator.cli import main
 from ckpm_emulator.inspection import inspect as inspection
 from ckpm_emulator.inspection.inspect import inspect
@@ -167,7 +166,7 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
     monkeypatch.setattr(inspection, "_look", None)  # the second is not inspected
     assert inspect(file, "gfx942", cache=cache) == [first]
     monkeypatch.undo()
-    (kept,) = Store(cache / "inspections").entries()
+    (kept,) = (cache / "inspections").glob("*.entry")
     whole = kept.read_text()
     for damaged in (whole[:-9], whole.replace('"mfma": 2', '"mfma": 3')):
         assert damaged != whole

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.base.settings import cache_folder
-from ckpm.base.store import Store
 from ckpm.kernels.code import toolchains
 from ckpm_emulator import code_object, program_cache
+from ckpm_emulator.cache import Store, cache_folder
 from ckpm_emulator.device import DeviceFaultError, EmulatedGpu, Options
 from tests.programs.program_builder import compile_object
 
@@ -114,7 +113,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Code objects of SOURCE by arch."""
     folder = tmp_path_factory.mktemp("hip")
     (source := folder / "kernels.hip").write_text(SOURCE)
-    tc = toolchains.detect("embedded", cache=cache_folder())
+    tc = toolchains.detect("embedded", cache=cache_folder().parent)
     made = compile_object(tc, source, folder / "kernels.o", archs=["gfx942", "gfx950"], includes=[])
     return dict(code_object.code_objects(made))
 
@@ -268,7 +267,7 @@ def test_counters(run: Callable[..., None]) -> None:
 def test_programs_are_cached(code: dict[str, bytes], tmp_path: Path) -> None:
     first = program_cache.program(code["gfx950"], cache=tmp_path)
     programs = Store(tmp_path / "programs")
-    (kept,) = programs.entries()
+    (kept,) = (tmp_path / "programs").glob("*.entry")
     programs.put(kept.stem, b"another")
     assert program_cache.program(code["gfx950"], cache=tmp_path) == b"another"
     kept.write_bytes(kept.read_bytes().replace(b"another", b"changed"))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm_emulator.base.errors import DeviceError
 from ckpm_emulator.device import Buffer, EmulatedGpu
+from ckpm_emulator.errors import DeviceError
 from tests.emulator.emulator_child import on_device
 
 GIB = 1 << 30

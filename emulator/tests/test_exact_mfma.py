@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ckpm_emulator.base.errors import DeviceError
+from ckpm_emulator.errors import DeviceError
 from ckpm_emulator.options import Options
 from tests.emulator.emulator_wave import run_wave
 from tests.emulator.oracle import floats, mfma

@@ -11,8 +11,8 @@ import itertools
 import pytest
 
 from ckpm.timing.machine import numbers, values
-from ckpm_emulator.base.errors import DeviceError
 from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import DeviceError
 from ckpm_emulator.options import Record
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device

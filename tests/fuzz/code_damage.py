@@ -15,10 +15,10 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
-from ckpm_emulator.base.bounded import BoundsError, read_bytes
-from ckpm_emulator.base.entry import exit_code
-from ckpm_emulator.base.errors import InputError
+from ckpm.base.bounded import BoundsError, read_bytes
 from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.entry import exit_code
+from ckpm_emulator.errors import InputError
 
 _DESCRIPTOR_BYTES = 64  # LLVM's guide, "Kernel Descriptor"
 _EXTREMES = (0, 1, 0x7F, 0x80, 0xFF)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import code_object, standalone
-from ckpm_emulator.base.errors import InputError
+from ckpm_emulator.errors import InputError
 from tests.programs.program_builder import sample
 from tests.programs.test_programs import output, run
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ckpm_emulator import code_object, standalone, toolchain
-from ckpm_emulator.base.errors import DeviceError, OutputError
+from ckpm_emulator.errors import DeviceError, OutputError
 from tests.programs.program_builder import ARCHS, sample
 
 ROOT = Path(__file__).parents[2]

@@ -56,7 +56,7 @@ def test_failures_outside_errors_module_are_subclasses() -> None:
     elsewhere = [
         f"{file}: {node.name}"
         for file, text in sources().items()
-        if file != "ckpm/base/errors.py"
+        if file not in ("ckpm/base/errors.py", "emulator/ckpm_emulator/errors.py")
         for node in nodes(text)
         if isinstance(node, ast.ClassDef)
         and (

@@ -56,7 +56,7 @@ def test_folders_and_functions_are_small(rule: Callable[[Sources], list[str]]) -
 
 def test_contract_lists_every_room() -> None:
     rooms = {f"ckpm.{file.parent.name}" for file in (ROOT / "ckpm").glob("*/__init__.py")}
-    assert {*LAYERS} == {*rooms, "ckpm_emulator"}
+    assert {*LAYERS} == rooms
 
 
 def test_contract_is_kept() -> None:
@@ -68,13 +68,14 @@ ALLOWED = {
     "ckpm/suites/pool.py": "from ckpm.kernels import plan\nimport ckpm.matrix\nfrom ckpm.base import files",
     "ckpm/attention/launch/device.py": "from ckpm_emulator import device",
     "ckpm/kernels/code/code_object.py": "import ckpm_emulator",
+    "ckpm/kernels/code/emulated.py": "from ckpm_emulator import device",
 }
 PLANTED = {  # file: its text, and the line that reports it
     "ckpm/matrix/rules.py": ("import ckpm.kernels.plan", "ckpm.matrix is not allowed to import ckpm.kernels:"),
     "ckpm/base/files.py": ("def f():\n    import ckpm.kernels", "ckpm.base is not allowed to import ckpm.kernels:"),
     "ckpm/attention/plan.py": ("from ckpm.suites import pool", "ckpm.attention is not allowed to import ckpm.suites:"),
     "ckpm/docker/images.py": ("from ckpm import cluster", "ckpm.docker is not allowed to import ckpm.cluster:"),
-    "ckpm_emulator/image.py": ("import ckpm.matrix.rules", "ckpm_emulator is not allowed to import ckpm.matrix:"),
+    "ckpm_emulator/image.py": ("import ckpm.base.files", "ckpm_emulator is not allowed to import ckpm:"),
     "ckpm/reports/cli.py": ("from ckpm_emulator import image", "ckpm.reports.cli -> ckpm_emulator.image (l.1)"),
     "ckpm/kernels/cli.py": ("from tests import unit", "ckpm.kernels.cli -> tests (l.1)"),
     "ckpm/kernels/plan.py": ("import noxfile", "ckpm.kernels.plan -> noxfile (l.1)"),

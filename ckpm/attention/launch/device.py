@@ -23,14 +23,12 @@ from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base import rocm_places
 from ckpm.base.display import show
-from ckpm.base.errors import DeviceError, HipError, LibraryError, TrustError, UsageError
+from ckpm.base.errors import DeviceError, HipError, LibraryError, UsageError
 from ckpm.base.jobs import processors
 from ckpm.base.trust import demand_trusted_library
 from ckpm.kernels.abi import CheckedArguments, LaunchArguments
+from ckpm.kernels.code.emulated import translated_errors
 from ckpm_emulator import device as emulated
-from ckpm_emulator.base.errors import CkPrefillError as EmulatorError
-from ckpm_emulator.base.errors import LibraryError as EmulatorLibraryError
-from ckpm_emulator.base.errors import TrustError as UntrustedCoreError
 from ckpm_emulator.options import Record, Trace
 
 CHOICES = ("auto", "hip", "emulator")
@@ -128,12 +126,8 @@ class EmulatedDevice(Device):
     kind = "emulator"
 
     def __init__(self, arch: str, **options: Any) -> None:
-        try:
+        with translated_errors(f"the emulated {arch} can't be started"):
             self._device = emulated.EmulatedGpu(arch, **options)
-        except UntrustedCoreError as error:
-            raise TrustError(str(error), kind="untrusted") from error
-        except EmulatorError as error:
-            raise DeviceError(f"the emulated {arch} can't be started: {error}") from error
         self.arch = arch
         self._options = self._device.options
         # the emulator loaded itself globally: HIP's names lead to it
@@ -145,10 +139,8 @@ class EmulatedDevice(Device):
     def prepare(self, path: Path) -> None:
         super().prepare(path)
         demand_trusted_library(path)
-        try:
+        with translated_errors():
             self._device.load_library(path)
-        except EmulatorLibraryError as error:
-            raise LibraryError(str(error)) from error
 
     def configure(self, **options: Any) -> None:
         """Options that are not given take the values that the device was made with."""
@@ -157,20 +149,13 @@ class EmulatedDevice(Device):
         if isinstance(record := options.get("record"), Mapping):
             options["record"] = Record(**record)
         fresh = {field.name: getattr(self._options, field.name) for field in dataclasses.fields(self._options)}
-        try:
+        with translated_errors():
             self._device.configure(**{**fresh, **options})
-        except EmulatorError as error:
-            raise UsageError(str(error)) from error
 
     @contextlib.contextmanager
     def place_memory(self, placement: str, at: int = 0) -> Iterator[None]:
-        try:
-            with self._device.place_allocations(placement, at):
-                yield
-        except emulated.DeviceFaultError:
-            raise
-        except EmulatorError as error:
-            raise HipError(str(error), getattr(error, "error", 1)) from error
+        with translated_errors(), self._device.place_allocations(placement, at):
+            yield
 
     def fault(self) -> Fault | None:
         latest = self._device.last_fault()
@@ -211,10 +196,8 @@ class EmulatedDevice(Device):
 
     def run_code(self, code: bytes, kernel: str, threads: int) -> None:
         """Run one workgroup of a code object's kernel, whose argument is the address of 64 KB. Raises DeviceError."""
-        try:
+        with translated_errors(f"{kernel} can't be run"):
             memory = self._device.malloc(1 << 16)
-        except EmulatorError as error:
-            raise DeviceError(f"{kernel} can't be run: {error}") from error
         try:
             self.launch_code(code, kernel, (1, 1, 1), threads, [ctypes.c_uint64(memory.address)])
         finally:
@@ -233,22 +216,18 @@ class EmulatedDevice(Device):
 
         Raises DeviceError.
         """
-        try:
+        with translated_errors(f"{kernel} can't be run"):
             module = self._device.load_module(code)
             try:
                 module.launch(kernel, grid, (threads,), arguments, lds_bytes)
                 self._device.synchronize()
             finally:
                 module.unload()
-        except EmulatorError as error:
-            raise DeviceError(f"{kernel} can't be run: {error}") from error
 
     def replay(self, numbers: Mapping[str, int]) -> Mapping[str, Any]:
         """Cycles of the recording on a compute unit of these ``numbers`` (EmulatedGpu.replay). Raises DeviceError."""
-        try:
+        with translated_errors("the recorded workgroup can't be replayed"):
             return self._device.replay(numbers)
-        except EmulatorError as error:
-            raise DeviceError(f"the recorded workgroup can't be replayed: {error}") from error
 
 
 class GpuDevice(Device):
@@ -319,6 +298,7 @@ def choose(choice: str, arch: str, **options: Any) -> Device:
     Raises:
         UsageError: a choice that doesn't exist.
         DeviceError: it is not there, or can't be started.
+        SetupError, CompileError, TrustError: the emulator's core can't be built or must not be used.
     """
     if kind_of(choice, arch) == "hip":
         return GpuDevice(arch)

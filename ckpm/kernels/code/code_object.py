@@ -1,25 +1,22 @@
 """GPU code inside a built file: its code objects, and the hardware resources of each kernel.
 
-The emulator (ckpm_emulator) reads the files: this is the only module of ckpm/kernels/code/ that imports it. The
-numbers are in the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
-section Code Object V5 Metadata.
+The emulator (ckpm_emulator) reads the files. Of this folder, only this module and emulated.py import it. The numbers
+are in the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend", section Code Object V5 Metadata.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ckpm.base import errors
 from ckpm.base.errors import CodeObjectError
+from ckpm.kernels.code.emulated import translated_errors
 from ckpm.matrix.dialects import ComputeUnit, compute_units
 from ckpm_emulator import code_object
-from ckpm_emulator.base import errors as emulated
 
 if TYPE_CHECKING:
     from ckpm_emulator.inspection.inspect import Block as Block
@@ -68,22 +65,13 @@ class KernelCode:
     blocks: tuple[Block, ...] = ()
 
 
-@contextmanager
-def _convert_errors() -> Iterator[None]:
-    """Raise the class of the same name for an error of the emulator."""
-    try:
-        yield
-    except emulated.CkPrefillError as error:
-        raise getattr(errors, type(error).__name__)(str(error), kind=error.kind) from error
-
-
 def bundles(path: Path) -> dict[str, tuple[bytes, ...]]:
     """Return the code objects in the file by arch; a library has one per arch for each of its units, in link order.
 
     A bare AMDGPU ELF counts as one code object. Raises CodeObjectError if the file can't be read, is not an ELF, is
     truncated, or contains no GPU code.
     """
-    with _convert_errors():
+    with translated_errors():
         members = code_object.code_objects(path)
     by_arch: dict[str, list[bytes]] = {}
     for arch, content in members:
@@ -97,11 +85,11 @@ def kernels(elf_bytes: bytes) -> list[KernelResources]:
     Raises CodeObjectError if the bytes are not an AMDGPU ELF, or truncated, if the metadata is stripped or lacks a
     field, or if libraries are not built for the arch.
     """
-    with _convert_errors():
+    with translated_errors():
         code = code_object.read(elf_bytes)
     if code.arch not in compute_units():
         raise CodeObjectError(f"code object is for '{code.target}'. Known archs: {', '.join(compute_units())}.")
-    with _convert_errors():
+    with translated_errors():
         return [_resources(entry, code) for entry in code.kernels]
 
 
@@ -151,7 +139,7 @@ def occupancy(unit: ComputeUnit, *, vgpr: int, lds_bytes: int, workgroup: int, w
 
 def functions(elf_bytes: bytes) -> dict[str, bytes]:
     """Return the machine code of each function of a code object, by symbol. Raises CodeObjectError."""
-    with _convert_errors():
+    with translated_errors():
         code = code_object.read(elf_bytes)
         return {name: function.code for name, function in sorted(code.functions.items())}
 
@@ -160,7 +148,7 @@ def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
     """Inspect the code of each of a file's kernels for the arch, by symbol. Raises CodeObjectError."""
     from ckpm_emulator.inspection.inspect import inspect as inspected  # imported here: other commands don't need it
 
-    with _convert_errors():
+    with translated_errors():
         kernels_of_file = inspected(path, arch)
     names = [field.name for field in dataclasses.fields(KernelCode)]
     return {kernel.symbol: KernelCode(**{name: getattr(kernel, name) for name in names}) for kernel in kernels_of_file}

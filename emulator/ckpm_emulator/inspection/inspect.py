@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ckpm_emulator import code_object, image
-from ckpm_emulator.base.store import Store
+from ckpm_emulator.cache import Store, cache_folder
 from ckpm_emulator.program_cache import text_version
-from ckpm_emulator.toolchain import cache_folder
 
 if TYPE_CHECKING:
     from ckpm_emulator.lowering.decode import Instruction

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ckpm_emulator import image
-from ckpm_emulator.base.errors import CodeObjectError
 from ckpm_emulator.code_object import Function
+from ckpm_emulator.errors import CodeObjectError
 from ckpm_emulator.lowering.blob import make_blob
 from ckpm_emulator.lowering.decode import Instruction, decode_function
 from ckpm_emulator.lowering.descriptor import refusal, taken_pcs

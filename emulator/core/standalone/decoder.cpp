@@ -71,8 +71,8 @@ private:
     size_t bytes_ = 0;
 };
 
-// Only this user and root could have written it (as base/trust.py; whoever else may is for the
-// helper to judge).
+// Only this user and root could have written it (as ckpm_emulator/trust.py; whoever else may is for
+// the helper to judge).
 bool is_private(const std::string& path)
 {
     struct stat link, there;
@@ -109,7 +109,7 @@ std::string key_of(const Wanted& wanted)
 }
 
 // The content of a store's entry if it is whole: a line with the sha256 of its name, a zero and its
-// content, then the content (base/store.py).
+// content, then the content (ckpm_emulator/cache.py).
 std::string_view content(const std::string& name, std::string_view entry)
 {
     if(entry.size() <= DIGEST || entry[DIGEST] != '\n')

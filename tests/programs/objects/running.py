@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from ckpm_emulator.base.errors import DeviceError
+from ckpm_emulator.errors import DeviceError
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
 from tests.programs.objects import attention, backward, experts, latent, paged, products
 from tests.programs.objects.launching import Machine

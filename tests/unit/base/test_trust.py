@@ -21,8 +21,8 @@ from ckpm.kernels.library.doctor import examine
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
 from ckpm_emulator import toolchain as core
-from ckpm_emulator.base.errors import TrustError as UntrustedCoreError
 from ckpm_emulator.cli import main as emulator_command
+from ckpm_emulator.errors import TrustError as UntrustedCoreError
 from tests.emulator.test_core_build import use_small_core
 from tests.unit.shared import capture_logs
 

@@ -15,8 +15,8 @@ from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.code_object import occupancy
 from ckpm.kernels.code.toolchains.offload_bundler import Entry, pack
 from ckpm.matrix.dialects import compute_units
-from ckpm_emulator.base.errors import CodeObjectError as EmulatorCodeObjectError
 from ckpm_emulator.code_object import device_entries
+from ckpm_emulator.errors import CodeObjectError as EmulatorCodeObjectError
 from tests.fuzz.compiled import Compiler
 
 # The two headers that a kernel and its stub need: all of hip_runtime.h brings the C++ library and takes seconds.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ckpm.base.errors import CodeObjectError as OurCodeObjectError
 from ckpm.kernels.code import code_object as ours
 from ckpm_emulator import code_object, image
-from ckpm_emulator.base.errors import CodeObjectError
+from ckpm_emulator.errors import CodeObjectError
 
 CODE = bytes.fromhex("000081bf")  # s_endpgm, little endian
 KERNEL: dict[str, Any] = {

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ckpm.kernels.code.toolchains import offload_bundler
 from ckpm.kernels.code.toolchains.offload_bundler import MAGIC, Entry, main, pack
-from ckpm_emulator.base.errors import CodeObjectError
 from ckpm_emulator.code_object import bundle
+from ckpm_emulator.errors import CodeObjectError
 
 _TARGETS = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789-:+", min_size=1, max_size=40)
 _ENTRIES = st.lists(st.builds(Entry, target=_TARGETS, content=st.binary(max_size=300)), min_size=1, max_size=5)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ckpm.attention.chunks import chunk_lengths, chunk_pages
     from ckpm.attention.familiar.installing import install
     from ckpm.attention.launch.device import choose
-    from ckpm.joined import build, list_kernels, why
+    from ckpm.commands import build, list_kernels, why
 
 _MODULES = {
     "ckpm.attention": (
@@ -37,7 +37,7 @@ _MODULES = {
     "ckpm.attention.chunks": ("chunk_lengths", "chunk_pages"),
     "ckpm.attention.familiar.installing": ("install",),
     "ckpm.attention.launch.device": ("choose",),
-    "ckpm.joined": ("build", "list_kernels", "why"),
+    "ckpm.commands": ("build", "list_kernels", "why"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [

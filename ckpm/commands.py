@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from ckpm import __version__
 from ckpm.base import logs
@@ -17,20 +18,35 @@ from ckpm.base.paths import PROJECT
 from ckpm.base.processes import git
 from ckpm.matrix.options import Parser
 
+if TYPE_CHECKING:
+    from ckpm.matrix.explain import Explanation
+
 
 class Command(NamedTuple):
-    """A command. ``options`` is ``module:function``; the function adds the options to a parser and sets ``run``."""
+    """A row of the table. ``options`` is ``module:function``: the function adds options to a parser and sets ``run``.
+
+    ``remote`` is a second such function, which lets the command run on many machines.
+    """
 
     purpose: str
     options: str
+    remote: str = ""
 
 
 COMMANDS: Mapping[str, Command] = {
-    "build": Command("build a library, render its sources, or build it twice", "ckpm.joined:add_build_options"),
-    "test": Command("run a suite on a built library, on a GPU or on the emulator", "ckpm.suites.cli:add_options"),
+    "build": Command(
+        "build a library, render its sources, or build it twice",
+        "ckpm.kernels.library.command:add_options",
+        "ckpm.cluster.command:add_build_options",
+    ),
+    "test": Command(
+        "run a suite on a built library, on a GPU or on the emulator",
+        "ckpm.suites.cli:add_options",
+        "ckpm.cluster.command:add_test_options",
+    ),
     "gate": Command("compare a library with its accepted baseline", "ckpm.reports.gates.gate_command:add_gate_options"),
     "accept": Command("accept a library's figures as baseline", "ckpm.reports.gates.gate_command:add_accept_options"),
-    "compare": Command("time two libraries on one device", "ckpm.joined:add_compare_options"),
+    "compare": Command("time two libraries on one device", "ckpm.reports.gates.compare_command:add_options"),
     "report": Command("write all results as Markdown, HTML or tables", "ckpm.reports.page.commands:add_options"),
     "list": Command("list the selected kernels", "ckpm.matrix.cli:add_list_options"),
     "count": Command("count the selected kernels by family and arch", "ckpm.matrix.cli:add_count_options"),
@@ -46,7 +62,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "bench": Command("measure the promised figures", "ckpm.bench.command:add_options"),
     "measure": Command("count what the gates' problems do on the emulator", "ckpm.timing.measure:add_options"),
-    "model": Command("show modelled cycles of measured counts", "ckpm.joined:add_model_options"),
+    "model": Command("show modelled cycles of measured counts", "ckpm.reports.gates.model_command:add_options"),
     "timing model": Command("model workgroups of the gates' problems", "ckpm.timing.command:add_options"),
     "timing show": Command("show modelled workgroups and their stalls", "ckpm.reports.page.timing_command:add_options"),
     "timing tables": Command("model V2 and V3 on published problems", "ckpm.timing.tables:add_options"),
@@ -83,11 +99,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser(name: str) -> argparse.ArgumentParser:
     """The parser of a command of the table."""
     command = COMMANDS[name]
-    module, _, function = command.options.partition(":")
     command_parser = Parser(prog=f"ckpm {name}", description=f"{command.purpose[0].upper()}{command.purpose[1:]}.")
-    add_options: Callable[[argparse.ArgumentParser], None] = getattr(importlib.import_module(module), function)
     command_parser.set_defaults(log_to="stdout", verbosity=0)
-    add_options(command_parser)
+    for reference in filter(None, (command.options, command.remote)):
+        module, _, function = reference.partition(":")
+        getattr(importlib.import_module(module), function)(command_parser)
     for letter, word, value, purpose in _VERBOSITY:
         command_parser.add_argument(
             f"-{letter}", f"--{word}", dest="verbosity", action="store_const", const=value, help=purpose
@@ -150,3 +166,33 @@ def _revision() -> str:
         return ""
     revision = git(PROJECT, "describe", "--always", "--dirty")
     return "" if revision is None else f" ({revision.decode().strip()})"
+
+
+def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
+    """Build a library as ``ckpm build --arch ARCH OPTIONS`` does, and return its path."""
+    from ckpm.base.jobs import job_count
+    from ckpm.base.logs import print_logs
+    from ckpm.kernels.library import building
+    from ckpm.kernels.library.command import read_options
+
+    args = parse(["build", "--arch", arch, "--work", str(work), *options])
+    with print_logs():
+        build_options = read_options(args)
+        building.run(build_options.request, jobs=job_count(build_options.jobs))
+    return build_options.request.work / build_options.request.folder / "libckpm.so"
+
+
+def list_kernels(*options: str) -> list[str]:
+    """The names of the kernels that ``ckpm list OPTIONS`` lists."""
+    from ckpm.matrix.options import selection_from
+    from ckpm.matrix.selection import select_some
+
+    return [key.name for key in select_some(*selection_from(parse(["list", *options])))]
+
+
+def why(name: str, *options: str) -> Explanation:
+    """Explain why a kernel is selected or left out, as ``ckpm why OPTIONS NAME`` does."""
+    from ckpm.matrix import explain
+    from ckpm.matrix.options import selection_from
+
+    return explain.why(*selection_from(parse(["why", *options, name])), name)

@@ -1,12 +1,11 @@
-"""Options for many machines, and the compilers of ``ckpm build`` on them."""
+"""Options for many machines: compilers of ``ckpm build`` and cases of ``ckpm test`` on them."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,18 +17,65 @@ from ckpm.base.paths import data
 from ckpm.base.processes import ended_by_signals
 from ckpm.cluster.identity import Sources
 from ckpm.cluster.site import Site, read_site
-from ckpm.kernels.library.command import Elsewhere
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.building import Elsewhere
 from ckpm.kernels.library.request import Request
 
 if TYPE_CHECKING:
+    from ckpm.cluster.cases import CaseMachines
     from ckpm.cluster.connection import Connection
 
 REQUIREMENTS = data("requirements-cluster.txt")
 _MOST_JOBS = 1024  # threads of SCons that wait for workers
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of commands that run on many machines."""
+def add_build_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``ckpm build`` compile on many machines."""
+
+    def run(args: argparse.Namespace, machines: Machines) -> None:
+        if args.render or args.reproduce or args.built:
+            raise UsageError("--render, --reproduce and --built are for this machine: leave out the machines.")
+        if args.jobs is not None:
+            raise UsageError("--jobs is for compilers on this machine. Workers have their own number of threads.")
+        options = build_command.read_options(args)
+        with compilers(machines, options.request) as elsewhere:
+            build_command.build(options, elsewhere)
+
+    _add_options(parser, run)
+
+
+def add_test_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``ckpm test`` run its cases on many machines."""
+
+    def run(args: argparse.Namespace, machines: Machines) -> None:
+        from ckpm.suites import cli as test_command  # here: builds need neither NumPy nor the emulator
+
+        if args.jobs is not None or args.reproduce:
+            raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
+        options = test_command.read_options(args)
+        logs = options.work.absolute() / "build" / options.arch / "cluster"
+        test_command.run(options, partial(_case_machines, machines, logs))
+
+    _add_options(parser, run)
+
+
+@contextlib.contextmanager
+def _case_machines(machines: Machines, logs: Path) -> Iterator[CaseMachines]:
+    with connection(machines, logs) as workers:
+        from ckpm.cluster.cases import CaseMachines
+
+        yield CaseMachines(workers)
+
+
+def _add_options(parser: argparse.ArgumentParser, remote: Callable[[argparse.Namespace, Machines], None]) -> None:
+    """Add the options that name machines. ``remote`` runs the command if a command line names some."""
+    local: Callable[[argparse.Namespace], None] = parser.get_default("run")
+
+    def run(args: argparse.Namespace) -> None:
+        machines = read_machines(args)
+        return remote(args, machines) if machines else local(args)
+
+    parser.set_defaults(run=run)
     parser.add_argument("--scheduler", default=None, metavar="ADDRESS", help="run on the workers of a Dask scheduler")
     parser.add_argument("--cluster", choices=["slurm"], default=None, help="run on workers that are jobs of Slurm")
     parser.add_argument(
@@ -98,16 +144,8 @@ def _demand_packages(machines: Machines) -> None:
         )
 
 
-def compilers(machines: Machines | None, request: Request) -> AbstractContextManager[Elsewhere | None]:
-    """The compilers of the machines, None without machines."""
-    if machines is None:
-        return contextlib.nullcontext()
-    _demand_packages(machines)
-    return _compilers(machines, request)
-
-
 @contextlib.contextmanager
-def _compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
+def compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
     """Compilers on workers with the same code, toolchain and upstream."""
     folder = request.work / request.folder
     with connection(machines, folder / "cluster") as workers:

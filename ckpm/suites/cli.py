@@ -15,19 +15,18 @@ import functools
 import logging
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ckpm.attention.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
-from ckpm.base.files import sha256_of
 from ckpm.base.outputs import demand_place
 from ckpm.base.results import FOREIGN_LIBRARY, SOME_CASES, Results
-from ckpm.cluster import command as cluster
 from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import folder_name
@@ -39,13 +38,9 @@ from ckpm.matrix.problems.pairs import legal, met
 from ckpm.matrix.problems.tables import find
 from ckpm.suites import kernel_cases, suites
 from ckpm.suites.coverage import Coverage, Covered, format_figure, format_share
-from ckpm.suites.pool import ENVIRONMENT, Pool, worker_command
+from ckpm.suites.pool import ENVIRONMENT, CasePool, OtherMachines, Pool, worker_command
 from ckpm.suites.suites import Case, Judged, LocatedLibrary
 from ckpm.suites.summary import Progress, details, summary
-
-if TYPE_CHECKING:
-    from ckpm.cluster.connection import Connection
-    from ckpm.suites.remote import RemotePool
 
 log = logging.getLogger(__name__)
 EVERY = "*"  # case names
@@ -55,7 +50,7 @@ EVERY = "*"  # case names
 class Options:
     """The options of a run. ``family`` is the library's name in ckpm/kernels/families/libraries.py.
 
-    ``library`` is a file instead of the one in ``work``/build. Without ``machines`` the cases run on this machine.
+    ``library`` is a file instead of the one in ``work``/build.
     """
 
     suite: str
@@ -75,7 +70,6 @@ class Options:
     library: Path | None
     ledger: Path
     jobs: int | None
-    machines: cluster.Machines | None
 
     @property
     def of_tables(self) -> bool:
@@ -117,7 +111,6 @@ def add_options(root: argparse.ArgumentParser) -> None:
     root.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
     root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
     root.add_argument("--jobs", "-j", type=int, default=None, help="workers (default: one a processor, one on a GPU)")
-    cluster.add_options(root)
     root.set_defaults(run=lambda args: run(read_options(args)))
 
 
@@ -127,10 +120,7 @@ def read_options(args: argparse.Namespace) -> Options:
         raise UsageError("--jobs must be at least 1")
     if args.suite not in (*SUITES, FAMILY_SUITE):
         raise UnknownWordError("suite", args.suite, (*SUITES, FAMILY_SUITE))
-    machines = cluster.read_machines(args)
-    if machines is not None and (args.jobs is not None or args.reproduce):
-        raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
-    checked: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args), "machines": machines}
+    checked: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args)}
     values = {
         field.name: checked[field.name] if field.name in checked else getattr(args, field.name)
         for field in fields(Options)
@@ -138,15 +128,17 @@ def read_options(args: argparse.Namespace) -> Options:
     return Options(**values)
 
 
-def run(options: Options) -> None:
-    """Run a suite and write its results. Failed cases raise CheckFailedError."""
+def run(options: Options, connect: Callable[[], AbstractContextManager[OtherMachines]] | None = None) -> None:
+    """Run a suite and write its results. Failed cases raise CheckFailedError.
+
+    ``connect`` connects to other machines, which then run the cases.
+    """
     started, o = time.monotonic(), options
     library = _library(o)
     upstream, dialect = library.manifest.upstream, library.manifest.dialect
     ledger = read_ledger(o.ledger)
     ledger.check_dates(datetime.date.today())
-    logs = o.work.absolute() / "build" / o.arch / "cluster"
-    with cluster.connection(o.machines, logs) if o.machines else contextlib.nullcontext() as there:
+    with connect() if connect else contextlib.nullcontext() as there:
         kind = _kind(o, there)
         if o.hazards and kind == "hip":
             raise UsageError("--hazards is an option of the emulator: a GPU does what it does. Add --device emulator")
@@ -169,7 +161,7 @@ def run(options: Options) -> None:
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda result: order[result.case.name])
     commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}
-    results = _results(o, library, kind, judged, commands)
+    results = _results(o, library, kind, judged, commands, here=connect is None)
     covered = executed.of_library(library, o.arch)
     figures = _measure_coverage(o, library, judged, covered)
     unexecuted = {
@@ -191,7 +183,7 @@ def run(options: Options) -> None:
     _conclude(judged, o)
 
 
-def _kind(o: Options, there: Connection | None) -> str:
+def _kind(o: Options, there: OtherMachines | None) -> str:
     """The device that cases run on. Workers report their GPUs, because this machine need not have one."""
     if there is None or o.device != "auto":
         return kind_of(o.device, o.arch) if there is None else o.device
@@ -199,8 +191,8 @@ def _kind(o: Options, there: Connection | None) -> str:
 
 
 def _pool(
-    o: Options, kind: str, library: LocatedLibrary, count: int, there: Connection | None
-) -> tuple[Pool | RemotePool, str]:
+    o: Options, kind: str, library: LocatedLibrary, count: int, there: OtherMachines | None
+) -> tuple[CasePool, str]:
     """The pool that runs the cases, and its size in words."""
     size = min(o.jobs or default_workers(kind), count)
     setup: dict[str, Any] = {
@@ -209,15 +201,11 @@ def _pool(
     }  # fmt: skip
     if there is None:
         return Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT), f"{size} at once"
-    from ckpm.suites.remote import RemotePool
-
-    digest = sha256_of(library.library)
-    remote = RemotePool(connection=there, setup=setup, library=library.library, library_sha256=digest)
-    return remote, there.describe()
+    return there.pool(setup, library.library), there.describe()
 
 
 def _results(
-    o: Options, library: LocatedLibrary, kind: str, judged: Sequence[Judged], commands: Mapping[str, str]
+    o: Options, library: LocatedLibrary, kind: str, judged: Sequence[Judged], commands: Mapping[str, str], *, here: bool
 ) -> Results:
     family, tier = ("", o.tier) if o.of_tables else (o.family, "every kernel")
     upstream = library.manifest.upstream
@@ -227,8 +215,7 @@ def _results(
     results = suites.results(rows, library, kind, tier, datetime.date.today())
     if o.case != EVERY or o.reproduce:
         results = replace(results, facts={**results.facts, SOME_CASES: o.reproduce or o.case})
-    here = o.device == "auto" and o.machines is None
-    if here and kind == "emulator" and (why := unused_gpu(o.arch)):
+    if here and o.device == "auto" and kind == "emulator" and (why := unused_gpu(o.arch)):
         return replace(results, facts={**results.facts, "GPU not used": why})
     return results
 

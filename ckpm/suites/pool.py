@@ -20,7 +20,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from ckpm.base.errors import DeviceError, RefusedError
 from ckpm.base.paths import PYTHONPATH
@@ -39,6 +40,26 @@ _GPU_FAULT = re.compile(r"[Mm]emory access fault.*", re.DOTALL)
 _LOST = ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "device lost", "GPU reset", "No space left", "Cannot allocate memory")
 ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 Reply = dict[str, Any]
+
+
+class CasePool(Protocol):
+    """Processes that run cases, on this machine or on others."""
+
+    def run(self, cases: Sequence[Case]) -> Iterator[tuple[Case, Reply]]:
+        """Run cases, and yield each with its reply when it ends."""
+
+
+class OtherMachines(Protocol):
+    """Machines of a cluster that run cases."""
+
+    @property
+    def gpus(self) -> int: ...
+
+    def describe(self) -> str:
+        """Numbers of workers and threads, for people."""
+
+    def pool(self, setup: Mapping[str, Any], library: Path) -> CasePool:
+        """The pool of a library's cases. ``setup`` is that of ckpm/suites/worker.py."""
 
 
 def worker_command(setup: Mapping[str, Any]) -> tuple[str, ...]:

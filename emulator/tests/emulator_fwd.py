@@ -19,7 +19,7 @@ from ckpm.base.settings import cache_folder
 from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm.kernels.code.toolchains import detect
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.request import LIBRARY, Request
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.problems.case import SuiteCase
@@ -66,7 +66,7 @@ def build(
             work=folder,
             object_cache=cache_folder() / "objects",
         )
-        build_command.run(request, jobs=2)
+        building.run(request, jobs=2)
 
     (library,) = made_once(factory, name, make).glob(f"build/**/{LIBRARY}")
     return library

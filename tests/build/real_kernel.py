@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code.toolchains import detect
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.selection import Selection
@@ -26,5 +26,5 @@ def build(tree: Tree, work: Path) -> None:
         work=work,
         object_cache=cache_folder() / "objects",
     )
-    tally = build_command.run(request, jobs=2)
+    tally = building.run(request, jobs=2)
     assert (tally.compiled + tally.retrieved, tally.failed) == (3, 0)

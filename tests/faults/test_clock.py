@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, Request
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("copied_manifest")
 
 
 def build(request: Request) -> Tally:
-    return build_command.run(request, jobs=2)
+    return building.run(request, jobs=2)
 
 
 def set_all(folder: Path, seconds: float) -> None:

@@ -17,7 +17,7 @@ from ckpm.base.files import abandoned_drafts
 from ckpm.base.store import DRAFTS, is_adopted
 from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.request import LIBRARY, Request
 from tests.faults import killing
 from tests.unit.reports import report_samples
@@ -51,7 +51,7 @@ def build(stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_ma
         return build_request
 
     def act(folder: Path) -> None:
-        build_command.run(request(folder), jobs=2)
+        building.run(request(folder), jobs=2)
 
     def outcome(folder: Path) -> Outcome:
         build_request = request(folder)

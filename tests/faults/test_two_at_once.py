@@ -10,7 +10,7 @@ import pytest
 
 from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.request import LIBRARY, Request
 from tests.unit.reports import report_samples
 
@@ -41,7 +41,7 @@ def test_two_builds_give_same_library(
     first, second = (request_for(stub_toolchain(), where=where) for where in (FEW, other))
 
     def build(request: Request) -> None:
-        build_command.run(request, jobs=2)
+        building.run(request, jobs=2)
 
     assert run_at_once(lambda: build(first), lambda: build(second)) == [0, 0]
     built = first.work / first.folder

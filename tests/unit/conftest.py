@@ -12,7 +12,7 @@ import pytest
 
 from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.selection import Selection
@@ -117,7 +117,7 @@ def finished_build(
             shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
         else:
             first.append(request_for(stub_toolchain(), where=("key.logits", "key.lse")))
-            build_command.run(first[0], jobs=2)
+            building.run(first[0], jobs=2)
             for name in ("work", "objects", "cache"):
                 shutil.copytree(tmp_path / name, kept / name)
         return dataclasses.replace(

@@ -115,7 +115,7 @@ def test_make_hostile_with_seed_is_repeatable(tmp_path: Path, changes: tuple[obj
 def test_commands_include_every_room() -> None:
     named = {fuzzed_command.name for fuzzed_command in commands()}
     rooms = {COMMANDS[name].options.split(".")[1].partition(":")[0] for name in named if name in COMMANDS}
-    assert rooms == {"matrix", "kernels", "reports", "attention", "suites", "timing", "workflows", "joined"}
+    assert rooms == {"matrix", "kernels", "reports", "attention", "suites", "timing", "workflows"}
     assert named - set(COMMANDS) == {
         "python -m ckpm_emulator",
         "python -m ckpm.kernels.library.write_manifest",

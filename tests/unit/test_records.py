@@ -12,7 +12,7 @@ READERS = {
     "ckpm/base/bounded.py": "JSON for the other readers, within bounds",
     "ckpm/matrix/configurations/configuration.py": "a user's own configuration",
     "ckpm/bench/build.py": "events of the build",
-    "ckpm/kernels/library/command.py": "failures of the build's steps",
+    "ckpm/kernels/library/failures.py": "failures of the build's steps",
     "ckpm/kernels/library/finished.py": "the build's steps that are done",
     "ckpm/kernels/library/plan.py": "the build's plan",
     "ckpm/kernels/library/progress.py": "events of the build",

@@ -21,10 +21,9 @@ from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, LibraryError
 from ckpm.base.files import sha256_of
-from ckpm.base.jobs import job_count
 from ckpm.base.paths import PROJECT
 from ckpm.kernels.code.toolchains import Toolchain, detect
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.request import LIBRARY, Request
 
@@ -36,9 +35,7 @@ _OWN_TO_A_RUN = ("plan.json", "compile_commands.json")
 def artifacts(folder: Path) -> dict[str, Path]:
     """Return every artifact below an output folder, by relative path."""
     files = (
-        file
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and folder / build_command.TEMPORARY not in file.parents
+        file for file in sorted(folder.rglob("*")) if file.is_file() and folder / building.TEMPORARY not in file.parents
     )
     return {
         str(file.relative_to(folder)): file
@@ -107,7 +104,7 @@ def _build(request: Request, work: Path, toolchain: Toolchain, jobs: int) -> dic
     """Build in ``work`` without an object cache; return the artifacts."""
     work.mkdir(parents=True)
     once = dataclasses.replace(request, work=work, object_cache=None, toolchain=toolchain)
-    build_command.run(once, jobs=jobs)
+    building.run(once, jobs=jobs)
     return artifacts(work / request.folder)
 
 
@@ -123,9 +120,8 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
     return tuple(folders)
 
 
-def run(options: build_command.BuildOptions, built: Path | None) -> None:
+def run(request: Request, jobs: int, built: Path | None) -> None:
     """Build once and compare with ``built``/build, or build twice."""
-    request, jobs = options.request, job_count(options.jobs)
 
     def toolchain(cache: Path) -> Toolchain:
         return detect(request.toolchain.name, cache=cache)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import functools
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ckpm.base import junit
@@ -17,14 +15,14 @@ from ckpm.matrix.options import DEFAULT_ARCH
 from ckpm.matrix.problems.case import TIERS
 from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.gates.statistics import read_settings
+from ckpm.reports.gates.versions import remarks
 from ckpm.reports.junit import write_gate
-from ckpm.reports.verdicts import Gate, demand
+from ckpm.reports.verdicts import demand
 from ckpm.timing.measure import performance_problems
 from ckpm.timing.tables import ARCH, UPSTREAM, WORK, library
 
 
-def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iterable[str]]) -> None:
-    """Add options. ``remarks`` returns lines to print below a gate's verdict."""
+def add_options(compare: argparse.ArgumentParser) -> None:
     compare.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     compare.add_argument("--device", default="auto", help="auto, hip or emulator (default: a GPU if there is one)")
     for side in ("baseline", "candidate"):
@@ -37,10 +35,10 @@ def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iter
     compare.add_argument("--tier", default="full", choices=TIERS, help="of the problems (default: %(default)s)")
     compare.add_argument("--case", default="*", metavar="GLOB", help="problems whose name fits")
     compare.add_argument("--output", type=Path, required=True, metavar="FILE", help="the result as JSON")
-    compare.set_defaults(run=functools.partial(run, remarks=remarks))
+    compare.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> None:
+def run(args: argparse.Namespace) -> None:
     """Time both libraries, and write the verdict."""
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from ckpm.reports.gates import gpu as gpu_gate

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ckpm.attention.launch.counters import Measured, Measurements
 from ckpm.base.console import console
-from ckpm.base.errors import GateError
+from ckpm.base.errors import GateError, UsageError
 from ckpm.reports.gates.references import read_references
 from ckpm.timing.model import Estimate, cannot_see, estimate, machine_of
 
@@ -21,15 +21,20 @@ _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 def add_options(model: argparse.ArgumentParser) -> None:
     model.add_argument("counters", type=Path, nargs="?", metavar="FILE", help="of ckpm measure, or a gate's")
     model.add_argument("--against", type=Path, default=None, metavar="FILE", help="compare with another library's")
+    model.add_argument("--references", action="store_true", help="list published figures and their documents instead")
+    model.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show one file, or compare two."""
+    """Show one file, compare two, or list published figures."""
+    if args.references:
+        return show_references()
+    if args.counters is None:
+        raise UsageError("name a FILE of ckpm measure, or give --references.")
     measured = Measurements.read(args.counters)
     if args.against is None:
-        show(measured, console())
-    else:
-        show_against(measured, Measurements.read(args.against), console())
+        return show(measured, console())
+    return show_against(measured, Measurements.read(args.against), console())
 
 
 def show(measured: Measurements, out: Console) -> None:

@@ -33,7 +33,7 @@ from ckpm.base.errors import (
 )
 from ckpm.kernels.abi import Status
 from ckpm.kernels.families.libraries import host
-from ckpm.kernels.library.command import run as build
+from ckpm.kernels.library.building import run as build
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.keys import Key
@@ -168,7 +168,7 @@ _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
 def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int) -> list[Path]:
-    """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.command.run."""
+    """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.building.run."""
     built = []
     for at, keys in enumerate(layers(asked.keys), start=1):
         place = work / f"layer-{at}"

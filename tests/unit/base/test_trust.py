@@ -16,7 +16,7 @@ from ckpm.base.store import Store, draft_folder
 from ckpm.base.trust import demand_private, demand_trusted_library, signing_key
 from ckpm.kernels.code import code_object
 from ckpm.kernels.code.toolchains import Toolchain, embedded
-from ckpm.kernels.library import command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.doctor import examine
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
@@ -47,7 +47,7 @@ def someone_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def build(request: Request) -> tuple[str, int]:
-    tally, text = capture_logs(lambda: command.run(request, jobs=2))
+    tally, text = capture_logs(lambda: building.run(request, jobs=2))
     return text, tally.compiled
 
 

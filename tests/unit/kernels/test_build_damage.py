@@ -18,7 +18,7 @@ import pytest
 from ckpm.base.errors import CompileError, OutputError
 from ckpm.base.files import abandoned_drafts, write_atomically
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, Request, prepare
 from ckpm.kernels.upstream import headers
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("copied_manifest")
 
 
 def build(request: Request) -> tuple[Tally, str]:
-    return capture_logs(lambda: build_command.run(request, jobs=2))
+    return capture_logs(lambda: building.run(request, jobs=2))
 
 
 def is_sound(request: Request) -> bool:
@@ -159,7 +159,7 @@ def test_next_build_clears_leftovers_of_killed(finished_build: Make) -> None:
     living = place / f".results.json.{os.getpid()}.1"
     for file in (*left, living):
         file.write_text("half")
-    build_command.run(request, jobs=2)
+    building.run(request, jobs=2)
     assert [file for file in (*left, living) if file.exists()] == [living]
 
 
@@ -167,9 +167,9 @@ def test_compilers_put_temporary_files_into_output_folder(stub_toolchain: Stub, 
     request = request_for(stub_toolchain(), where=FEW)
     script = Path(request.toolchain.compiler[0])
     script.write_text(script.read_text() + 'mktemp "$TMPDIR/crash.XXXXXX"\n')
-    build_command.run(request, jobs=2)
+    building.run(request, jobs=2)
     assert list((request.work / request.folder / "tmp").glob("crash.*"))
-    build_command.run(request, jobs=2)
+    building.run(request, jobs=2)
     assert not list((request.work / request.folder / "tmp").iterdir())
 
 
@@ -206,14 +206,14 @@ def test_changed_header_leaves_no_object(stub_toolchain: Stub, request_for: Make
     request, header = with_header(request_for(stub_toolchain(), where=FEW))
     edit_header(request.toolchain, header)
     with pytest.raises(CompileError, match=rf"{header}: this header changed while the build ran.*Run the build again"):
-        build_command.run(request, jobs=1)
+        building.run(request, jobs=1)
     assert objects(request) == []
     assert not (request.work / request.folder / LIBRARY).exists()
 
 
 def test_unchanged_headers_leave_objects(stub_toolchain: Stub, request_for: Make) -> None:
     request, _ = with_header(request_for(stub_toolchain(), where=FEW))
-    tally = build_command.run(request, jobs=2)
+    tally = building.run(request, jobs=2)
     assert tally.compiled > 1
     assert len(objects(request)) > tally.compiled
 

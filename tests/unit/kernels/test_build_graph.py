@@ -19,7 +19,7 @@ import pytest
 
 from ckpm.base.errors import CompileError, DiskFullError
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.plan import Plan
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, Request, prepare, scons_command
@@ -31,7 +31,7 @@ FEW = ("key.logits", "key.lse")
 
 
 def build(request: Request, jobs: int = 2) -> tuple[Tally, str]:
-    return capture_logs(lambda: build_command.run(request, jobs=jobs))
+    return capture_logs(lambda: building.run(request, jobs=jobs))
 
 
 @pytest.fixture(autouse=True)

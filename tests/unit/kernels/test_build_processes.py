@@ -19,7 +19,7 @@ from ckpm.base.errors import ProcessLimitError
 from ckpm.base.paths import PROJECT
 from ckpm.base.processes import build_lock
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import building
 from ckpm.kernels.library.request import Request, scons_command
 
 Make = Callable[..., Request]
@@ -50,7 +50,7 @@ def running(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> Iterator
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(os.open(tmp_path / "stderr", os.O_WRONLY | os.O_CREAT, 0o666), 2)
         try:
-            build_command.run(request, jobs=2)
+            building.run(request, jobs=2)
         except KeyboardInterrupt:
             code = 130
         except SystemExit as end:
@@ -149,14 +149,14 @@ def test_limit_of_threads_ends_build_with_message(
         assert command[2:4] == ["-m", "SCons"]
         return [*command[:2], "-c", LIMIT, *command[4:]]
 
-    monkeypatch.setattr(build_command, "scons_command", limited_command)
+    monkeypatch.setattr(building, "scons_command", limited_command)
     request = request_for(stub_toolchain(text="#!/bin/sh\nexec sleep 1000\n"))  # else one thread could be enough
     with pytest.raises(ProcessLimitError, match=r"the system allows no further process .*fewer at once with -j"):
-        build_command.run(request, jobs=4)
+        building.run(request, jobs=4)
 
 
 def test_compiler_that_meets_process_limit_raises_limit_error(stub_toolchain: Stub, request_for: Make) -> None:
     limited = "#!/bin/sh\necho 'zig: error: posix_spawn failed: Resource temporarily unavailable'; exit 1\n"
     request = request_for(stub_toolchain(text=limited), where=("key.logits",))
     with pytest.raises(ProcessLimitError, match="compilers could not be started; what is compiled is kept"):
-        build_command.run(request, jobs=2)
+        building.run(request, jobs=2)

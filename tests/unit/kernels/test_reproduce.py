@@ -12,8 +12,7 @@ import pytest
 from ckpm.base.errors import LibraryError, RecordError, UsageError
 from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library import command as build_command
-from ckpm.kernels.library import reproduce
+from ckpm.kernels.library import building, reproduce
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.library.request import Request
 from tests.unit import manifests
@@ -58,7 +57,7 @@ def test_leaking_path_or_counter_is_found(
         return stub_toolchain()
 
     caches: list[Path] = []
-    monkeypatch.setattr(build_command, "run", fake)
+    monkeypatch.setattr(building, "run", fake)
     count, lines = reproduce.build_twice(request_for(stub_toolchain()), toolchain, 1)
     assert count == 1
     assert len(set(caches)) == 2  # not even the compiler's own cache is shared
@@ -107,7 +106,7 @@ def test_built_library_is_built_once_more_and_compared(
         sums = {name: sha256(name.encode()).hexdigest() for name in ("libckpm.so", "obj/unit.o")}
         manifests.record(artifacts=sums).write(place / "manifest.json")
 
-    monkeypatch.setattr(build_command, "run", fake)
+    monkeypatch.setattr(building, "run", fake)
     request = request_for(stub_toolchain())
     fake(dataclasses.replace(request, object_cache=None), jobs=1)
     built = request.work / request.folder

@@ -82,6 +82,24 @@ class RemotePool:
                 there.client.cancel(list(futures), force=True)
 
 
+@dataclass(frozen=True, slots=True)
+class CaseMachines:
+    """The machines of a connection, which run cases for a suite."""
+
+    connection: Connection
+
+    @property
+    def gpus(self) -> int:
+        return self.connection.gpus
+
+    def describe(self) -> str:
+        return self.connection.describe()
+
+    def pool(self, setup: Mapping[str, Any], library: Path) -> RemotePool:
+        """The pool of a library's cases."""
+        return RemotePool(connection=self.connection, setup=setup, library=library, library_sha256=sha256_of(library))
+
+
 def _reply(reply: Reply, started: bool) -> Reply:
     """Return a task's reply. If no process starts, the first task fails the run, a later one only its case."""
     if "not started" not in reply:

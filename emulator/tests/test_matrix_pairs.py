@@ -30,9 +30,9 @@ def bf16_words(values: npt.NDArray[np.float32]) -> Words:
     return np.asarray(halves[..., 0] | halves[..., 1] << 16, np.uint32)
 
 
-def floats(words: Words) -> npt.NDArray[np.float32]:
+def floats(dwords: Words) -> npt.NDArray[np.float32]:
     """The operand of bf16_words: [register, lane, half]."""
-    bits = np.stack([words << 16, words & 0xFFFF0000], axis=-1).astype(np.uint32)
+    bits = np.stack([dwords << 16, dwords & 0xFFFF0000], axis=-1).astype(np.uint32)
     return np.asarray(bits.view(np.float32), np.float32)
 
 
@@ -57,8 +57,8 @@ class Wave:
         return np.asarray(significands * 2.0 ** self.random.integers(low, high, shape), np.float32)
 
     def set(self, first: int, values: npt.NDArray[np.float32]) -> None:
-        words = bf16_words(values)
-        self.state.vector[first : first + len(words)] = words
+        dwords = bf16_words(values)
+        self.state.vector[first : first + len(dwords)] = dwords
 
     def put(self, first: int, bits: int) -> None:
         """One bf16 in place of the second value of lane 5."""

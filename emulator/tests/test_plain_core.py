@@ -31,7 +31,7 @@ pytestmark = pytest.mark.nightly  # the core is compiled a second time, and run 
 
 ALL = (1 << 64) - 1
 MEMORY = ("GLOBAL", "FLAT", "MUBUF", "MTBUF", "SMEM", "SCRATCH")  # their cases name addresses of one core
-ONE_WAVE = tuple(one for one in ENCODINGS if one not in MEMORY)
+ONE_WAVE = tuple(encoding for encoding in ENCODINGS if encoding not in MEMORY)
 SETTINGS = {
     "none": {},
     "all": dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races", "uninitialised"), True),
@@ -49,14 +49,14 @@ def whole_waves(encoding: str, op: Any) -> Iterator[Case]:
     return itertools.islice(cases, 4)
 
 
-def differences(one: State, other: State) -> list[str]:
+def differences(state: State, other: State) -> list[str]:
     """The parts of two states that differ in a bit. Two NaNs of different sign or payload are alike."""
-    a, b = one.vector.view(np.float32), other.vector.view(np.float32)
+    a, b = state.vector.view(np.float32), other.vector.view(np.float32)
     parts = {
-        "vectors": bool(np.all((one.vector == other.vector) | (np.isnan(a) & np.isnan(b)))),
-        "scalars": bool(np.array_equal(one.scalar, other.scalar)),
-        "lds": one.lds == other.lds,
-        "mode": one.mode == other.mode,
+        "vectors": bool(np.all((state.vector == other.vector) | (np.isnan(a) & np.isnan(b)))),
+        "scalars": bool(np.array_equal(state.scalar, other.scalar)),
+        "lds": state.lds == other.lds,
+        "mode": state.mode == other.mode,
     }
     return [name for name, alike in parts.items() if not alike]
 
@@ -68,8 +68,8 @@ def test_instructions_give_same_bits_without_short_ways(encoding: str) -> None:
         if named != encoding:
             continue
         for case in whole_waves(encoding, op):
-            found = differences(machine().run(case), plain_machine().run(case))
-            assert found == [], f"{op.name}: {case.label}"
+            different = differences(machine().run(case), plain_machine().run(case))
+            assert different == [], f"{op.name}: {case.label}"
             compared += 1
     assert compared > 0 or encoding == "SOPP"
 
@@ -89,7 +89,7 @@ def test_kernels_without_short_ways_give_same_bytes_and_counts(library: Path, ch
 def test_checks_change_no_byte_of_what_kernels_write(library: Path) -> None:
     core = toolchain.library()
     runs = [_launches(library, core, checks) for checks in SETTINGS]
-    assert [one["outputs"] for one in runs[0].values()] == [one["outputs"] for one in runs[1].values()]
+    assert [record["outputs"] for record in runs[0].values()] == [record["outputs"] for record in runs[1].values()]
 
 
 def _launches(library: Path, core: Path, checks: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ They run CK's kernels in a process each, without checks and with all of them. Wi
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import subprocess
@@ -15,16 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ckpm.kernels.library.request import PROJECT
 from ckpm_emulator import toolchain
 from tests.emulator.emulator_fwd import build
+from tests.emulator.emulator_wave import differences, plain_machine
 from tests.emulator.opcodes.test_emulator_opcodes import ENCODINGS, listed_opcodes
 from tests.emulator.oracle.cases import Case
-from tests.emulator.oracle.machine import Machine, machine
-from tests.emulator.oracle.operands import EXEC, State
+from tests.emulator.oracle.machine import machine
+from tests.emulator.oracle.operands import EXEC
 from tests.emulator.oracle.suite import cases_for
 
 pytestmark = pytest.mark.nightly  # the core is compiled a second time, and run on all kernels of the smoke tier
@@ -38,27 +37,10 @@ SETTINGS = {
 }
 
 
-@functools.cache
-def plain_machine() -> Machine:
-    return Machine(toolchain.library(plain=True))
-
-
 def whole_waves(encoding: str, op: Any) -> Iterator[Case]:
     """Cases of an opcode with every lane on: there the ways part. Four of them."""
     cases = (case for case in cases_for(encoding, op, "gfx950", 0) if case.state.pair(EXEC) == ALL)
     return itertools.islice(cases, 4)
-
-
-def differences(state: State, other: State) -> list[str]:
-    """The parts of two states that differ in a bit. Two NaNs of different sign or payload are alike."""
-    a, b = state.vector.view(np.float32), other.vector.view(np.float32)
-    parts = {
-        "vectors": bool(np.all((state.vector == other.vector) | (np.isnan(a) & np.isnan(b)))),
-        "scalars": bool(np.array_equal(state.scalar, other.scalar)),
-        "lds": state.lds == other.lds,
-        "mode": state.mode == other.mode,
-    }
-    return [name for name, alike in parts.items() if not alike]
 
 
 @pytest.mark.parametrize("encoding", ONE_WAVE)

@@ -74,7 +74,7 @@ class Store:
     def put(self, key: str, content: bytes) -> None:
         """Replace the entry in one step. Errors are ignored: the entry is then made again next time."""
         file = self._file(key)
-        with contextlib.suppress(OSError, TrustError), drafted(file, self._folder) as draft:
+        with contextlib.suppress(OSError, TrustError), draft_for(file, self._folder) as draft:
             draft.write_bytes(_digest(file.name, content) + b"\n" + content)
 
     def _file(self, key: str) -> Path:
@@ -89,7 +89,7 @@ def _digest(name: str, content: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def drafted(path: Path, top: Path) -> Iterator[Path]:
+def draft_for(path: Path, top: Path) -> Iterator[Path]:
     """Yield a path for the draft of a file or link, which replaces ``path`` at the end. Missing folders are made.
 
     Raises OSError; TrustError: others can write to a folder up to ``top``.
@@ -107,15 +107,15 @@ def drafted(path: Path, top: Path) -> Iterator[Path]:
 
 
 def adopt(source: Path, path: Path, top: Path) -> None:
-    """Copy a file to its place in the cache, its sha256 beside it. Raises what :func:`drafted` raises."""
-    with drafted(path, top) as draft:
+    """Copy a file to its place in the cache, its sha256 beside it. Raises what :func:`draft_for` raises."""
+    with draft_for(path, top) as draft:
         shutil.copy(source, draft)
         remember(path, top, _sha256_of(draft))
 
 
 def remember(path: Path, top: Path, sha256: str) -> None:
-    """Write a file's sha256 beside it. Raises what :func:`drafted` raises."""
-    with drafted(_beside(path), top) as draft:
+    """Write a file's sha256 beside it. Raises what :func:`draft_for` raises."""
+    with draft_for(_beside(path), top) as draft:
         draft.write_text(sha256)
 
 

@@ -29,12 +29,12 @@ _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for tabl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0, or the exit code of the error's class. Progress is on stderr."""
+    """Run a command; return 0, or the exit code of its failure. Progress goes to stderr."""
     return exit_code(lambda: _run(_parser().parse_args(arguments)))
 
 
 class _Parser(argparse.ArgumentParser):
-    """Options are written out, so that a new one never changes what a line meant."""
+    """A parser without abbreviations of options: a new option never changes the meaning of a line."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
@@ -95,24 +95,24 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _run_program(chosen: argparse.Namespace) -> int:
-    words = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
-    if not words:
+    command = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
+    if not command:
         raise InputError(
             "no program was named: python -m ckpm_emulator run [OPTIONS] -- PROGRAM [ARGUMENT...]", kind="program"
         )
-    arch = chosen.arch or standalone.arch_of(words) or Options.arch
+    arch = chosen.arch or standalone.arch_of(command) or Options.arch
     options = Options(arch=arch, cu_count=chosen.cus, threads=chosen.threads).replace(**_checks(chosen.checks))
     for file in filter(None, (chosen.trace, chosen.counters)):
         demand_writable(file)
     if chosen.trace:
         options = options.replace(trace=Trace(file=str(chosen.trace.absolute())))
-    standalone.execute(standalone.Run(command=words, options=options, counters=chosen.counters, root=chosen.root))
+    standalone.execute(standalone.Run(command=command, options=options, counters=chosen.counters, root=chosen.root))
     return 0
 
 
-def _checks(words: str) -> dict[str, bool]:
+def _checks(chosen: str) -> dict[str, bool]:
     """Options by the names of checks."""
-    names = standalone.CHECKS if words == "all" else tuple(filter(None, words.split(",")))
+    names = standalone.CHECKS if chosen == "all" else tuple(filter(None, chosen.split(",")))
     if unknown := [name for name in names if name not in standalone.CHECKS]:
         raise DeviceError(f"no such check: {', '.join(unknown)}. Known: all, {', '.join(standalone.CHECKS)}.", 1)
     return {"lds_bounds": False, **dict.fromkeys(names, True)}
@@ -180,4 +180,4 @@ def _coverage(chosen: argparse.Namespace) -> int:
 
     covered = [coverage.cover(path) for path in chosen.files]
     print(printable(coverage.report(covered, verbose=chosen.verbose)))
-    return CheckFailedError.exit_code if any(one.missing for one in covered) else 0
+    return CheckFailedError.exit_code if any(file_coverage.missing for file_coverage in covered) else 0

@@ -94,10 +94,7 @@ class CodeObject:
 
     @cached_property
     def symbols(self) -> Mapping[str, Any]:
-        """Defined functions and variables by name: of .dynsym, and of .symtab where it was not stripped (local ones).
-
-        Raises CodeObjectError: the table is damaged.
-        """
+        """Defined functions and variables by name: of .dynsym, and local ones of .symtab if it was not stripped."""
         with damage("code object"):
             return {
                 symbol.name: symbol
@@ -109,20 +106,20 @@ class CodeObject:
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """The functions that have code, by name. Raises CodeObjectError: one lies outside of its section.
+        """The functions that have code, by name.
 
         Kernels written in assembly (rocBLAS's, by Tensile) may have symbols without a size: they end where the next
         function begins.
         """
         sections: dict[int, tuple[int, bytes]] = {}  # by number: address and bytes
-        found = {
+        symbols = {
             name: symbol
             for name, symbol in self.symbols.items()
             if symbol["st_info"]["type"] == "STT_FUNC" and isinstance(symbol["st_shndx"], int)
         }
-        starts = sorted({(symbol["st_shndx"], symbol["st_value"]) for symbol in found.values()})
+        starts = sorted({(symbol["st_shndx"], symbol["st_value"]) for symbol in symbols.values()})
         functions = {}
-        for name, symbol in found.items():
+        for name, symbol in symbols.items():
             at = symbol["st_shndx"]
             if at not in sections:
                 with damage("code object"):
@@ -148,10 +145,10 @@ def _functions_and_variables(section: SymbolTableSection) -> Iterator[Symbol]:
 
 
 def code_objects(path: Path) -> list[tuple[str, bytes]]:
-    """(target, ELF) of every device code object in a host object, a library, an offload bundle or a bare ELF, in order.
+    """Return (target, ELF) of every device code object in a host object, a library, an offload bundle or a bare ELF, in
+    order.
 
-    Raises:
-        CodeObjectError: the file can't be read, is not an ELF, is truncated, or has no GPU code.
+    Raises CodeObjectError: the file can't be read, is not an ELF, is truncated, or has no GPU code.
     """
     data = _file(path)
     if data.startswith(_BUNDLE_MAGIC):
@@ -194,11 +191,7 @@ def read(elf_bytes: bytes) -> CodeObject:
 
 
 def device_entries(section: bytes, where: str) -> Iterator[tuple[str, bytes]]:
-    """(target, ELF) of the device entries of every bundle; the linker pads between bundles with zeros.
-
-    Raises:
-        CodeObjectError: bytes that are not a bundle, a compressed or damaged bundle, an entry beyond the bytes.
-    """
+    """Return (target, ELF) of the device entries of every bundle; the linker pads between bundles with zeros."""
     at = 0
     while rest := section[at:].lstrip(b"\0"):
         at = len(section) - len(rest)
@@ -210,11 +203,7 @@ def device_entries(section: bytes, where: str) -> Iterator[tuple[str, bytes]]:
 
 
 def bundle(data: bytes, start: int, where: str) -> tuple[list[tuple[str, bytes]], int]:
-    """The entries (id, content) of the bundle at ``start`` and the offset just after its last byte.
-
-    Raises:
-        CodeObjectError: the magic is missing, the bundle is compressed, or an entry reaches beyond the data.
-    """
+    """Return the entries (id, content) of the bundle at ``start`` and the offset just after its last byte."""
     if data.startswith(_COMPRESSED_MAGIC, start):
         raise CodeObjectError(f"{where}: compressed bundle at byte {start}: build it with --no-offload-compress")
     if not data.startswith(_BUNDLE_MAGIC, start):
@@ -292,7 +281,7 @@ def damage(where: str) -> Iterator[None]:
 
 
 def content(section: Section) -> bytes:
-    """A section's bytes. Raises CodeObjectError: it is compressed, and may hold any amount."""
+    """A section's bytes. A compressed section is refused, as it may hold any amount."""
     if section["sh_flags"] & _COMPRESSED:
         raise CodeObjectError(f"section {section.name} is compressed: build it without that")
     if section["sh_type"] == "SHT_NOBITS":
@@ -338,7 +327,7 @@ def _check_metadata(metadata: Mapping[str, Any], where: str) -> None:
 
 def _list_of_tables(table: Mapping[str, Any], name: str, where: str) -> list[Mapping[str, Any]]:
     listed = table.get(name, [])
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise CodeObjectError(f"{where}: damaged: its metadata has no list of tables as {name}")
     return listed
 
@@ -356,13 +345,12 @@ def _target(elf: ELFFile, metadata: Mapping[str, Any], where: str) -> str:
     """``gfx942`` or ``gfx942:sramecc+:xnack-``: the arch of the ELF header, with the features that the metadata name.
 
     The metadata's triple is written in several ways: amdgcn-amd-amdhsa--gfx942, amdgcn-amd-amdhsa-unknown-gfx942.
-    Raises CodeObjectError: neither names an arch.
     """
-    said = _from_gfx(str(metadata.get("amdhsa.target", "")))
-    arch = _ARCHS.get(elf["e_flags"] & 0xFF, said.partition(":")[0])
+    target = _from_gfx(str(metadata.get("amdhsa.target", "")))
+    arch = _ARCHS.get(elf["e_flags"] & 0xFF, target.partition(":")[0])
     if not arch:
         raise CodeObjectError(f"{where}: neither its ELF header nor its metadata (amdhsa.target) names an arch")
-    return f"{arch}{said[len(said.partition(':')[0]) :]}"
+    return f"{arch}{target[len(target.partition(':')[0]) :]}"
 
 
 def _from_gfx(triple: str) -> str:

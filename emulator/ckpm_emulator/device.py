@@ -205,16 +205,16 @@ class EmulatedGpu:
 
     def load_library(self, path: str | Path) -> ctypes.CDLL:
         """Load a kernel library. Raises LibraryError: missing, an unknown symbol, no code for this device."""
-        place = str(Path(path).absolute())
-        known = {row["handle"] for row in self.modules()}
-        require_whole(Path(place))
+        file = str(Path(path).absolute())
+        handles = {row["handle"] for row in self.modules()}
+        require_whole(Path(file))
         try:
-            library = ctypes.CDLL(place, mode=ctypes.RTLD_LOCAL)
+            library = ctypes.CDLL(file, mode=ctypes.RTLD_LOCAL)
         except OSError as error:
             raise LibraryError(f"the library doesn't load: {error}", kind="load") from error
-        bad = [row for row in self.modules() if row["error"] and row["handle"] not in known]
+        bad = [row for row in self.modules() if row["error"] and row["handle"] not in handles]
         if bad:
-            raise LibraryError(f"{place}: {bad[0]['reason']}", kind="load")
+            raise LibraryError(f"{file}: {bad[0]['reason']}", kind="load")
         return library
 
     def load_module(self, image: bytes) -> Module:

@@ -71,9 +71,9 @@ class Options:
 
     def replace(self, **changes: object) -> Options:
         """A copy with some options changed. Raises DeviceError for an option that doesn't exist."""
-        known = {field.name for field in dataclasses.fields(self)}
-        if unknown := sorted(changes.keys() - known):
-            raise DeviceError(f"no such option: {', '.join(unknown)}. Known: {', '.join(sorted(known))}.", 1)
+        names = {field.name for field in dataclasses.fields(self)}
+        if unknown := sorted(changes.keys() - names):
+            raise DeviceError(f"no such option: {', '.join(unknown)}. Known: {', '.join(sorted(names))}.", 1)
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def integers(self) -> dict[str, int]:

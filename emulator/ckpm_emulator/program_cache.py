@@ -33,22 +33,22 @@ def program(
 ) -> bytes:
     """The blob of a code object for emu_add_program, from the cache if it is there.
 
-    ``function`` is the virtual address of one that the image's blob leaves out, for its blob. ``judge`` is None or
-    inspection.early.too_early.
+    ``function`` is the virtual address of a function that the image's blob leaves out: then its blob is returned.
+    ``judge`` is None or inspection.early.too_early.
 
     Raises CodeObjectError if the bytes are not a readable code object of an emulated arch, or have no such function.
     """
     programs = Store(folder(cache))
-    words = hashlib.sha256(code_object).hexdigest(), makers(judged=judge is not None), hex(function) if function else ""
-    key = hashlib.sha256("".join(words).encode()).hexdigest()
+    parts = hashlib.sha256(code_object).hexdigest(), makers(judged=judge is not None), hex(function) if function else ""
+    key = hashlib.sha256("".join(parts).encode()).hexdigest()
     if (cached := programs.get(key)) is not None:
         return cached
     # Only now: the decoder's tables take longer to import than a launch may take to start.
     from ckpm_emulator.lowering.translate import translate
 
-    made = translate(code_object, judge, function)
-    programs.put(key, made)
-    return made
+    blob = translate(code_object, judge, function)
+    programs.put(key, blob)
+    return blob
 
 
 def folder(cache: Path | None = None) -> Path:
@@ -63,7 +63,7 @@ def makers(*, judged: bool) -> str:
 
 @memoised
 def text_version(modules: tuple[str, ...]) -> str:
-    """A hash of the text of these modules of ours, and of tinygrad's."""
+    """A hash of the text of these modules, and of tinygrad's tables."""
     spec = find_spec("tinygrad")
     assert spec is not None  # else the decoder has no tables
     assert spec.origin is not None

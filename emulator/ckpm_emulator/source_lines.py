@@ -28,7 +28,9 @@ def source_lines(elf: ELFFile, start: int, size: int) -> tuple[tuple[int, str], 
     """
     try:
         sections = [elf.get_section_by_name(name) for name in _SECTIONS]
-        if sections[0] is None or any(one is not None and one["sh_flags"] & _COMPRESSED for one in sections):
+        if sections[0] is None or any(
+            section is not None and section["sh_flags"] & _COMPRESSED for section in sections
+        ):
             return ()
         rows = sorted(_rows(elf), key=lambda row: (row[0], row[1] != ""))  # a function begins where another ends
     except _DAMAGE:

@@ -22,7 +22,7 @@ from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
 from ckpm_emulator import code_object, program_cache, toolchain
-from ckpm_emulator.cache import cache_folder, drafted
+from ckpm_emulator.cache import cache_folder, draft_for
 from ckpm_emulator.errors import CodeObjectError, DeviceError, InputError, OutputError
 from ckpm_emulator.options import ARCHS, Options
 from ckpm_emulator.trust import keep_others_out
@@ -52,17 +52,16 @@ class Run:
 
 
 def program(name: str) -> Path:
-    """The file of a command, as a shell finds it. Raises InputError if it is missing or not executable."""
-    if found := shutil.which(name):
-        return Path(found).absolute()
+    """The file of a command, as a shell finds it. It is refused if it is missing or not executable."""
+    if path := shutil.which(name):
+        return Path(path).absolute()
     state = "is not an executable program" if Path(name).exists() else "is not there"
     raise InputError(f"{name} {state}. Give a path, or the name of a program in PATH.", kind="program")
 
 
 def arch_of(command: Sequence[str]) -> str | None:
-    """The first emulated arch in the file of a program, or of one that a command's dynamic loader starts; or None.
-
-    Raises InputError: the program is missing or not executable.
+    """The first emulated arch in the file of a program, or of the program that a command's dynamic loader starts; or
+    None.
     """
     first = program(command[0])
     loaded = [Path(word) for word in command[1:] if Path(word).is_file()] if first.name.startswith("ld-") else []
@@ -71,20 +70,20 @@ def arch_of(command: Sequence[str]) -> str | None:
             targets = {target.partition(":")[0] for target, _ in code_object.code_objects(file)}
         except CodeObjectError:  # a script, a program whose code is in a library, or compressed
             continue
-        if found := next((arch for arch in reversed(ARCHS) if arch in targets), None):
-            return found
+        if emulated_arch := next((arch for arch in reversed(ARCHS) if arch in targets), None):
+            return emulated_arch
     return None
 
 
 def command_of(run: Run, libraries: str) -> list[str]:
-    """The words that start a program: with ``root``, of the loader there, which also finds ``libraries``.
-
-    Raises InputError: the program or the loader is missing, or the program is for a newer C library than this one.
-    """
+    """The command that starts a program. With ``root``, the loader there starts it, and finds ``libraries``, too."""
     file = program(run.command[0])
     if run.root is None:
         if why := _newer_library(file):
-            near = next((str(one) for one in file.parents if one.parent != one and (one / _LOADER).exists()), "FOLDER")
+            near = next(
+                (str(folder) for folder in file.parents if folder.parent != folder and (folder / _LOADER).exists()),
+                "FOLDER",
+            )
             raise InputError(f"{file} {why}. Name the root of its distribution: run --root {near}", kind="program")
         return list(run.command)
     root = run.root.absolute()
@@ -95,12 +94,14 @@ def command_of(run: Run, libraries: str) -> list[str]:
 
 
 def _newer_library(file: Path) -> str:
-    """Empty if this machine's C library has the versions that a program needs."""
+    """The reason why this machine's C library is too old for a program; '' if it is not."""
     here = (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2]
     try:
         with file.open("rb") as stream:
             section = ELFFile(stream).get_section_by_name(".gnu.version_r")
-            needed = [one.name for _, versions in section.iter_versions() for one in versions] if section else []
+            needed = (
+                [version.name for _, versions in section.iter_versions() for version in versions] if section else []
+            )
     except (OSError, ELFError, ConstructError):  # a script
         return ""
     versions = [name.removeprefix("GLIBC_") for name in needed if re.fullmatch(r"GLIBC_[0-9.]+", name)]
@@ -113,11 +114,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def environment(run: Run, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program that is run with ``run``'s settings.
-
-    Raises SetupError, CompileError, TrustError: the core can't be built. OutputError: a path has
-    the end of a line in it, or a link can't be made.
-    """
+    """The environment of a program that is run with ``run``'s settings."""
     core = toolchain.library()
     folders = [str(library_folder(core))]
     if before := inherited.get("LD_LIBRARY_PATH"):
@@ -126,7 +123,7 @@ def environment(run: Run, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def settings(run: Run) -> str:
-    """The settings as lines of name=value. Raises OutputError: one of them holds the end of a line."""
+    """The settings as lines of name=value."""
     lines = [f"option.{name}={value}" for name, value in run.options.integers().items()]
     lines += [f"text.{name}={text}" for name, text in run.options.texts().items()]
     hazards = ("--hazards",) if run.options.hazards else ()
@@ -144,7 +141,7 @@ def settings(run: Run) -> str:
 
 
 def library_folder(core: Path) -> Path:
-    """A folder with the core's library under all names; for an installed library, in the cache. Raises OutputError."""
+    """A folder with the core's library under all names; for an installed library, in the cache."""
     installed = core.is_relative_to(toolchain.INSTALLED)
     folder, target = core.parent, Path(core.name)
     if installed:
@@ -157,7 +154,7 @@ def library_folder(core: Path) -> Path:
             link = folder / name
             if link.is_symlink() and link.readlink() == target:
                 continue
-            with drafted(link, folder) as draft:
+            with draft_for(link, folder) as draft:
                 draft.symlink_to(target)
     except OSError as error:
         raise OutputError(f"{folder}: {error.strerror}. Set CKPM_CACHE to another folder.") from error
@@ -165,10 +162,7 @@ def library_folder(core: Path) -> Path:
 
 
 def execute(run: Run) -> None:
-    """Become the program: it keeps this process's number, streams and signals. Returns only by an error.
-
-    Raises InputError: the system refuses to run it, and what ``environment`` raises.
-    """
+    """Become the program: it keeps this process's number, streams and signals. Returns only by an error."""
     file = program(run.command[0])
     mask = os.umask(0o077)
     os.umask(mask)

@@ -65,7 +65,7 @@ def isa_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def compilers(cache: Path | None = None) -> Iterator[Compiler]:
     """The compilers found, in order of preference: CXX, c++, g++, clang++, the ziglang package's."""
     if chosen := os.environ.get("CXX"):
-        yield _with_version(_words_of(chosen))
+        yield _with_version(_command_of(chosen))
     for name in ("c++", "g++", "clang++"):
         if path := shutil.which(name):
             yield _with_version((path,))
@@ -113,8 +113,8 @@ def library(
         raise CompileError(f"unknown instruction set '{level}'. Known: {', '.join(ISA_LEVELS)}.", kind="core")
     if INSTALLED.is_dir():
         usable = [INSTALLED / name / SONAME for name in ISA_LEVELS[ISA_LEVELS.index(level) :]]
-        if found := [file for file in usable if file.is_file() and not plain]:
-            return found[0]
+        if libraries := [file for file in usable if file.is_file() and not plain]:
+            return libraries[0]
         built = ", ".join(sorted(folder.name for folder in INSTALLED.iterdir()))
         wanted = "without short ways" if plain else f"for {level} processors"
         raise CompileError(
@@ -138,7 +138,7 @@ def _with_version(command: tuple[str, ...]) -> Compiler:
 
 
 def _why_unfit(compiler: Compiler) -> str:
-    """Empty if the compiler builds C++20."""
+    """The reason why a compiler builds no C++20; '' if it does."""
     shown = shlex.join(compiler.command)
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder, "trial.cpp")
@@ -165,11 +165,11 @@ class _Build:
         sources = [PROJECT / "CMakeLists.txt", *sorted(file for file in CORE.rglob("*") if file.is_file())]
         for file in (*sources, tests / "stub_core.cpp") if tests else sources:
             state.update(f"\0{os.path.relpath(file, PROJECT)}\0".encode() + file.read_bytes())
-        program, *words = compiler.command
+        program, *arguments = compiler.command
         variant = (compiler.identity, level, str(plain))
-        self._folder = cache / "build" / f"{level}-{_hash(program, *words, str(PROJECT), *variant)}"
-        made = _hash(Path(program).name, *words, *variant, self._target, state.hexdigest())
-        self.result = cache / f"core-{level}-{made}" / SONAME
+        self._folder = cache / "build" / f"{level}-{_hash(program, *arguments, str(PROJECT), *variant)}"
+        digest = _hash(Path(program).name, *arguments, *variant, self._target, state.hexdigest())
+        self.result = cache / f"core-{level}-{digest}" / SONAME
 
     def is_finished(self) -> bool:
         """True if the library is there as it was built."""
@@ -227,12 +227,12 @@ class _Build:
 
 
 def _cmake() -> tuple[list[str], str]:
-    """The commands of CMake and Ninja: those of the Python packages, else the machine's."""
-    found: list[str | None] = []
+    """The commands of CMake and Ninja: from the Python packages, else from the machine."""
+    programs: list[str | None] = []
     for name in ("cmake", "ninja"):
         beside = Path(sys.executable).with_name(name)
-        found.append(str(beside) if beside.is_file() else shutil.which(name))
-    cmake, ninja = found
+        programs.append(str(beside) if beside.is_file() else shutil.which(name))
+    cmake, ninja = programs
     if cmake is None or ninja is None:
         raise SetupError(
             "the emulator's core is built by CMake and Ninja. Try: pip install cmake ninja", kind="compiler"
@@ -240,19 +240,19 @@ def _cmake() -> tuple[list[str], str]:
     return [cmake], ninja
 
 
-def _words_of(chosen: str) -> tuple[str, ...]:
-    """The words of CXX. Raises UsageError."""
+def _command_of(chosen: str) -> tuple[str, ...]:
+    """The command that CXX contains."""
     try:
-        words = tuple(shlex.split(chosen))
+        command = tuple(shlex.split(chosen))
     except ValueError as error:
         raise UsageError(f"CXX={chosen}: {error}. Set it to a compiler's command, or unset it.") from error
-    if not words:
+    if not command:
         raise UsageError("CXX has blanks alone: set it to a compiler's command, or unset it.")
-    return words
+    return command
 
 
 def _job_count() -> int:
-    """CKPM_JOBS, else the number of processors. Raises UsageError."""
+    """CKPM_JOBS, else the number of processors."""
     chosen = os.environ.get("CKPM_JOBS", "")
     if not chosen:
         return len(os.sched_getaffinity(0))
@@ -261,8 +261,8 @@ def _job_count() -> int:
     return int(chosen)
 
 
-def _hash(*words: str) -> str:
-    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+def _hash(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def _content(folder: Path) -> str:

@@ -116,12 +116,12 @@ def zig_environment() -> dict[str, str]:
 
 def _link(sources: Sequence[Path], arch: str, *options: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        linked, made = Path(folder, "linked.hsaco"), [Path(folder, f"{source.stem}.o") for source in sources]
+        linked, objects = Path(folder, "linked.hsaco"), [Path(folder, f"{source.stem}.o") for source in sources]
         target = (*options, "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}")
-        for source, object_file in zip(sources, made, strict=True):
+        for source, object_file in zip(sources, objects, strict=True):
             command = [zig(), "clang", *target, "-c", str(source), "-o", str(object_file)]
             subprocess.run(command, env=zig_environment(), check=True)
-        link = [zig(), "ld.lld", "-shared", *map(str, made), "-o", str(linked)]
+        link = [zig(), "ld.lld", "-shared", *map(str, objects), "-o", str(linked)]
         subprocess.run(link, env=zig_environment(), check=True)
         return linked.read_bytes()
 

@@ -44,10 +44,10 @@ def open_device(
 
 def around(device: EmulatedGpu) -> EmulatedDevice:
     """The device of launches, over the emulator that a test's process has already."""
-    made = EmulatedDevice.__new__(EmulatedDevice)
-    made._device, made._options, made.arch = device, device.options, device.options.arch
-    made.hip = HipApi(ctypes.CDLL(None), device.last_error)
-    return made
+    emulated = EmulatedDevice.__new__(EmulatedDevice)
+    emulated._device, emulated._options, emulated.arch = device, device.options, device.options.arch
+    emulated.hip = HipApi(ctypes.CDLL(None), device.last_error)
+    return emulated
 
 
 def build(
@@ -87,9 +87,9 @@ def compare_outcome(p: SuiteCase, bits: dict[str, np.ndarray], outcome: FwdOutco
     """O, and LSE if there is one, are as near to the reference as rounding leaves them."""
     assert outcome.launch.status == Status.OK, outcome.launch
     assert (outcome.lse is not None) == p.lse
-    found = comparisons(p, bits, outcome)
-    assert all(one.passed for one in found), "; ".join(map(str, found))
-    assert found[0].worst > 0.02  # the bound is tight
+    compared = comparisons(p, bits, outcome)
+    assert all(comparison.passed for comparison in compared), "; ".join(map(str, compared))
+    assert compared[0].worst > 0.02  # the bound is tight
 
 
 def compare_twice(

@@ -30,18 +30,18 @@ def small() -> Path:
 def small_library() -> Path:
     """The library's path."""
     tc = toolchains.detect("embedded", cache=cache_folder().parent)
-    words = [*toolchains.describe(tc).values(), *ARCHS, SOURCE.read_text()]
-    key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    inputs = [*toolchains.describe(tc).values(), *ARCHS, SOURCE.read_text()]
+    key = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
     library = cache_folder() / "tests" / key / "libsmall.so"
     if library.is_file():
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         linked = Path(folder, "libsmall.so")
-        made = compile_object(tc, SOURCE, Path(folder, "small.o"), archs=ARCHS, includes=[])
+        object_file = compile_object(tc, SOURCE, Path(folder, "small.o"), archs=ARCHS, includes=[])
         # The machine's linker: zig's would first build its libc++ for minutes.
         compiler = next(iter(emulator_toolchain.compilers()))
-        subprocess.run([*compiler.command, "-shared", "-o", str(linked), str(made)], check=True)
+        subprocess.run([*compiler.command, "-shared", "-o", str(linked), str(object_file)], check=True)
         linked.replace(library)
     return library
 

@@ -1,17 +1,19 @@
-"""One wave of hand-written assembly on a state of the test's choice."""
+"""One wave of hand-written assembly on a state of the test's choice, and the core without short ways."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from ckpm_emulator import toolchain
 from ckpm_emulator.lowering.lower import lower
 from tests.emulator.emulator_assembly import instructions_of
 from tests.emulator.oracle.cases import Case, fresh_state
-from tests.emulator.oracle.machine import machine
+from tests.emulator.oracle.machine import Machine, machine
 from tests.emulator.oracle.operands import EXEC, State
 
 
@@ -61,3 +63,20 @@ def _options(options: Mapping[str, int]) -> Iterator[None]:
     finally:
         for name, value in before.items():
             machine().c.emu_set_option(name.encode(), value)
+
+
+@functools.cache
+def plain_machine() -> Machine:
+    return Machine(toolchain.library(plain=True))
+
+
+def differences(state: State, other: State) -> list[str]:
+    """The parts of two states that differ in a bit. Two NaNs of different sign or payload are alike."""
+    a, b = state.vector.view(np.float32), other.vector.view(np.float32)
+    parts = {
+        "vectors": bool(np.all((state.vector == other.vector) | (np.isnan(a) & np.isnan(b)))),
+        "scalars": bool(np.array_equal(state.scalar, other.scalar)),
+        "lds": state.lds == other.lds,
+        "mode": state.mode == other.mode,
+    }
+    return [name for name, alike in parts.items() if not alike]

@@ -33,8 +33,8 @@ _HEAD = """\
 
 def known_names(compiler: Path) -> set[str]:
     """Mnemonics in the compiler's tables, without suffixes that choose an encoding."""
-    found = {match.decode() for match in _NAME.findall(compiler.read_bytes())}
-    return {_SUFFIX.sub("", name) for name in found}
+    names = {match.decode() for match in _NAME.findall(compiler.read_bytes())}
+    return {_SUFFIX.sub("", name) for name in names}
 
 
 def taken(names: Iterable[str], arch: str) -> set[str]:
@@ -45,11 +45,11 @@ def taken(names: Iterable[str], arch: str) -> set[str]:
         source.write_text("".join(f"{name}\n" for name in listed))
         target = ("-x", "assembler", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-ferror-limit=0", "-c")
         command = [zig(), "clang", *target, str(source), "-o", str(Path(folder, "names.o"))]
-        said = subprocess.run(command, env=zig_environment(), capture_output=True, text=True, check=False).stderr
+        messages = subprocess.run(command, env=zig_environment(), capture_output=True, text=True, check=False).stderr
     refused = {
         listed[int(line) - 1]
-        for line, message in re.findall(r":(\d+):\d+: error: (.*)", said)
-        if any(words in message for words in _REFUSED)
+        for line, message in re.findall(r":(\d+):\d+: error: (.*)", messages)
+        if any(refusal in message for refusal in _REFUSED)
     }
     return set(listed) - refused
 
@@ -57,7 +57,7 @@ def taken(names: Iterable[str], arch: str) -> set[str]:
 def facts() -> dict[str, dict[str, frozenset[str]]]:
     """The forms of each instruction, by arch; instructions with one encoding have no form."""
     names = known_names(Path(zig()))
-    found: dict[str, dict[str, frozenset[str]]] = {}
+    forms_by_arch: dict[str, dict[str, frozenset[str]]] = {}
     for arch in ARCHS:
         plain = taken(names, arch)
         forms = taken((f"{name}_{form}" for name in names for form in FORMS if name.startswith("v_")), arch)
@@ -65,18 +65,18 @@ def facts() -> dict[str, dict[str, frozenset[str]]]:
         for name in forms:
             base, form = name.rsplit("_", 1)
             of_name[base].add(form)
-        found[arch] = {name: frozenset(of_name.get(name, ())) for name in sorted(plain | of_name.keys())}
-    return found
+        forms_by_arch[arch] = {name: frozenset(of_name.get(name, ())) for name in sorted(plain | of_name.keys())}
+    return forms_by_arch
 
 
-def as_yaml(found: Mapping[str, Mapping[str, frozenset[str]]]) -> str:
+def as_yaml(forms_by_arch: Mapping[str, Mapping[str, frozenset[str]]]) -> str:
     """The facts as groups of names that the same archs have in the same forms."""
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
-    for name in sorted({name for names in found.values() for name in names}):
+    for name in sorted({name for names in forms_by_arch.values() for name in names}):
         by_form: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for arch in ARCHS:
-            if name in found[arch]:
-                by_form[tuple(form for form in FORMS if form in found[arch][name])].append(arch)
+            if name in forms_by_arch[arch]:
+                by_form[tuple(form for form in FORMS if form in forms_by_arch[arch][name])].append(arch)
         for forms, archs in by_form.items():
             groups[tuple(archs), forms].append(name)
     lines = [_HEAD.format(llvm=f"ziglang {version('ziglang')}").rstrip()]

@@ -30,9 +30,9 @@ ACCESSES = {
 def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, **checks: bool) -> FaultReport | None:
     """The fault of a kernel; None if it ends."""
     device.configure(**checks)
-    given, out = device.malloc(4096), device.malloc(4096)
+    source, out = device.malloc(4096), device.malloc(4096)
     code = assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024)
-    return launch_fault(device, code, given, out, threads=threads)
+    return launch_fault(device, code, source, out, threads=threads)
 
 
 @pytest.mark.parametrize("away", [1, 2, 4, 8])

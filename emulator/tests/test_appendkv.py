@@ -69,7 +69,7 @@ def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) 
     """The comparison fails for what it must: each error is planted in what is expected."""
     append = make_append(append_case(**CASES["psskddv_half_pagedkv"]))
     hip, opened = open_device(device, library, abi.AppendKvArguments)
-    found = run_append(hip, opened, append)
+    outcome = run_append(hip, opened, append)
     assert append.cos is not None
     assert append.sin is not None
     assert append.block_table is not None
@@ -83,13 +83,13 @@ def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) 
         "no rotation": ({"rope": "no"}, "k q"),
     }
     for error, (changes, where) in planted.items():
-        noticed = differences(dataclasses.replace(append, **changes), found.q, found.k, found.v)
+        noticed = differences(dataclasses.replace(append, **changes), outcome.q, outcome.k, outcome.v)
         assert set(where.split()) <= set(noticed), error
-    k, v = found.k.copy(), found.v.copy()
+    k, v = outcome.k.copy(), outcome.v.copy()
     unused = int(np.setdiff1d(np.arange(len(k)), append.block_table)[0])
     k[unused, 0, 0, 0] ^= 1
     v[unused, -1, -1, -1] ^= 1
-    assert differences(append, found.q, k, v) == ["k elsewhere", "v elsewhere"]
+    assert differences(append, outcome.q, k, v) == ["k elsewhere", "v elsewhere"]
 
 
 @on_device("gfx950", whole=True)

@@ -30,17 +30,17 @@ def code(arch: str, *, in_one: bool) -> bytes:
     return compile_source(SOURCE, arch, "-O3", *(("-DONE_ASM",) if in_one else ()))
 
 
-def outcome(device: EmulatedGpu, made: bytes, *, late: bool) -> str:
+def outcome(device: EmulatedGpu, code_object: bytes, *, late: bool) -> str:
     """The outcome of a launch: the input is copied, other data is copied, or the kind of its fault."""
     device.configure(late_loads=late, poison=late, uninitialised=late)
-    given = np.arange(LOADS * LANES * FLOATS, dtype=np.float32)
-    source, out = device.upload(given), device.upload(np.zeros(2 * given.size, np.float32))
+    values = np.arange(LOADS * LANES * FLOATS, dtype=np.float32)
+    source, out = device.upload(values), device.upload(np.zeros(2 * values.size, np.float32))
     try:
-        launch(device, made, source, out)
+        launch(device, code_object, source, out)
     except DeviceFaultError as error:
         device.clear_fault()
         return error.fault.kind
-    return "copied" if np.array_equal(device.read(out, np.float32)[: given.size], given) else "wrong"
+    return "copied" if np.array_equal(device.read(out, np.float32)[: values.size], values) else "wrong"
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

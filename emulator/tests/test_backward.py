@@ -44,9 +44,9 @@ def request(seqlen_q: int, seqlen_k: int, *, deterministic: bool, **changes: Any
     return SuiteCase(**{**fields, **changes}, deterministic=deterministic)
 
 
-def ran(device: EmulatedGpu, library: Path, asked: SuiteCase, data: Given) -> BwdOutcome:
-    hip, found = open_device(device, library, BwdArguments)
-    outcome = run_backward(hip, found, asked, data.tensors)
+def ran(device: EmulatedGpu, library: Path, problem: SuiteCase, data: Given) -> BwdOutcome:
+    hip, opened = open_device(device, library, BwdArguments)
+    outcome = run_backward(hip, opened, problem, data.tensors)
     assert outcome.launch.status == Status.OK, outcome.launch
     return outcome
 
@@ -65,20 +65,20 @@ def test_gradients_are_those_of_float64(
     device: EmulatedGpu, library: Path, deterministic: bool, changes: dict[str, Any]
 ) -> None:
     """Two tiles of keys and three of queries, the last not whole."""
-    asked = request(75, 171, deterministic=deterministic, **changes)
-    data = given(asked)
-    first = ran(device, library, asked, data)
+    problem = request(75, 171, deterministic=deterministic, **changes)
+    data = given(problem)
+    first = ran(device, library, problem, data)
     word = "deterministic" if deterministic else "ndeterministic"
     assert [name.partition("_d64_bf16_")[0] for name in first.launch.kernels] == [
         "fmha_bwd_dot_do_o", "fmha_bwd", "fmha_bwd_convert_dq"
     ]  # fmt: skip
     assert [f"_{word}_" in name for name in first.launch.kernels] == [False, True, True]
-    found = compare_gradients(data, first)
-    assert [one.name for one in found] == ["dq", "dk", "dv", "d"]
-    assert all(one.passed for one in found), "; ".join(map(str, found))
-    assert min(one.worst for one in found[:3]) > 0.05  # the bounds aren't so wide that they say nothing
+    gradients = compare_gradients(data, first)
+    assert [gradient.name for gradient in gradients] == ["dq", "dk", "dv", "d"]
+    assert all(gradient.passed for gradient in gradients), "; ".join(map(str, gradients))
+    assert min(gradient.worst for gradient in gradients[:3]) > 0.05  # the bounds aren't so wide that they say nothing
     device.configure(**ORDER)
-    again = ran(device, library, asked, data)
+    again = ran(device, library, problem, data)
     for name in ("dk", "dv", "d", *(("dq",) if deterministic else ())):
         assert np.array_equal(getattr(first, name), getattr(again, name)), name
 
@@ -86,8 +86,8 @@ def test_gradients_are_those_of_float64(
 @on_device("gfx950", whole=True)
 def test_what_goes_wrong_in_pass_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """Each defect is one of what the kernels get, while the reference gets what it should have been."""
-    asked = request(75, 171, deterministic=True)
-    data = given(asked)
+    problem = request(75, 171, deterministic=True)
+    data = given(problem)
     t = data.tensors
     planted: dict[str, tuple[dict[str, Any], str]] = {
         "D left out": ({"o": np.zeros_like(t["o"])}, "dq dk d"),
@@ -98,17 +98,17 @@ def test_what_goes_wrong_in_pass_is_noticed(device: EmulatedGpu, library: Path) 
     }
     for error, (changes, where) in planted.items():
         wrong = dataclasses.replace(data, tensors={**t, **changes})
-        found = compare_gradients(data, ran(device, library, asked, wrong))
-        assert [one.name for one in found if not one.passed] == where.split(), error
-    unscaled = dataclasses.replace(asked, scale=1.0)
-    assert [one.passed for one in compare_gradients(data, ran(device, library, unscaled, data))] == [
+        gradients = compare_gradients(data, ran(device, library, problem, wrong))
+        assert [gradient.name for gradient in gradients if not gradient.passed] == where.split(), error
+    unscaled = dataclasses.replace(problem, scale=1.0)
+    assert [gradient.passed for gradient in compare_gradients(data, ran(device, library, unscaled, data))] == [
         False,
         False,
         False,
         True,
     ]
-    late = dataclasses.replace(asked, mask="top_left")
-    assert [one.passed for one in compare_gradients(data, ran(device, library, late, data))] == [
+    late = dataclasses.replace(problem, mask="top_left")
+    assert [gradient.passed for gradient in compare_gradients(data, ran(device, library, late, data))] == [
         False,
         False,
         False,
@@ -123,8 +123,8 @@ def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: 
     from ckpm.suites import backward_cases
 
     for deterministic in (False, True):
-        asked = request(75, 171, deterministic=deterministic)
-        data, laid_out = given(asked), backward_cases.laid_out
+        problem = request(75, 171, deterministic=deterministic)
+        data, laid_out = given(problem), backward_cases.laid_out
 
         def lay_out_ones(*arguments: Any, original: Any = laid_out) -> dict[str, Any]:
             arrays: dict[str, Any] = original(*arguments)
@@ -133,15 +133,15 @@ def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: 
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(backward_cases, "laid_out", lay_out_ones)
-            found = compare_gradients(data, ran(device, library, asked, data))
-        assert [one.name for one in found if not one.passed] == ["dq"]
+            gradients = compare_gradients(data, ran(device, library, problem, data))
+        assert [gradient.name for gradient in gradients if not gradient.passed] == ["dq"]
 
 
 @on_device("gfx950", whole=True)
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
-    asked = request(75, 171, deterministic=True, mask="no", window_right=-1)
-    hip, found = open_device(device, library, BwdArguments)
-    outcome = run_backward(hip, found, asked, given(asked).tensors)
+    problem = request(75, 171, deterministic=True, mask="no", window_right=-1)
+    hip, opened = open_device(device, library, BwdArguments)
+    outcome = run_backward(hip, opened, problem, given(problem).tensors)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
 
 
@@ -175,6 +175,6 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @on_device("gfx950", whole=True)
 def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
-    _, found = open_device(device, library, BwdArguments)
+    _, opened = open_device(device, library, BwdArguments)
     sound = dict.fromkeys((*POINTERS, *SIZES), 1)
-    check_refusals(found, sound, REFUSED)
+    check_refusals(opened, sound, REFUSED)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm_emulator.cache import Store, adopt, cache_folder, checked_link, drafted, is_adopted
+from ckpm_emulator.cache import Store, adopt, cache_folder, checked_link, draft_for, is_adopted
 from ckpm_emulator.errors import TrustError, UsageError
 
 
@@ -53,7 +53,7 @@ def test_drafts_of_killed_processes_go_after_a_day(tmp_path: Path) -> None:
     for name in (".draft-old", ".draft-new"):
         (tmp_path / name).mkdir()
     os.utime(tmp_path / ".draft-old", (time.time() - 90_000,) * 2)
-    with pytest.raises(UnicodeEncodeError), drafted(tmp_path / "file", tmp_path) as draft:
+    with pytest.raises(UnicodeEncodeError), draft_for(tmp_path / "file", tmp_path) as draft:
         draft.write_text("unfinished \udcff")
     assert [path.name for path in tmp_path.iterdir()] == [".draft-new"]
 

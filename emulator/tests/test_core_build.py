@@ -47,40 +47,40 @@ def build(cache: Path) -> Path:
 
 def test_core_is_built_once_for_each_state(source: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache with spaces" / "emulator"
-    made = build(cache)
-    assert made.name == "libamdhip64.so.7"
-    assert ctypes.CDLL(str(made)).emu_answer() == 3
-    before = made.stat().st_mtime_ns
+    library = build(cache)
+    assert library.name == "libamdhip64.so.7"
+    assert ctypes.CDLL(str(library)).emu_answer() == 3
+    before = library.stat().st_mtime_ns
     assert build(cache).stat().st_mtime_ns == before
     source.write_text(ANSWER.replace("7u", "15u"))
     changed = build(cache)
-    assert changed != made
+    assert changed != library
     assert ctypes.CDLL(str(changed)).emu_answer() == 4
     source.with_name("second.cpp").write_text('extern "C" int emu_second() { return 2; }\n')
-    assert build(cache) not in (made, changed)
+    assert build(cache) not in (library, changed)
     assert list((cache / "build").glob("*/CMakeCache.txt"))  # kept, so that a change compiles what depends on it
 
 
 def test_core_of_another_clone_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_core(tmp_path / "first", monkeypatch)
-    made = build(tmp_path)
+    library = build(tmp_path)
     second = use_small_core(tmp_path / "second", monkeypatch)
     monkeypatch.setattr(toolchain, "_cmake", lambda: pytest.fail("compiled again"))
-    assert build(tmp_path) == made
+    assert build(tmp_path) == library
     second.rename(second.with_name("moved.cpp"))
     with pytest.raises(pytest.fail.Exception, match="compiled again"):
         build(tmp_path)
 
 
 def test_damaged_object_is_compiled_again(source: Path, tmp_path: Path) -> None:
-    made = build(tmp_path)
+    library = build(tmp_path)
     (made_object,) = (tmp_path / "build").rglob("answer.cpp.o")
     whole = made_object.read_bytes()
     made_object.write_bytes(whole.replace(b"emu_answer", b"emu_anSwer"))
-    made.write_bytes(b"\x7fELF")  # so that it is linked again
-    made = build(tmp_path)
+    library.write_bytes(b"\x7fELF")  # so that it is linked again
+    library = build(tmp_path)
     assert made_object.read_bytes() == whole
-    assert b"emu_answer" in made.read_bytes()
+    assert b"emu_answer" in library.read_bytes()
 
 
 def test_two_processes_build_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,10 +162,10 @@ def test_ziglang_is_last_resort(source_file: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "which", lambda name: None)
     (only,) = toolchain.compilers()
     assert "ziglang" in only.command
-    made = tmp_path / "made.o"
-    words = (*WARNINGS, "-fPIC", "-target", "x86_64-linux-gnu.2.28", "-mcpu=x86_64_v3", "-I", str(toolchain.CORE))
-    run = only.run(*words, "-c", str(toolchain.CORE / source_file), "-o", str(made))
-    assert (run.returncode, run.stderr, made.is_file()) == (0, "", True)
+    object_file = tmp_path / "made.o"
+    options = (*WARNINGS, "-fPIC", "-target", "x86_64-linux-gnu.2.28", "-mcpu=x86_64_v3", "-I", str(toolchain.CORE))
+    run = only.run(*options, "-c", str(toolchain.CORE / source_file), "-o", str(object_file))
+    assert (run.returncode, run.stderr, object_file.is_file()) == (0, "", True)
 
 
 def test_core_is_free_of_warnings() -> None:
@@ -214,7 +214,7 @@ def test_isa_level(tmp_path: Path, flags: str, level: str) -> None:
             ("CKPM_JOBS", jobs, r"CKPM_JOBS=.*: set it to a number of compilers")
             for jobs in ("abc", "0", "-3", "1e3", "\u0663", "99999")
         ),
-        *(("CXX", words, r"CXX.* to a compiler's command, or unset it") for words in ('"unclosed', "\\", " ")),
+        *(("CXX", command, r"CXX.* to a compiler's command, or unset it") for command in ('"unclosed', "\\", " ")),
     ],
 )
 def test_variable_that_makes_no_sense_is_refused(

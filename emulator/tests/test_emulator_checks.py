@@ -80,14 +80,14 @@ s_endpgm
 def run_checked(device: EmulatedGpu, body: str, *, threads: int = 64, wave_order: int = 0) -> FaultReport | None:
     """Run a kernel out[i] = f(in[i]) with all checks; None if its output is right, else the fault."""
     device.configure(**dict.fromkeys(_CHECKS, True), wave_order=wave_order)
-    given = np.arange(1000, 1000 + threads, dtype=np.uint32)
-    source, out = device.upload(given), device.upload(np.zeros(threads, np.uint32))
+    values = np.arange(1000, 1000 + threads, dtype=np.uint32)
+    source, out = device.upload(values), device.upload(np.zeros(threads, np.uint32))
     code = assemble(body, device.options.arch, lds_bytes=1024)
     if fault := launch_fault(device, code, source, out, threads=threads):
         return fault
-    found = device.read(out, np.uint32)
-    expected = given[np.arange(threads) ^ 64] if threads == 128 else given
-    np.testing.assert_array_equal(found, expected)
+    result = device.read(out, np.uint32)
+    expected = values[np.arange(threads) ^ 64] if threads == 128 else values
+    np.testing.assert_array_equal(result, expected)
     return None
 
 
@@ -132,12 +132,12 @@ def test_unwaited_lds_write_is_found_after_barrier(device: EmulatedGpu, wave_ord
 @on_device("gfx942", whole=True)
 def test_unwaited_lds_write_without_race_check_is_missing(device: EmulatedGpu) -> None:
     device.configure(late_loads=True)
-    given = np.arange(1000, 1128, dtype=np.uint32)
-    source, out = device.upload(given), device.upload(np.zeros(128, np.uint32))
+    values = np.arange(1000, 1128, dtype=np.uint32)
+    source, out = device.upload(values), device.upload(np.zeros(128, np.uint32))
     code = assemble(EXCHANGE.replace(f"{WAIT_OTHERS} ; of the write\n", "s_nop 0\n"), lds_bytes=1024)
     launch(device, code, source, out, threads=128)
-    found = device.read(out, np.uint32)
-    assert (found != given[np.arange(128) ^ 64]).any()
+    result = device.read(out, np.uint32)
+    assert (result != values[np.arange(128) ^ 64]).any()
 
 
 # (what is wrong, the message). v9 and s20 are never written.
@@ -176,11 +176,11 @@ USES = {
 @pytest.mark.parametrize("name", USES)
 @on_device("gfx942", whole=True)
 def test_use_of_what_no_one_wrote_is_found(device: EmulatedGpu, name: str) -> None:
-    body, words = USES[name]
+    body, detail = USES[name]
     device.configure(uninitialised=True)
     source, out = device.malloc(256), device.malloc(256)
     code = assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024)
-    check_fault(launch_fault(device, code, source, out), "uninitialised", detail=words)
+    check_fault(launch_fault(device, code, source, out), "uninitialised", detail=detail)
     device.configure(uninitialised=False)
     if name not in ("address", "base", "scalar-base", "resource"):  # zeros are not an address
         launch(device, code, source, out)
@@ -246,4 +246,4 @@ def test_fault_reports_which_bytes_of_how_many(
     code = assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024)
     fault = launch_fault(device, code, device.malloc(256), device.malloc(256))
     check_fault(fault, kind, **fields)
-    assert [words for words in message if not fault or words not in fault.message] == []
+    assert [part for part in message if not fault or part not in fault.message] == []

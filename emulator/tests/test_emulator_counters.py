@@ -41,7 +41,9 @@ def conflicts(
     device: EmulatedGpu, instruction: str, first: object, second: object = None, mask: str = ALL_LANES
 ) -> int:
     """The counts of one instruction on these byte addresses."""
-    addresses = np.stack([np.asarray(one, np.uint32) + 0 * LANE.astype(np.uint32) for one in (first, second or 0)])
+    addresses = np.stack(
+        [np.asarray(address, np.uint32) + 0 * LANE.astype(np.uint32) for address in (first, second or 0)]
+    )
     table = device.upload(addresses)
     device.reset_counters()
     code = assemble(TWICE.format(mask=mask, instruction=instruction), device.options.arch, lds_bytes=1 << 15)

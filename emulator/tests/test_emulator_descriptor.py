@@ -64,7 +64,7 @@ NOTHING = "s_endpgm\n"  # needs no register itself
 
 
 @pytest.mark.parametrize(
-    ("body", "word", "field", "low", "value", "said"),
+    ("body", "word", "field", "low", "value", "reason"),
     [
         (KERNEL, RSRC1, 6, 0, 3, "v_accvgpr_write v[31], v[31]: a31 is beyond the 0 accumulation registers"),
         (KERNEL, RSRC1, 6, 0, 1, "v_mov_b32_e32 v[31], 1: v31 is beyond the 16 vector registers"),
@@ -79,10 +79,10 @@ NOTHING = "s_endpgm\n"  # needs no register itself
 )
 @on_device("gfx942", whole=True)
 def test_registers_beyond_descriptors_count_stop_launch(
-    device: EmulatedGpu, body: str, word: int, field: int, low: int, value: int, said: str
+    device: EmulatedGpu, body: str, word: int, field: int, low: int, value: int, reason: str
 ) -> None:
     message = refusal_message(device, edit_descriptor(assemble(body), word, field, low, value))
-    assert said in message
+    assert reason in message
     assert "kernel test_kernel" in message
     assert "workgroup" not in message
 
@@ -112,7 +112,7 @@ def descriptor_word(code: bytes, at: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("at", "change", "said"),
+    ("at", "change", "reason"),
     [
         (ENTRY, 4, "enters it 4 bytes from its start"),
         (ENTRY, -256, "enters it -256 bytes from its start"),
@@ -124,11 +124,11 @@ def descriptor_word(code: bytes, at: int) -> int:
 )
 @on_device("gfx942", whole=True)
 def test_descriptor_that_contradicts_metadata_stops_launch(
-    device: EmulatedGpu, at: int, change: int, said: str
+    device: EmulatedGpu, at: int, change: int, reason: str
 ) -> None:
     code = assemble(KERNEL, lds_bytes=1024)
     message = refusal_message(device, edit_word(code, at, descriptor_word(code, at) + change))
-    assert said in message
+    assert reason in message
     assert "kernel test_kernel" in message
 
 
@@ -189,10 +189,10 @@ MISPLACED = {
 @pytest.mark.parametrize("case", MISPLACED)
 @on_device("gfx942", whole=True)
 def test_tuple_where_none_may_begin_stops_launch(device: EmulatedGpu, case: str) -> None:
-    _, before, after, said = MISPLACED[case]
+    _, before, after, reason = MISPLACED[case]
     code = assemble(KERNEL)
     assert code.count(bytes.fromhex(before)) == 1
-    assert said in refusal_message(device, code.replace(bytes.fromhex(before), bytes.fromhex(after)))
+    assert reason in refusal_message(device, code.replace(bytes.fromhex(before), bytes.fromhex(after)))
 
 
 @on_device("gfx942", whole=True)

@@ -55,7 +55,7 @@ def test_all_fields_and_message(device: EmulatedGpu, small: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "distance", "overrun", "words"),
+    ("offset", "distance", "overrun", "position"),
     [
         (-1, -1, 0, "1 byte before the start of"),
         (-4000, -4000, 0, "4000 bytes before the start of"),
@@ -64,14 +64,16 @@ def test_all_fields_and_message(device: EmulatedGpu, small: Path) -> None:
     ],
 )
 @on_device("gfx950")
-def test_byte_exact(device: EmulatedGpu, small: Path, offset: int, distance: int, overrun: int, words: str) -> None:
+def test_byte_exact(device: EmulatedGpu, small: Path, offset: int, distance: int, overrun: int, position: str) -> None:
     buffer = device.malloc(100)
     assert _touch(device, small, buffer.address + 84) is None
     fault = _touch(device, small, buffer.address + offset)
     assert fault
     assert fault.nearest
     assert (fault.nearest.distance, fault.nearest.overrun) == (distance, overrun)
-    assert f"nearest: {words} allocation {fault.nearest.id} (device, 100 bytes at {buffer.address:#x})" in fault.message
+    assert (
+        f"nearest: {position} allocation {fault.nearest.id} (device, 100 bytes at {buffer.address:#x})" in fault.message
+    )
 
 
 @on_device("gfx950")

@@ -155,18 +155,18 @@ def pad(first: str, then: str, states: int) -> str:
 
 @pytest.mark.parametrize("name", NEEDED)
 def test_missing_wait_states_are_counted(name: str) -> None:
-    arch, _, _, states, said = NEEDED[name]
-    (found,) = missing_states(programs(arch)[name], arch)
-    assert said in found.rule.name
-    assert found.missing == states
-    assert re.search(rf"{states} wait states? missing after pc 0x", str(found))
+    arch, _, _, states, rule = NEEDED[name]
+    (missing,) = missing_states(programs(arch)[name], arch)
+    assert rule in missing.rule.name
+    assert missing.missing == states
+    assert re.search(rf"{states} wait states? missing after pc 0x", str(missing))
 
 
 @pytest.mark.parametrize("name", NEEDED)
 def test_only_too_few_wait_states_are_reported(name: str) -> None:
     arch = NEEDED[name][0]
     assert missing_states(programs(arch)[f"{name}, enough"], arch) == []
-    assert [one.missing for one in missing_states(programs(arch)[f"{name}, one less"], arch)] == [1]
+    assert [states.missing for states in missing_states(programs(arch)[f"{name}, one less"], arch)] == [1]
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -178,8 +178,8 @@ def test_what_hardware_looks_at_itself_is_not_blamed(name: str) -> None:
 
 @pytest.mark.parametrize("name", WAYS)
 def test_every_way_through_code_counts(name: str) -> None:
-    (found,) = missing_states(programs("gfx942")[name], "gfx942")
-    assert found.missing == WAYS[name][1]
+    (missing,) = missing_states(programs("gfx942")[name], "gfx942")
+    assert missing.missing == WAYS[name][1]
 
 
 def test_without_xnack_memory_operations_may_follow_each_other() -> None:
@@ -221,8 +221,8 @@ except DeviceFaultError as error:
 @pytest.mark.parametrize("option", ["on", "off"])
 def test_instruction_without_wait_states_faults_where_it_runs(option: str, tmp_path: Path) -> None:
     (code := tmp_path / "code.hsaco").write_bytes(assemble(EARLY, "gfx942"))
-    words = [sys.executable, "-c", RUNS, str(code), option]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", RUNS, str(code), option]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     fixed, ended = done.stdout.splitlines()
     assert fixed == "True"
     if option == "off":

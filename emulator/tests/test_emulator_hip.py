@@ -202,7 +202,7 @@ def test_images_of_unknown_size_that_end(device: EmulatedGpu, small: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("image", "words"),
+    ("image", "reason"),
     [
         (b"", "truncated"),
         (b"x" * 100, "neither an offload bundle nor an ELF"),
@@ -213,8 +213,8 @@ def test_images_of_unknown_size_that_end(device: EmulatedGpu, small: Path) -> No
     ],
 )
 @on_device("gfx950")
-def test_images_of_garbage(device: EmulatedGpu, image: bytes, words: str) -> None:
-    with pytest.raises(DeviceError, match=words) as caught:
+def test_images_of_garbage(device: EmulatedGpu, image: bytes, reason: str) -> None:
+    with pytest.raises(DeviceError, match=reason) as caught:
         device.load_module(image)
     assert caught.value.error in (INVALID_IMAGE, NO_BINARY)
 
@@ -349,8 +349,8 @@ def test_answers_that_are_values(device: EmulatedGpu) -> None:
     assert c.hipGetStreamDeviceId(stream) == -1
     create = c.hipCreateChannelDesc
     create.restype = ChannelFormat
-    made = create(32, 16, 8, 4, 2)  # float
-    assert (made.x, made.y, made.z, made.w, made.kind) == (32, 16, 8, 4, 2)
+    channel = create(32, 16, 8, 4, 2)  # float
+    assert (channel.x, channel.y, channel.z, channel.w, channel.kind) == (32, 16, 8, 4, 2)
 
 
 @on_device("gfx950")

@@ -42,9 +42,9 @@ def test_unknown_arch(objects: dict[str, bytes]) -> None:
 
 def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     library = small_library()
-    found = coverage.cover(library)
-    assert (found.kernels > 0, found.missing) == (True, {})
-    assert found.opcodes["SOPP", "s_endpgm"] >= found.kernels
+    covered = coverage.cover(library)
+    assert (covered.kernels > 0, covered.missing) == (True, {})
+    assert covered.opcodes["SOPP", "s_endpgm"] >= covered.kernels
     assert main(["coverage", str(library)]) == 0
     assert "nothing missing" in capsys.readouterr().out
 

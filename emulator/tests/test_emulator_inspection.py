@@ -73,9 +73,9 @@ LATE = {
 
 @pytest.mark.parametrize("case", LATE)
 def test_use_before_load_is_back_is_found(case: str) -> None:
-    _, said = LATE[case]
+    _, text = LATE[case]
     (hazard,) = hazards(programs()[case])
-    assert said in str(hazard)
+    assert text in str(hazard)
     assert "no s_waitcnt" in str(hazard)
 
 
@@ -116,10 +116,13 @@ UNFINISHED = {
 
 @pytest.mark.parametrize("case", UNFINISHED)
 def test_read_after_barrier_of_unwaited_write_is_found(case: str) -> None:
-    (found,) = unfinished_writes(programs()[case])
-    assert found.text.startswith("ds_read_b32" if "atomic" not in case else "ds_add_u32")
-    assert "no s_waitcnt lgkmcnt before the barrier" in str(found)
-    assert next(one.pc for one in programs()[case] if one.name.startswith("ds_write")) == found.written_at
+    (write,) = unfinished_writes(programs()[case])
+    assert write.text.startswith("ds_read_b32" if "atomic" not in case else "ds_add_u32")
+    assert "no s_waitcnt lgkmcnt before the barrier" in str(write)
+    assert (
+        next(instruction.pc for instruction in programs()[case] if instruction.name.startswith("ds_write"))
+        == write.written_at
+    )
 
 
 FINISHED = {

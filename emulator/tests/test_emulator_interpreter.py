@@ -114,8 +114,8 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("hip")
     (source := folder / "kernels.hip").write_text(SOURCE)
     tc = toolchains.detect("embedded", cache=cache_folder().parent)
-    made = compile_object(tc, source, folder / "kernels.o", archs=["gfx942", "gfx950"], includes=[])
-    return dict(code_object.code_objects(made))
+    object_file = compile_object(tc, source, folder / "kernels.o", archs=["gfx942", "gfx950"], includes=[])
+    return dict(code_object.code_objects(object_file))
 
 
 @pytest.fixture(scope="module", params=["gfx942", "gfx950"])
@@ -144,7 +144,10 @@ def _job(job: Job, options: dict[str, Any]) -> None:
 def _launch(
     kernel: str, grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any, code: bytes | None = None
 ) -> None:
-    values = [ctypes.c_int(one) if isinstance(one, int) else ctypes.c_void_p(one.address) for one in arguments]
+    values = [
+        ctypes.c_int(argument) if isinstance(argument, int) else ctypes.c_void_p(argument.address)
+        for argument in arguments
+    ]
     _device.load_module(code or _code).launch(kernel, grid, block, values)
 
 
@@ -153,9 +156,9 @@ def _add() -> None:
     a, b = random.standard_normal((2, 1000), dtype=np.float32)
     c = _device.upload(np.zeros(1024, np.float32))
     _launch("add", (4,), (256,), _device.upload(a), _device.upload(b), c, 1000)
-    found = _device.read(c, np.float32)
-    np.testing.assert_array_equal(found[:1000], a + b)
-    np.testing.assert_array_equal(found[1000:], 0)
+    sums = _device.read(c, np.float32)
+    np.testing.assert_array_equal(sums[:1000], a + b)
+    np.testing.assert_array_equal(sums[1000:], 0)
 
 
 def _partial_wave() -> None:
@@ -217,9 +220,9 @@ def _collect() -> None:
 def _shape() -> None:
     out = _device.malloc(4 * 8 * 24)
     _launch("shape", (2, 3, 4), (8, 4, 2), out)
-    found = _device.read(out, np.uint32, (4, 3, 2, 8))
+    shapes = _device.read(out, np.uint32, (4, 3, 2, 8))
     for z, y, x in np.ndindex(4, 3, 2):
-        assert found[z, y, x].tolist() == [x, y, z, 2, 3, 4, 8, 4]
+        assert shapes[z, y, x].tolist() == [x, y, z, 2, 3, 4, 8, 4]
 
 
 def _out_of_bounds() -> None:

@@ -18,8 +18,8 @@ from ckpm_emulator.lowering.lower import lower, lower_one, missing_instructions
 from tests.emulator.emulator_assembly import instructions_of
 
 
-def instructions(*words: int) -> list[Instruction]:
-    return list(decode(b"".join(word.to_bytes(4, "little") for word in words)))
+def instructions(*dwords: int) -> list[Instruction]:
+    return list(decode(b"".join(word.to_bytes(4, "little") for word in dwords)))
 
 
 @pytest.fixture(scope="module")
@@ -70,23 +70,23 @@ def test_blob_has_layout_of_core() -> None:
         assert body is not None
         declared = [
             word.strip()
-            for _, words in re.findall(r"(uint\d+_t|BlobText) ([^;]*);", body[1])
-            for word in words.split(",")
+            for _, members in re.findall(r"(uint\d+_t|BlobText) ([^;]*);", body[1])
+            for word in members.split(",")
         ]
         assert declared == list(dtype.names or ())
 
 
 def test_branch_is_counted_in_micro_ops() -> None:
     # s_branch over a 8-byte instruction; v_add3_u32 v0, v1, v2, v3; s_endpgm
-    made = lower(instructions(0xBF820002, 0xD1FF0000, 0x040E0501, 0xBF810000))
-    assert made.ops["offset"][0] == 2
-    assert list(made.ops["pc"]) == [0, 4, 12]
+    lowered = lower(instructions(0xBF820002, 0xD1FF0000, 0x040E0501, 0xBF810000))
+    assert lowered.ops["offset"][0] == 2
+    assert list(lowered.ops["pc"]) == [0, 4, 12]
 
 
 def test_branch_into_instruction_traps() -> None:
-    made = lower(instructions(0xBF820001, 0xD1FF0000, 0x040E0501))
-    assert made.ops["handler"][0] == m.name_hash("trap")
-    assert made.texts[made.ops["literal"][0]] == "a branch to 0x8, where no instruction starts"
+    lowered = lower(instructions(0xBF820001, 0xD1FF0000, 0x040E0501))
+    assert lowered.ops["handler"][0] == m.name_hash("trap")
+    assert lowered.texts[lowered.ops["literal"][0]] == "a branch to 0x8, where no instruction starts"
 
 
 def test_unknown_bits_trap() -> None:
@@ -118,7 +118,7 @@ def test_modes_of_swizzle_that_core_lacks_trap(offset: int, lacks: bool) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "codes", "literal"),
+    ("dwords", "name", "codes", "literal"),
     [
         ((0x02020501,), "v_add_f32", (1, 2, m.NONE), 0),
         ((0x020204FF, 0x40490FDB), "v_add_f32", (m.LITERAL, 2, m.NONE), 0x40490FDB),
@@ -128,17 +128,17 @@ def test_modes_of_swizzle_that_core_lacks_trap(offset: int, lacks: bool) -> None
     ],
     ids=["vgprs", "literal", "scalar literal", "s_movk", "inline constant"],
 )
-def test_operands(words: tuple[int, ...], name: str, codes: tuple[int, ...], literal: int) -> None:
-    op, reason = lower_one(instructions(*words)[0])
+def test_operands(dwords: tuple[int, ...], name: str, codes: tuple[int, ...], literal: int) -> None:
+    op, reason = lower_one(instructions(*dwords)[0])
     assert reason == ""
     assert (op.name, op.literal) == (name, literal)
     assert tuple(source.code for source in op.src) == codes
 
 
 def test_waits_keep_their_counts() -> None:
-    made = lower(instructions(0xBF8C0F70))
-    assert made.ops["control"][0] == 0x0F70
-    assert m.KINDS[made.ops["kind"][0]] == "wait"
+    lowered = lower(instructions(0xBF8C0F70))
+    assert lowered.ops["control"][0] == 0x0F70
+    assert m.KINDS[lowered.ops["kind"][0]] == "wait"
 
 
 def test_every_maker_counts_for_cache() -> None:
@@ -146,8 +146,8 @@ def test_every_maker_counts_for_cache() -> None:
 
     text = "import sys\nfrom ckpm_emulator.lowering import translate\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    ours = "ckpm_emulator."
-    names = {name.removeprefix(ours) for name in done.stdout.split() if name.startswith(ours)}
+    package = "ckpm_emulator."
+    names = {name.removeprefix(package) for name in done.stdout.split() if name.startswith(package)}
     modules = {name.replace(".", "/") for name in names} - {"lowering", "errors"}
     assert set(program_cache._MAKERS) == modules
 

@@ -31,16 +31,16 @@ def _is_mapped(device: EmulatedGpu, address: int, size: int = 1) -> bool:
 
 def _nearest(device: EmulatedGpu, address: int) -> tuple[int, int, int, bool]:
     base, size, distance, freed = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_int64(), ctypes.c_uint32()
-    found = (ctypes.byref(x) for x in (base, size, distance, freed))
-    assert device._hip_runtime.c.emu_nearest(address, *found) == 0
+    results = (ctypes.byref(x) for x in (base, size, distance, freed))
+    assert device._hip_runtime.c.emu_nearest(address, *results) == 0
     return base.value, size.value, distance.value, bool(freed.value)
 
 
 def _srd_mapped(device: EmulatedGpu, base: int, records: int, stride: int = 0) -> int | None:
     """None if the resource's range is mapped, else the first address that is not."""
-    words = (ctypes.c_uint32 * 4)(base & 0xFFFFFFFF, base >> 32 | stride << 16, records, 0)
+    resource = (ctypes.c_uint32 * 4)(base & 0xFFFFFFFF, base >> 32 | stride << 16, records, 0)
     unmapped = ctypes.c_uint64()
-    good = device._hip_runtime.c.emu_srd_mapped(words, ctypes.byref(unmapped))
+    good = device._hip_runtime.c.emu_srd_mapped(resource, ctypes.byref(unmapped))
     return None if good else unmapped.value
 
 
@@ -267,15 +267,15 @@ def test_intervals_agree_with_model(device: EmulatedGpu, granularity: int) -> No
                     runs[-1] = (runs[-1][0], e)
                 else:
                     runs.append((b, e))
-        for place, size in queries:
-            address = origin + place * unit - 5
+        for step, size in queries:
+            address = origin + step * unit - 5
             inside = any(b <= address < e and address + size <= e for b, e in runs)
             assert _is_mapped(device, address, size) == inside
             if live:
                 base, length, distance, freed = _nearest(device, address)
-                known = min(max(b - address, address - e + 1, 0) for b, e in live)
-                assert abs(distance) <= known
-                assert freed or abs(distance) == known
+                nearest = min(max(b - address, address - e + 1, 0) for b, e in live)
+                assert abs(distance) <= nearest
+                assert freed or abs(distance) == nearest
                 expected = address - base if address < base else max(0, address - base - length + 1)
                 assert distance == expected
                 assert length > 0
@@ -306,4 +306,4 @@ def test_addresses_and_numbers_begin_again_whatever_was_before(device: EmulatedG
     device.restart_addresses()
     later = allocate()
     assert kept.address not in {address for address, _ in later}
-    assert number(kept) not in {one for _, one in later}
+    assert number(kept) not in {identity for _, identity in later}

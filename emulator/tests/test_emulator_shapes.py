@@ -69,12 +69,12 @@ scratch_store_dword v2, v1, off
 def encodings() -> tuple[bytes, ...]:
     image = read(assemble(CODE))
     instructions = decoder.decode_function(image, image.functions[0])
-    return tuple(image.text[one.pc : one.pc + one.size] for one in instructions)
+    return tuple(image.text[instruction.pc : instruction.pc + instruction.size] for instruction in instructions)
 
 
 def _unlearn(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(shapes, "_layouts", {})
-    patch.setattr(decoder, "_known", {})
+    patch.setattr(decoder, "_encodings", {})
 
 
 def _alone(code: bytes) -> decoder.Instruction:
@@ -130,18 +130,18 @@ def test_what_was_learned_changes_nothing(code: bytes) -> None:
 
 
 def test_instructions_of_one_shape_ask_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    decoded = []
 
     def decode_alone(code: bytes, arch: str) -> Inst:
-        asked.append(code)
+        decoded.append(code)
         return decode_inst(code, arch)
 
     monkeypatch.setattr(decoder, "decode_inst", decode_alone)
     _unlearn(monkeypatch)
     body = "".join(f"v_add_f32 v{n}, s{n}, v{n + 9}\nds_read_b32 v{n}, v1 offset:{n}\n" for n in range(50))
     instructions = list(decoder.decode(read(assemble(body)).text))
-    assert len({one.encoding.raw for one in instructions}) >= 100
-    assert len(asked) <= 5  # the two, and what fills the section's end
+    assert len({instruction.encoding.raw for instruction in instructions}) >= 100
+    assert len(decoded) <= 5  # the two, and what fills the section's end
 
 
 @pytest.mark.parametrize("form", ["src0_sel:BYTE_1", "row_shr:1"])

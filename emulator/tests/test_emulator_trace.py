@@ -30,7 +30,7 @@ OFFSETS = [0, 8, 12, 16, 20, 24, 32]
 
 def trace_lines(text: str) -> list[tuple[int, str]]:
     lines = re.findall(r"^([0-9a-f]+)  (.+)$", text, flags=re.MULTILINE)
-    return [(int(address, 16), words) for address, words in lines]
+    return [(int(address, 16), instruction) for address, instruction in lines]
 
 
 @on_device("gfx942", whole=True)
@@ -42,7 +42,7 @@ def test_one_wave_of_one_workgroup(device: EmulatedGpu, tmp_path: Path) -> None:
     text = file.read_text()
     entry = read(code).functions[0].address
     assert [address - entry for address, _ in trace_lines(text)] == OFFSETS
-    assert [words for _, words in trace_lines(text)][:4] == [
+    assert [instruction for _, instruction in trace_lines(text)][:4] == [
         "s_load_dwordx2 s[4:5], s[0:1]",
         "s_mov_b32 s[8], 7",
         "v_lshlrev_b32_e32 v[1], 2, v[0]",

@@ -87,16 +87,16 @@ def expected_sum(a: Sequence[float], b: Sequence[float], c: float, names: tuple[
 def codes(rng: np.random.Generator, name: str, count: int, kind: str) -> np.ndarray:
     """Random codes: near 1, over the whole range of exponents, or all of them with infinities and NaNs."""
     width = {"F16": 16, "BF16": 16, "F32": 32}.get(name, 8)
-    found = rng.integers(0, 1 << width, count, dtype=np.uint64)
+    bits = rng.integers(0, 1 << width, count, dtype=np.uint64)
     fmt = mfma.format_by_name(name, State(None, None, arch="gfx942").modes())  # type: ignore[arg-type]
     if kind != "all":
         fields, mantissa = fmt.exponent_bits, fmt.mantissa_bits
         spread = 3 if kind == "near" else 1 << max(fields - 2, 1)
         low, high = max(0, fmt.bias - spread), min((1 << fields) - 2, fmt.bias + spread)
         exponent = rng.integers(low, high + 1, count, dtype=np.uint64)
-        found = found & ~np.uint64(((1 << fields) - 1) << mantissa) | exponent << np.uint64(mantissa)
-        found[rng.random(count) < 0.1] = 0
-    return found.astype(np.uint32)
+        bits = bits & ~np.uint64(((1 << fields) - 1) << mantissa) | exponent << np.uint64(mantissa)
+        bits[rng.random(count) < 0.1] = 0
+    return bits.astype(np.uint32)
 
 
 def pack(values: np.ndarray, width: int) -> np.ndarray:
@@ -120,23 +120,23 @@ def test_sums_are_those_of_model(name: str, kind: str) -> None:
         vectors |= {row + i: registers[i] for i in range(len(registers))}
     addends = codes(rng, "F32", shape.registers * 64, kind).reshape(-1, 64)
     vectors |= {16 + i: addends[i] for i in range(shape.registers)}
-    words = shape.elements * (16 if shape.a in ("F16", "BF16") else 8) // 32
+    dwords = shape.elements * (16 if shape.a in ("F16", "BF16") else 8) // 32
     last = 15 + shape.registers
-    assembly = f"v_mfma_f32_{name} v[40:{24 + last}], v[0:{words - 1}], v[8:{7 + words}], v[16:{last}]\n"
+    assembly = f"v_mfma_f32_{name} v[40:{24 + last}], v[0:{dwords - 1}], v[8:{7 + dwords}], v[16:{last}]\n"
     after = run_wave(assembly, vectors, arch="gfx942", options={"exact_mfma": 1})
     before = State(np.zeros((512, 64), np.uint32), np.zeros(256, np.uint32), arch="gfx942")
     for row, values in vectors.items():
         before.vector[row] = values
     a, b = mfma.gather(before, 0, shape, shape.a)[0], mfma.gather(before, 8, shape, shape.b)[0]
     _, rows, columns = mfma.positions(shape)
-    found = after.vector[40 : 40 + shape.registers].view(np.float32)
+    result = after.vector[40 : 40 + shape.registers].view(np.float32)
     differing = []
     for register in range(shape.registers):
         for lane in range(0, 64, 4 if shape.n == 32 else 1):
             c = float(addends[register, lane].view(np.float32))
             i, j = rows[register, lane], columns[register, lane]
             want = expected_sum(a[i].tolist(), b[j].tolist(), c, (shape.a, shape.b))
-            got = float(found[register, lane])
+            got = float(result[register, lane])
             if np.float32(want).view(np.uint32) != np.float32(got).view(np.uint32) and not (
                 want != want and got != got
             ):
@@ -166,9 +166,9 @@ def test_f32_sums_are_chain_of_fma(name: str) -> None:
 
 def test_model_differs_from_chain_of_f32_sums() -> None:
     """2**24 + 1 + 1: a chain of f32 sums loses each 1; 24 places after 2**24 the model keeps both."""
-    large, one = 0x6C00, 0x3C00  # 2**12 and 1 in f16
+    large, unit = 0x6C00, 0x3C00  # 2**12 and 1 in f16
     first = np.arange(64) < 16  # the lanes with k from 0 to 3
-    operand = {0: np.where(first, large | one << 16, 0), 1: np.where(first, one, 0)}
+    operand = {0: np.where(first, large | unit << 16, 0), 1: np.where(first, unit, 0)}
     vectors = operand | {8 + i: values for i, values in operand.items()}
     assembly = "v_mfma_f32_16x16x16_f16 v[40:43], v[0:1], v[8:9], 0\n"
     plain = run_wave(assembly, vectors, arch="gfx942")

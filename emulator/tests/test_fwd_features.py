@@ -38,8 +38,8 @@ def test_dropout_drops_what_its_random_values_say(device: EmulatedGpu, library: 
     q, k, v = (decode(bits[name], "bf16", "gfx950") for name in "qkv")
     inputs = Inputs(problem=p, q=split(p, q, p.seqlens_q), k=split(p, k, p.seqlens_k), v=split(p, v, p.seqlens_k))
     expected = exact(inputs, first.random_values)
-    found = compare_o(p, decode(first.o, "bf16", "gfx950"), expected)
-    assert found.passed, str(found)
+    comparison = compare_o(p, decode(first.o, "bf16", "gfx950"), expected)
+    assert comparison.passed, str(comparison)
     assert first.lse is not None
     assert compare_lse(p, first.lse.astype(np.float64), expected).passed
     # a quarter of what is seen is dropped, and another seed drops something else

@@ -91,8 +91,8 @@ WINDOW = {"window_left": 60, "window_right": 7}
 @on_device("gfx950", whole=True)
 def test_o_agrees_with_reference(device: EmulatedGpu, library: Path, changes: dict[str, Any]) -> None:
     p = problem(**changes)
-    ours, (kernel,) = compare_twice(device, library, p)
-    assert (ours.family, len(ours.kernels)) == ("fwd_pagedkv", 4)
+    launched, (kernel,) = compare_twice(device, library, p)
+    assert (launched.family, len(launched.kernels)) == ("fwd_pagedkv", 4)
     assert f"_{p.mode}_" in kernel
     assert ("_nmask_" in kernel, "_nlogits_" in kernel) == (p.mask == "no", p.logits_soft_cap == 0)
 
@@ -120,21 +120,21 @@ def test_lengths_may_be_told_apart_from_places_of_keys(device: EmulatedGpu, libr
     """Test group mode: seqlen_k_ptr goes before seqstart_k, and orders the workgroups otherwise."""
     p = problem(mode="group", bias="bias", seqlens_q=(5, 130), seqlens_k=(257, 90))
     bits = tensors(p)
-    hip, ours = open_device(device, library)
-    given = laid_out(p, bits)
-    given["seqlen_k_ptr"] = np.array(p.seqlens_k, np.int32)
-    given["seqstart_k"] = np.array([0, 500, 1000], np.int32)
-    compare_outcome(p, bits, launch(hip, ours, p, given))
+    hip, opened = open_device(device, library)
+    arrays = laid_out(p, bits)
+    arrays["seqlen_k_ptr"] = np.array(p.seqlens_k, np.int32)
+    arrays["seqstart_k"] = np.array([0, 500, 1000], np.int32)
+    compare_outcome(p, bits, launch(hip, opened, p, arrays))
 
 
 @on_device("gfx950", whole=True)
 def test_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, library: Path) -> None:
     p = problem()
-    hip, ours = open_device(device, library)
-    given = laid_out(p, tensors(p))
-    assert (given["block_table"] == -1).sum() == 8 + 9  # beyond 3 and 2 pages
-    given["block_table"][0, 2] = -1
-    ended = launch(hip, ours, p, given).launch
+    hip, opened = open_device(device, library)
+    arrays = laid_out(p, tensors(p))
+    assert (arrays["block_table"] == -1).sum() == 8 + 9  # beyond 3 and 2 pages
+    arrays["block_table"][0, 2] = -1
+    ended = launch(hip, opened, p, arrays).launch
     assert ended.status == Status.HIP_ERROR
     assert "an illegal memory access was encountered" in ended.message
 
@@ -143,14 +143,14 @@ def test_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, library: 
 def test_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path) -> None:
     p = problem()
     bits = tensors(p)
-    hip, ours = open_device(device, library)
-    given = laid_out(p, bits)
-    table = given["block_table"]
+    hip, opened = open_device(device, library)
+    arrays = laid_out(p, bits)
+    table = arrays["block_table"]
     table[0, [0, 1]] = table[0, [1, 0]]  # the order of whole pages doesn't matter without a mask
-    compare_outcome(p, bits, launch(hip, ours, p, given))
+    compare_outcome(p, bits, launch(hip, opened, p, arrays))
     table[0, 1] = table[1, 0]
     with pytest.raises(AssertionError, match="elements differ"):
-        compare_outcome(p, bits, launch(hip, ours, p, given))
+        compare_outcome(p, bits, launch(hip, opened, p, arrays))
 
 
 @pytest.mark.parametrize(
@@ -170,15 +170,15 @@ def test_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path) -
 def test_problem_that_contradicts_itself_is_refused(
     device: EmulatedGpu, library: Path, message: str, wrong: dict[str, int]
 ) -> None:
-    _, ours = open_device(device, library)
+    _, opened = open_device(device, library)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "page_block_size": 128}
     pointers = dict.fromkeys(("q", "k", "v", "o", "block_table"), 1)
-    check_refusals(ours, sound | pointers, {message: wrong})
+    check_refusals(opened, sound | pointers, {message: wrong})
 
 
 @on_device("gfx950", whole=True)
 def test_there_is_no_kernel_that_gives_lse(device: EmulatedGpu, library: Path) -> None:
     """Upstream lists none: LSE over a paged cache is split-KV's."""
     p = problem(lse=True)
-    hip, ours = open_device(device, library)
-    assert run_attention(hip, ours, p, tensors(p)).launch.status == Status.UNSUPPORTED
+    hip, opened = open_device(device, library)
+    assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED

@@ -79,16 +79,16 @@ def test_sequences_are_found_in_cache_by_index_and_length(device: EmulatedGpu, l
     p = problem(16, 200, 1, 1, causal=False, batch=2)
     bits = tensors(p)
     hip, opened = open_device(device, library)
-    given = laid_out(p, bits)
+    arrays = laid_out(p, bits)
     for name in ("k", "v"):
         cache = np.full_like(bits[name], 0xFFFF)  # NaN
         cache[200:], cache[:77] = bits[name][:200], bits[name][200:277]
-        given[name] = cache
-    given["cache_batch_idx"] = np.array([1, 0], np.int32)
-    given["seqlen_k_ptr"] = np.array([200, 77], np.int32)
-    found = launch(hip, opened, dataclasses.replace(p, splits=3), given)
+        arrays[name] = cache
+    arrays["cache_batch_idx"] = np.array([1, 0], np.int32)
+    arrays["seqlen_k_ptr"] = np.array([200, 77], np.int32)
+    outcome = launch(hip, opened, dataclasses.replace(p, splits=3), arrays)
     short = dataclasses.replace(p, seqlens_k=(200, 77))
-    compare_outcome(short, {**bits, "k": bits["k"][:277], "v": bits["v"][:277]}, found)
+    compare_outcome(short, {**bits, "k": bits["k"][:277], "v": bits["v"][:277]}, outcome)
 
 
 @on_device("gfx950", whole=True)

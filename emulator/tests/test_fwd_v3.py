@@ -55,10 +55,19 @@ def test_problem_that_v3_computes_otherwise_is_refused(device: EmulatedGpu, libr
     refused: dict[str, dict[str, Any]] = {
         f"{name} must be null: fwd_v3 doesn't know it": {name: 1} for name in foreign if "cu_seq" not in name
     }
-    known = {*served, "struct_bytes", "abi_version", "seqlen_q", "seqlen_k", "mask_type", "window_left", "window_right"}
-    known |= {f"{part}stride_{name}" for part in ("", "nhead_", "batch_") for name in "qkvo"}
-    known |= {"scale_s", "warmup", "repeat"}
-    numbers = [name for name, kind in kinds.items() if kind is not ctypes.c_void_p and name not in known]
+    served_names = {
+        *served,
+        "struct_bytes",
+        "abi_version",
+        "seqlen_q",
+        "seqlen_k",
+        "mask_type",
+        "window_left",
+        "window_right",
+    }
+    served_names |= {f"{part}stride_{name}" for part in ("", "nhead_", "batch_") for name in "qkvo"}
+    served_names |= {"scale_s", "warmup", "repeat"}
+    numbers = [name for name, kind in kinds.items() if kind is not ctypes.c_void_p and name not in served_names]
     assert {"is_group_mode", "has_lse", "num_splits", "p_drop", "scale_p", "bias_type"} <= set(numbers)
     refused |= {f"{name} must be 0: fwd_v3 doesn't know it": {name: 1} for name in numbers}
     refused |= {

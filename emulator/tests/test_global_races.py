@@ -55,8 +55,8 @@ s_endpgm
 def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, groups: int = 2) -> FaultReport | None:
     """The fault of a kernel with the check on; None if it ends."""
     device.configure(global_races=True)
-    given, out = device.upload(np.zeros(256, np.uint32)), device.upload(np.zeros(256, np.uint32))
-    return launch_fault(device, assemble(body, "gfx942"), given, out, threads=threads, groups=groups)
+    source, out = device.upload(np.zeros(256, np.uint32)), device.upload(np.zeros(256, np.uint32))
+    return launch_fault(device, assemble(body, "gfx942"), source, out, threads=threads, groups=groups)
 
 
 @on_device("gfx942", whole=True)

@@ -50,9 +50,9 @@ def ask(
     """The two words that each lane got for each packet. Raises DeviceFaultError."""
     given_words = np.full((len(packets), LANES, WORDS), ABSENT, np.uint64)
     for n, packet in enumerate(packets):
-        for lane, words in enumerate(packet):
-            if words:
-                given_words[n, lane] = [*words, *[0] * (WORDS - len(words))]
+        for lane, payload in enumerate(packet):
+            if payload:
+                given_words[n, lane] = [*payload, *[0] * (WORDS - len(payload))]
     answers = np.zeros((len(packets), LANES, 2), np.uint64)
     buffer = device.upload(np.concatenate([given_words.ravel(), answers.ravel()]), "words")
     module = device.load_module(code())
@@ -66,10 +66,10 @@ def ask(
         device.free(buffer)
 
 
-def refusal(device: EmulatedGpu, service: int, words: Sequence[int]) -> FaultReport:
+def refusal(device: EmulatedGpu, service: int, payload: Sequence[int]) -> FaultReport:
     """The fault of a launch whose first lane asks for this."""
     with pytest.raises(DeviceFaultError) as caught:
-        ask(device, service, [[words]])
+        ask(device, service, [[payload]])
     assert caught.value.fault
     return caught.value.fault
 
@@ -82,13 +82,13 @@ def words_of(text: bytes) -> list[int]:
 
 def message(stream: int, text: bytes, *values: int | float | bytes) -> list[list[int]]:
     """The packets of a print, from the first on."""
-    words = [stream, *words_of(text)]
+    payload = [stream, *words_of(text)]
     for value in values:
         if isinstance(value, bytes):
-            words += words_of(value)
+            payload += words_of(value)
         else:
-            words += struct.unpack("<Q", struct.pack("<d" if isinstance(value, float) else "<q", value))
-    pieces = [words[at : at + PAYLOAD] for at in range(0, len(words), PAYLOAD)]
+            payload += struct.unpack("<Q", struct.pack("<d" if isinstance(value, float) else "<q", value))
+    pieces = [payload[at : at + PAYLOAD] for at in range(0, len(payload), PAYLOAD)]
     flags = [BEGIN * (n == 0) | END * (n == len(pieces) - 1) for n in range(len(pieces))]
     return [[flag | len(piece) << 5, *piece] for flag, piece in zip(flags, pieces, strict=True)]
 
@@ -98,9 +98,9 @@ def print_all(
 ) -> tuple[bytes, list[int]]:
     """The text that a wave prints on both streams, each lane its message, and the answer to each at its end."""
     most = max(map(len, messages))
-    packets = [[one[n] if n < len(one) else [] for one in messages] for n in range(most)]
+    packets = [[lane_message[n] if n < len(lane_message) else [] for lane_message in messages] for n in range(most)]
     out, answers = capture_output(lambda: ask(device, PRINTF, packets, rounding))
-    return out, [int(answers[len(one) - 1, lane, 0]) for lane, one in enumerate(messages)]
+    return out, [int(answers[len(lane_message) - 1, lane, 0]) for lane, lane_message in enumerate(messages)]
 
 
 def in_order(messages: Sequence[list[list[int]]], lines: Sequence[bytes]) -> bytes:
@@ -197,15 +197,15 @@ def test_any_conversion_is_c_s(device: EmulatedGpu) -> None:
     @given(st.lists(st.one_of(_INTEGERS, _FLOATS, _STRINGS), min_size=1, max_size=LANES))
     def check(cases: list[tuple[tuple[str, str, str], str, int | float | bytes]]) -> None:
         prints = [(f"<%{''.join(sizes)}{letter}>%d\n".encode(), value, 7) for sizes, letter, value in cases]
-        messages = [message(STDOUT, *one) for one in prints]
-        lines = [printed_by_c(*one) for one in prints]
+        messages = [message(STDOUT, *arguments) for arguments in prints]
+        lines = [printed_by_c(*arguments) for arguments in prints]
         assert print_all(device, messages) == (in_order(messages, lines), list(map(len, lines)))
 
     check()
 
 
 @pytest.mark.parametrize(
-    ("text", "values", "said"),
+    ("text", "values", "printed"),
     [
         (b"null %s.", (b"",), b"null ."),
         (b"count %n%d", (1 << 40, 5), b"count 5"),
@@ -217,9 +217,9 @@ def test_any_conversion_is_c_s(device: EmulatedGpu) -> None:
 )
 @on_device(ARCH, whole=True)
 def test_what_differs_from_c(
-    device: EmulatedGpu, text: bytes, values: Sequence[int | float | bytes], said: bytes
+    device: EmulatedGpu, text: bytes, values: Sequence[int | float | bytes], printed: bytes
 ) -> None:
-    assert print_all(device, [message(STDOUT, text, *values)]) == (said, [len(said)])
+    assert print_all(device, [message(STDOUT, text, *values)]) == (printed, [len(printed)])
 
 
 @on_device(ARCH, whole=True)
@@ -236,16 +236,16 @@ def test_waves_rounding_is_not_hosts(device: EmulatedGpu) -> None:
 def test_memory_of_host(device: EmulatedGpu) -> None:
     """Word 0: what is released; word 1: how much is wanted."""
     wanted = [1, 5000, 2 << 20, 2 << 20, 1 << 40]  # the last is more than any device has
-    addresses = [int(one) for one in ask(device, MEMORY, [[[0, size] for size in wanted]])[0, : len(wanted), 0]]
+    addresses = [int(answer) for answer in ask(device, MEMORY, [[[0, size] for size in wanted]])[0, : len(wanted), 0]]
     assert [address == 0 for address in addresses] == [False] * 4 + [True]
     assert all(address % (2 << 20) == 0 for address in addresses[2:4])  # which slabs have to be
     assert all(address % 4096 == 0 for address in addresses)  # by which a free recognises addresses outside of slabs
-    live = {one.base: one for one in device.allocations()}
+    live = {allocation.base: allocation for allocation in device.allocations()}
     assert [(live[address].bytes, live[address].kind) for address in addresses[:4]] == [(s, "heap") for s in wanted[:4]]
     foreign = device.malloc(100, "of the program")
     released = [*addresses[:4], addresses[0], foreign.address, 0x1234]
     ask(device, MEMORY, [[[address, 0] for address in released]])
-    left = {one.base for one in device.allocations()}
+    left = {allocation.base for allocation in device.allocations()}
     assert not left & set(addresses)
     assert foreign.address in left
 
@@ -253,8 +253,8 @@ def test_memory_of_host(device: EmulatedGpu) -> None:
 @on_device(ARCH, whole=True)
 def test_function_of_program(device: EmulatedGpu) -> None:
     @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64))  # type: ignore[untyped-decorator]
-    def function(answer: Any, words: Any) -> None:
-        answer[0], answer[1] = sum(words[i] for i in range(7)), words[6]
+    def function(answer: Any, payload: Any) -> None:
+        answer[0], answer[1] = sum(payload[i] for i in range(7)), payload[6]
 
     address = ctypes.cast(function, ctypes.c_void_p).value
     answers = ask(device, FUNCTION, [[[address or 0, lane, 1, 2, 3, 4, 5, 100 + lane] for lane in range(LANES)]])
@@ -262,7 +262,7 @@ def test_function_of_program(device: EmulatedGpu) -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "words", "said"),
+    ("service", "payload", "reason"),
     [
         (4, [1], "service 4, which the emulator lacks"),
         (0, [1], "service 0, which the emulator lacks"),
@@ -271,10 +271,10 @@ def test_function_of_program(device: EmulatedGpu) -> None:
     ],
 )
 @on_device(ARCH, whole=True)
-def test_what_no_one_serves_is_fault(device: EmulatedGpu, service: int, words: list[int], said: str) -> None:
-    fault = refusal(device, service, words)
+def test_what_no_one_serves_is_fault(device: EmulatedGpu, service: int, payload: list[int], reason: str) -> None:
+    fault = refusal(device, service, payload)
     assert (fault.kind, fault.error) == ("host", 719)
-    assert said in fault.message
+    assert reason in fault.message
     assert "s_sendmsg" in fault.message
 
 

@@ -28,8 +28,8 @@ from tests.emulator.test_fwd import library as library
 
 def bench_of(device: EmulatedGpu, library: Path) -> Bench:
     here = around(device)
-    found = here.load(library, FwdArguments)
-    return Bench(device=here, library=found, keys=manifest_keys(library.with_name("manifest.json"), found.kernels))
+    opened = here.load(library, FwdArguments)
+    return Bench(device=here, library=opened, keys=manifest_keys(library.with_name("manifest.json"), opened.kernels))
 
 
 def test_every_kernel_of_library_has_reported_case(library: Path) -> None:
@@ -41,7 +41,7 @@ def test_every_kernel_of_library_has_reported_case(library: Path) -> None:
     assert {case.outcome for case in results.cases} == {"passed"}
     assert all("lds_races True" in case.text and "O agrees" in case.text for case in results.cases)
     shown = gather(work / "build")
-    assert sorted(one.case.name for one in shown.cases) == sorted(case.name for case in results.cases)
+    assert sorted(row.case.name for row in shown.cases) == sorted(case.name for case in results.cases)
 
 
 def test_library_of_another_family_is_refused(library: Path) -> None:
@@ -61,9 +61,9 @@ def test_wrong_number_fails_case(device: EmulatedGpu, library: Path) -> None:
             return exact(dataclasses.replace(inputs, problem=p), random)
 
         def move(problem: SuiteCase, tensors: Any) -> Any:
-            found = laid_out(problem, tensors)
-            found["k"] = found["k"][::-1].copy()
-            return found
+            arrays = laid_out(problem, tensors)
+            arrays["k"] = arrays["k"][::-1].copy()
+            return arrays
 
         with mock.patch.object(fwd_cases, "exact", scale):
             assert_wrong(bench, key.name)
@@ -72,9 +72,9 @@ def test_wrong_number_fails_case(device: EmulatedGpu, library: Path) -> None:
 
 
 def assert_wrong(bench: Bench, name: str) -> None:
-    found = run_kernel(bench, name)
-    assert found.outcome == "wrong"
-    assert "elements differ" in found.message
+    result = run_kernel(bench, name)
+    assert result.outcome == "wrong"
+    assert "elements differ" in result.message
 
 
 @on_device("gfx950", whole=True)
@@ -82,14 +82,14 @@ def test_fault_is_reported_as_emulator_saw_it(device: EmulatedGpu, library: Path
     bench = bench_of(device, library)
 
     def cut(problem: SuiteCase, tensors: Any) -> Any:
-        found = laid_out(problem, tensors)
-        return {**found, "k": found["k"][:1]}
+        arrays = laid_out(problem, tensors)
+        return {**arrays, "k": arrays["k"][:1]}
 
     key = next(key for key in bench.keys if key.mode == "group")
     with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", cut):
-        found = run_kernel(bench, key.name)
-    assert (found.outcome, bool(found.fault)) == ("fault", True)
-    assert "k" in found.message
+        result = run_kernel(bench, key.name)
+    assert (result.outcome, bool(result.fault)) == ("fault", True)
+    assert "k" in result.message
     assert run_kernel(bench, key.name).outcome == "passed"
 
 
@@ -99,5 +99,5 @@ def test_what_dispatch_sends_elsewhere_is_not_passed(device: EmulatedGpu, librar
     bench = bench_of(device, library)
     small = next(key for key in bench.keys if key.tile.bm0 == 16)
     other = dataclasses.replace(small, name=small.name.replace("_b16x", "_b64x"))
-    found = run_kernel(dataclasses.replace(bench, keys=(*bench.keys, other)), other.name)
-    assert (found.outcome, found.message) == ("unsupported", f"dispatch sends every candidate to {small.name}")
+    result = run_kernel(dataclasses.replace(bench, keys=(*bench.keys, other)), other.name)
+    assert (result.outcome, result.message) == ("unsupported", f"dispatch sends every candidate to {small.name}")

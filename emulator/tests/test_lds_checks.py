@@ -96,18 +96,18 @@ def test_unwaited_lds_read_before_barrier_is_race(device: EmulatedGpu, read: str
     assert run_checked(device, body, threads=128, wave_order=wave_order) is None
     device.configure(late_lds_reads=True)
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
-    words = "did not wait (s_waitcnt lgkmcnt) for its read of these bytes of LDS before the barrier"
-    check_fault(fault, "race", "ds_write_b32", words, access="store")
+    detail = "did not wait (s_waitcnt lgkmcnt) for its read of these bytes of LDS before the barrier"
+    check_fault(fault, "race", "ds_write_b32", detail, access="store")
 
 
 @on_device("gfx942", whole=True)
 def test_unwaited_lds_read_without_races_gives_poison(device: EmulatedGpu) -> None:
     device.configure(late_loads=True, late_lds_reads=True)
-    given = np.arange(1000, 1128, dtype=np.uint32)
+    values = np.arange(1000, 1128, dtype=np.uint32)
     for body, right in ((REUSE, True), (REUSE.replace(*WITHOUT_WAIT), False)):
-        source, out = device.upload(given), device.upload(np.zeros(128, np.uint32))
+        source, out = device.upload(values), device.upload(np.zeros(128, np.uint32))
         launch(device, assemble(body.replace("READ", READS["b32"]), lds_bytes=1024), source, out, threads=128)
-        assert (device.read(out, np.uint32) == given[np.arange(128) ^ 64]).all() == right
+        assert (device.read(out, np.uint32) == values[np.arange(128) ^ 64]).all() == right
 
 
 @on_device("gfx942", whole=True)
@@ -116,12 +116,12 @@ def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
     body = DMA_OVER.replace(*WITHOUT_WAIT)
     assert run_checked(device, body) is None
     device.configure(late_lds_reads=True)
-    words = "for its read of these bytes of LDS before the LDS-DMA"
-    check_fault(run_checked(device, body), "race", "buffer_load_dword", words)
+    detail = "for its read of these bytes of LDS before the LDS-DMA"
+    check_fault(run_checked(device, body), "race", "buffer_load_dword", detail)
 
 
 @pytest.mark.parametrize(
-    ("body", "text", "words"),
+    ("body", "text", "detail"),
     [
         (DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), "",
          "did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"),
@@ -133,10 +133,10 @@ def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
 def test_exchange_without_wait_or_barrier_is_race(
-    device: EmulatedGpu, body: str, text: str, words: str, wave_order: int
+    device: EmulatedGpu, body: str, text: str, detail: str, wave_order: int
 ) -> None:
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
-    check_fault(fault, "race", text, words, access="load")
+    check_fault(fault, "race", text, detail, access="load")
 
 
 @on_device("gfx942", whole=True)

@@ -56,11 +56,11 @@ def registers(first: int, count: int) -> str:
 
 def assembly(name: str) -> str:
     """The instruction with registers of the right number."""
-    words = name.split("_")
-    shape = next(word for word in words if "x" in word and word[0].isdigit())
+    parts = name.split("_")
+    shape = next(word for word in parts if "x" in word and word[0].isdigit())
     n, _, k = map(int, shape.split("x"))
-    blocks = next((int(word[:-1]) for word in words if word.endswith("b") and word[:-1].isdigit()), 1)
-    bits = BITS[words[-1]]
+    blocks = next((int(word[:-1]) for word in parts if word.endswith("b") and word[:-1].isdigit()), 1)
+    bits = BITS[parts[-1]]
     factor, result = n * k * blocks * bits // 64 // 32, n * n * blocks // 64 * (2 if bits == 64 else 1)
     if "smfmac" in name:
         return f"{name} {registers(64, result)}, {registers(8, factor // 2)}, {registers(16, factor)}, v30\n"
@@ -79,11 +79,11 @@ def assemble_all(arch: str) -> dict[str, list[Instruction]]:
 def test_everything_that_llvm_assembles_is_read_and_executed(arch: str) -> None:
     other = "gfx950" if arch == "gfx942" else "gfx942"
     assert len(BOTH + OWN[arch]) == {"gfx942": 46, "gfx950": 68}[arch]
-    for name, found in assemble_all(arch).items():
-        assert [one.name for one in found] == [name, name, "s_endpgm"]
-        operation, reason = lower_one(found[0], arch)
+    for name, instructions in assemble_all(arch).items():
+        assert [instruction.name for instruction in instructions] == [name, name, "s_endpgm"]
+        operation, reason = lower_one(instructions[0], arch)
         assert (operation.name, reason) == (name, "")
-        refused = lower_one(found[0], other)[1]
+        refused = lower_one(instructions[0], other)[1]
         assert refused.startswith(f"{other} has no {name}, {arch} has" if name in OWN[arch] else "")
         assert bool(refused) == (name in OWN[arch])
 
@@ -93,9 +93,9 @@ def test_table_has_no_other_instruction() -> None:
 
 
 def test_code_object_is_lowered_for_its_own_arch() -> None:
-    one = assemble_all("gfx942")["v_mfma_f32_16x16x8_xf32"]
-    assert missing_instructions(one, "gfx942") == {}
-    assert list(missing_instructions(one, "gfx950")) == ["gfx950 has no v_mfma_f32_16x16x8_xf32, gfx942 has"]
+    instructions = assemble_all("gfx942")["v_mfma_f32_16x16x8_xf32"]
+    assert missing_instructions(instructions, "gfx942") == {}
+    assert list(missing_instructions(instructions, "gfx950")) == ["gfx950 has no v_mfma_f32_16x16x8_xf32, gfx942 has"]
     older = assemble("v_mfma_f32_32x32x8bf16_1k v[0:15], v[16:17], v[18:19], v[0:15]\ns_endpgm\n", "gfx90a")
     assert b"gfx90a has not the matrix instruction" in translate(older)
 
@@ -105,8 +105,8 @@ def test_fields_that_manual_leaves_undefined_are_refused() -> None:
         "cbsz:1 of": "v_mfma_f32_16x16x16_f16 v[0:3], v[8:9], v[10:11], v[0:3] cbsz:1\n",
         "abid:2 with": "v_mfma_f32_16x16x4_4b_f16 v[0:15], v[18:19], v[20:21], v[0:15] cbsz:1 abid:2\n",
     }
-    for words, found in instructions_of(codes, "gfx942").items():
-        assert words in lower_one(found[0], "gfx942")[1]
+    for reason, instructions in instructions_of(codes, "gfx942").items():
+        assert reason in lower_one(instructions[0], "gfx942")[1]
 
 
 # --- where the hardware looks: measured on MI350 ---
@@ -146,13 +146,13 @@ def test_sparse_values_meet_values_of_b_of_hardware() -> None:
 
     In B, k = 32 * (e / 8) + 8 * g + e % 8 is byte e of lane group g.
     """
-    for q, place in itertools.product(range(32), (0, 3)):
+    for q, element in itertools.product(range(32), (0, 3)):
         lanes, nibble = 2 * (q // 16) + q // 4 % 2, 2 * (q // 8 % 2) + 4 * (q % 4 // 2) + q % 2
-        k = 4 * q + place
+        k = 4 * q + element
         group, byte = k % 32 // 8, k // 32 * 8 + k % 8
-        first, second = (0, 1) if place == 0 else (1, 3)
+        first, second = (0, 1) if element == 0 else (1, 3)
         a: dict[int, Any] = {8 + register: 0 for register in range(4)}
-        at = 2 * nibble + (place == second)
+        at = 2 * nibble + (element == second)
         a[8 + at // 4] = np.where(np.arange(64) == 16 * lanes + 5, 3 << 8 * (at % 4), 0)
         b: dict[int, Any] = {16 + register: 0 for register in range(8)}
         b[16 + byte // 4] = np.where(np.arange(64) == 16 * group + 9, 7 << 8 * (byte % 4), 0)
@@ -188,12 +188,12 @@ PASSES = {
 @pytest.mark.parametrize("name", PASSES)
 def test_results_are_waited_for_by_their_passes(name: str) -> None:
     code, states = PASSES[name]
-    (found,) = missing_states(instructions_of({"": code + "v_mov_b32 v40, v0\n"}, "gfx950")[""], "gfx950")
-    assert found.missing == states
+    (missing,) = missing_states(instructions_of({"": code + "v_mov_b32 v40, v0\n"}, "gfx950")[""], "gfx950")
+    assert missing.missing == states
 
 
 @pytest.mark.parametrize("register", ["v30", "v31"])
 def test_scales_and_indices_are_read_by_instruction(register: str) -> None:
     code = f"v_mov_b32 {register}, 0\n" + PASSES["scaled fp8"][0]
-    (found,) = missing_states(instructions_of({"": code}, "gfx950")[""], "gfx950")
-    assert (found.rule.name, found.missing) == ("MFMA reads a register that VALU wrote", 2)
+    (missing,) = missing_states(instructions_of({"": code}, "gfx950")[""], "gfx950")
+    assert (missing.rule.name, missing.missing) == ("MFMA reads a register that VALU wrote", 2)

@@ -13,10 +13,10 @@ import pytest
 
 from ckpm_emulator.lowering.lower import lower
 from tests.emulator.emulator_assembly import instructions_of
+from tests.emulator.emulator_wave import differences, plain_machine
 from tests.emulator.oracle.cases import Case, fresh_state
 from tests.emulator.oracle.machine import machine
 from tests.emulator.oracle.operands import EXEC, State
-from tests.emulator.test_plain_core import differences, plain_machine
 
 A, B, C = 8, 24, 64  # first registers
 SHAPES = {"16x16x16": (16, 4), "16x16x32": (16, 8), "32x32x8": (32, 4), "32x32x16": (32, 8)}  # rows, values a lane
@@ -30,9 +30,9 @@ def bf16_words(values: npt.NDArray[np.float32]) -> Words:
     return np.asarray(halves[..., 0] | halves[..., 1] << 16, np.uint32)
 
 
-def floats(words: Words) -> npt.NDArray[np.float32]:
+def floats(dwords: Words) -> npt.NDArray[np.float32]:
     """The operand of bf16_words: [register, lane, half]."""
-    bits = np.stack([words << 16, words & 0xFFFF0000], axis=-1).astype(np.uint32)
+    bits = np.stack([dwords << 16, dwords & 0xFFFF0000], axis=-1).astype(np.uint32)
     return np.asarray(bits.view(np.float32), np.float32)
 
 
@@ -57,8 +57,8 @@ class Wave:
         return np.asarray(significands * 2.0 ** self.random.integers(low, high, shape), np.float32)
 
     def set(self, first: int, values: npt.NDArray[np.float32]) -> None:
-        words = bf16_words(values)
-        self.state.vector[first : first + len(words)] = words
+        dwords = bf16_words(values)
+        self.state.vector[first : first + len(dwords)] = dwords
 
     def put(self, first: int, bits: int) -> None:
         """One bf16 in place of the second value of lane 5."""

@@ -39,9 +39,9 @@ def fault_of(device: EmulatedGpu, body: str, written: int, *, late: bool = False
 def test_use_of_unwritten_memory_is_found(device: EmulatedGpu, name: str, late: bool) -> None:
     body = f"{LOADS[name]}\n{STORE}"
     assert fault_of(device, body, 64, late=late) is None
-    words = "depends on a register, LDS, scratch or memory that was never written"
+    detail = "depends on a register, LDS, scratch or memory that was never written"
     fault = fault_of(device, body, 63, late=late)
-    check_fault(fault, "uninitialised", "global_store_dword ", words, lane=0 if name == "scalar" else 63)
+    check_fault(fault, "uninitialised", "global_store_dword ", detail, lane=0 if name == "scalar" else 63)
 
 
 @pytest.mark.parametrize("name", LOADS)

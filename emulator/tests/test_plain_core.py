@@ -6,7 +6,6 @@ They run CK's kernels in a process each, without checks and with all of them. Wi
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import subprocess
@@ -15,50 +14,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ckpm.base.paths import PROJECT
 from ckpm_emulator import toolchain
 from tests.emulator.emulator_fwd import build
+from tests.emulator.emulator_wave import differences, plain_machine
 from tests.emulator.opcodes.test_emulator_opcodes import ENCODINGS, listed_opcodes
 from tests.emulator.oracle.cases import Case
-from tests.emulator.oracle.machine import Machine, machine
-from tests.emulator.oracle.operands import EXEC, State
+from tests.emulator.oracle.machine import machine
+from tests.emulator.oracle.operands import EXEC
 from tests.emulator.oracle.suite import cases_for
 
 pytestmark = pytest.mark.nightly  # the core is compiled a second time, and run on all kernels of the smoke tier
 
 ALL = (1 << 64) - 1
 MEMORY = ("GLOBAL", "FLAT", "MUBUF", "MTBUF", "SMEM", "SCRATCH")  # their cases name addresses of one core
-ONE_WAVE = tuple(one for one in ENCODINGS if one not in MEMORY)
+ONE_WAVE = tuple(encoding for encoding in ENCODINGS if encoding not in MEMORY)
 SETTINGS = {
     "none": {},
     "all": dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races", "uninitialised"), True),
 }
 
 
-@functools.cache
-def plain_machine() -> Machine:
-    return Machine(toolchain.library(plain=True))
-
-
 def whole_waves(encoding: str, op: Any) -> Iterator[Case]:
     """Cases of an opcode with every lane on: there the ways part. Four of them."""
     cases = (case for case in cases_for(encoding, op, "gfx950", 0) if case.state.pair(EXEC) == ALL)
     return itertools.islice(cases, 4)
-
-
-def differences(one: State, other: State) -> list[str]:
-    """The parts of two states that differ in a bit. Two NaNs of different sign or payload are alike."""
-    a, b = one.vector.view(np.float32), other.vector.view(np.float32)
-    parts = {
-        "vectors": bool(np.all((one.vector == other.vector) | (np.isnan(a) & np.isnan(b)))),
-        "scalars": bool(np.array_equal(one.scalar, other.scalar)),
-        "lds": one.lds == other.lds,
-        "mode": one.mode == other.mode,
-    }
-    return [name for name, alike in parts.items() if not alike]
 
 
 @pytest.mark.parametrize("encoding", ONE_WAVE)
@@ -68,8 +50,8 @@ def test_instructions_give_same_bits_without_short_ways(encoding: str) -> None:
         if named != encoding:
             continue
         for case in whole_waves(encoding, op):
-            found = differences(machine().run(case), plain_machine().run(case))
-            assert found == [], f"{op.name}: {case.label}"
+            different = differences(machine().run(case), plain_machine().run(case))
+            assert different == [], f"{op.name}: {case.label}"
             compared += 1
     assert compared > 0 or encoding == "SOPP"
 
@@ -89,7 +71,7 @@ def test_kernels_without_short_ways_give_same_bytes_and_counts(library: Path, ch
 def test_checks_change_no_byte_of_what_kernels_write(library: Path) -> None:
     core = toolchain.library()
     runs = [_launches(library, core, checks) for checks in SETTINGS]
-    assert [one["outputs"] for one in runs[0].values()] == [one["outputs"] for one in runs[1].values()]
+    assert [record["outputs"] for record in runs[0].values()] == [record["outputs"] for record in runs[1].values()]
 
 
 def _launches(library: Path, core: Path, checks: str) -> dict[str, Any]:

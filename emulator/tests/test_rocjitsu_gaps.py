@@ -32,8 +32,8 @@ def complaint_of_opcode(case: str) -> str:
     encoding, _, opcode = case.partition("-")
     enumeration: Any = getattr(enum, f"{encoding}Op")
     names = {str(op.name).lower() for op in enumeration}
-    known = {opcode, f"{opcode}_e32", f"{opcode}_e64"} & names and micro_op_name(opcode) in SUPPORTED
-    return "" if known else f"{case}: no such opcode"
+    supported = {opcode, f"{opcode}_e32", f"{opcode}_e64"} & names and micro_op_name(opcode) in SUPPORTED
+    return "" if supported else f"{case}: no such opcode"
 
 
 @pytest.mark.parametrize("gap", TABLE)

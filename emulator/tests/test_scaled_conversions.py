@@ -31,8 +31,8 @@ def test_six_bit_codes_have_standards_values(name: str, values: list[float]) -> 
     packed = sum((code | 32 * (code % 2)) << 6 * code for code in codes)  # every other one negative
     registers = {20 + i: packed >> 32 * i & 0xFFFFFFFF for i in range(6)} | {30: f32(1.0)}
     after = run_wave(f"v_cvt_scalef32_pk32_f32_{name} v[40:71], v[20:25], v30\n", registers)
-    found = after.vector[40:72, 5].view(np.float32)
-    assert found.tolist() == [-value if code % 2 else value for code, value in zip(codes, values, strict=True)]
+    result = after.vector[40:72, 5].view(np.float32)
+    assert result.tolist() == [-value if code % 2 else value for code, value in zip(codes, values, strict=True)]
 
 
 def test_four_bit_codes_have_standards_values() -> None:
@@ -103,8 +103,8 @@ def test_segment_of_two_over_pi() -> None:
 
 @pytest.mark.parametrize(("value", "expected"), [(-(2.0**-60), 0x3FEFFFFFFFFFFFFF), (2.75, 0x3FE8000000000000)])
 def test_fract_of_f64_stays_below_one(value: float, expected: int) -> None:
-    given = int(np.float64(value).view(np.uint64))
-    after = run_wave("v_fract_f64 v[40:41], v[20:21]\n", {20: given & 0xFFFFFFFF, 21: given >> 32})
+    bits = int(np.float64(value).view(np.uint64))
+    after = run_wave("v_fract_f64 v[40:41], v[20:21]\n", {20: bits & 0xFFFFFFFF, 21: bits >> 32})
     assert int(after.vector[41, 0]) << 32 | int(after.vector[40, 0]) == expected
 
 

@@ -45,7 +45,7 @@ def test_each_lane_of_each_wave_has_bytes_of_its_own(device: EmulatedGpu) -> Non
 
 
 @pytest.mark.parametrize(
-    ("body", "kind", "said"),
+    ("body", "kind", "reason"),
     [
         ("buffer_load_dword v4, off, s[0:3], 0 offset:62\n", "scratch", "bytes 62 to 65 of the 64 bytes of scratch"),
         ("s_movk_i32 s12, 0x84\nbuffer_load_dword v4, off, s[0:3], s12\n", "unknown", "a part of a dword of all lanes"),
@@ -53,7 +53,7 @@ def test_each_lane_of_each_wave_has_bytes_of_its_own(device: EmulatedGpu) -> Non
     ],
 )
 @on_device("gfx90a", whole=True)
-def test_what_is_not_scratch_of_lane_stops_launch(device: EmulatedGpu, body: str, kind: str, said: str) -> None:
+def test_what_is_not_scratch_of_lane_stops_launch(device: EmulatedGpu, body: str, kind: str, reason: str) -> None:
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, kernel(body), device.malloc(4), device.malloc(4))
-    assert (caught.value.fault.kind, said in caught.value.fault.message) == (kind, True)
+    assert (caught.value.fault.kind, reason in caught.value.fault.message) == (kind, True)

@@ -136,7 +136,7 @@ def test_published_optimum_of_matrix_and_vector_work(device: EmulatedGpu, matric
     left = max(0, units - 6 * matrices)
     exposed = 4 * left if left <= 3 else 4 * left - 4 * ((left - 3) // 2)
     alone = left if left <= 3 else 3 + (left - 3) % 2
-    body = "".join(mfma(0) + adds(min(6, max(0, units - 6 * one))) for one in range(matrices))
+    body = "".join(mfma(0) + adds(min(6, max(0, units - 6 * matrix))) for matrix in range(matrices))
     body += adds(alone) + PACKED * ((left - alone) // 2)
     assert Stream(device, body).cycles() - END == 32 * matrices + exposed
 
@@ -170,7 +170,7 @@ def test_wait_for_memory_takes_its_latency(device: EmulatedGpu) -> None:
 
 @GFX950
 def test_vmcnt_lets_newest_fly(device: EmulatedGpu) -> None:
-    loads = "".join(f"global_load_dwordx4 v[{4 * one}:{4 * one + 3}], v1, s[4:5]\n" for one in range(1, 5))
+    loads = "".join(f"global_load_dwordx4 v[{4 * load}:{4 * load + 3}], v1, s[4:5]\n" for load in range(1, 5))
     waits = [Stream(device, f"{ADDRESS}{loads}s_waitcnt vmcnt({left})").cycles() for left in range(5)]
     assert [longer - shorter for longer, shorter in itertools.pairwise(waits)][:3] == [16, 16, 16]
     assert waits[4] == Stream(device, ADDRESS + loads).cycles() + 4
@@ -263,10 +263,10 @@ def test_higher_priority_goes_first(device: EmulatedGpu) -> None:
 @GFX950
 def test_copies_of_workgroup_have_their_own_barriers(device: EmulatedGpu) -> None:
     stream = Stream(device, mfma(0) * 10 + "s_barrier\n" + mfma(0) * 10, threads=256)
-    one, two = stream.replay(barrier_cycles=0), stream.replay(workgroups=2, barrier_cycles=0)
+    single, two = stream.replay(barrier_cycles=0), stream.replay(workgroups=2, barrier_cycles=0)
     assert len(two["waves"]) == 8
     assert two["cycles"] == 2 * 20 * 32
-    assert one["cycles"] == 20 * 32
+    assert single["cycles"] == 20 * 32
 
 
 @GFX950

@@ -52,10 +52,10 @@ class Stream:
 
 def mfma(accumulator: int = 0, factor: str = "v[0:3]", shape: str = "32x32x16", addend: int | None = None) -> str:
     """One bf16 MFMA on AGPRs from ``accumulator`` on, which it adds to unless another ``addend`` is named."""
-    words = {"32x32x16": 16, "16x16x32": 4, "32x32x8": 16, "16x16x16": 4}[shape]
+    registers = {"32x32x16": 16, "16x16x32": 4, "32x32x8": 16, "16x16x16": 4}[shape]
     factors = f"{factor}, v[4:7]" if shape in ("32x32x16", "16x16x32") else "v[0:1], v[4:5]"
     first = accumulator if addend is None else addend
-    ranges = [f"a[{one}:{one + words - 1}]" for one in (accumulator, first)]
+    ranges = [f"a[{start}:{start + registers - 1}]" for start in (accumulator, first)]
     return f"v_mfma_f32_{shape}_bf16 {ranges[0]}, {factors}, {ranges[1]}\n"
 
 

@@ -27,7 +27,7 @@ class Coverage:
 
 
 def cover(path: Path) -> Coverage:
-    """Decode and lower every function of the file. Raises CodeObjectError."""
+    """Decode and lower every function of the file."""
     kernels, total = 0, 0
     opcodes: Counter[tuple[str, str]] = Counter()
     modifiers: Counter[str] = Counter()
@@ -47,15 +47,18 @@ def cover(path: Path) -> Coverage:
 def report(coverages: Sequence[Coverage], *, verbose: bool) -> str:
     """Format the counts; with ``verbose`` every opcode and modifier with its count."""
     lines = []
-    for one in coverages:
+    for counts in coverages:
         lines.append(
-            f"{one.path}: {one.kernels} kernels, {one.instructions} instructions, {len(one.opcodes)} opcodes, "
-            f"{'nothing missing' if not one.missing else f'{len(one.missing)} things missing'}"
+            f"{counts.path}: {counts.kernels} kernels, {counts.instructions} instructions, "
+            f"{len(counts.opcodes)} opcodes, "
+            f"{'nothing missing' if not counts.missing else f'{len(counts.missing)} things missing'}"
         )
         if verbose:
-            lines += [f"  {encoding:15} {name:30} {count}" for (encoding, name), count in sorted(one.opcodes.items())]
-            lines += [f"  modifier {word:25} {count}" for word, count in sorted(one.modifiers.items())]
-        lines += [f"  missing: {what} ({count} times)" for what, count in one.missing.most_common()]
+            lines += [
+                f"  {encoding:15} {name:30} {count}" for (encoding, name), count in sorted(counts.opcodes.items())
+            ]
+            lines += [f"  modifier {word:25} {count}" for word, count in sorted(counts.modifiers.items())]
+        lines += [f"  missing: {what} ({count} times)" for what, count in counts.missing.most_common()]
     return "\n".join(lines)
 
 

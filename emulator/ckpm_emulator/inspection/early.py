@@ -11,5 +11,5 @@ from ckpm_emulator.lowering.decode import Instruction
 
 def too_early(instructions: Sequence[Instruction], read: Image) -> dict[int, str]:
     """The wait states missing before instructions of the image, on some path to them, by pc."""
-    found = missing_states(instructions, read.arch_name, xnack=":xnack-" not in read.target)
-    return {one.pc: one.reason(read.text_address) for one in found}
+    missing = missing_states(instructions, read.arch_name, xnack=":xnack-" not in read.target)
+    return {states.pc: states.reason(read.text_address) for states in missing}

@@ -42,15 +42,15 @@ def effects(instruction: Instruction, arch: str) -> Effects:
     """The effects of an instruction for the rules of an arch."""
     if instruction.record is None:
         return Effects({}, {})
-    one = _Masks(instruction)
-    first, then = dict(one.first_effects()), dict(one.later_effects())
-    if one.is_mfma:
+    masks = _Masks(instruction)
+    first, then = dict(masks.first_effects()), dict(masks.later_effects())
+    if masks.is_mfma:
         unit = matrix_unit(instruction.name, arch)
         passes = matrix_table.passes(instruction.name, instruction.record, arch)
-        first |= one.mfma_produced(f"{unit}{passes}", waits_for_addend=unit == "xdl")
-        then |= one.mfma_consumed("xdl addend" if unit == "xdl" else "other addend")
-    scalars = 0 if one.is_valu else one.writes & _SCALARS
-    return Effects(_without_zeros(first), _without_zeros(then), scalars, one.reads, one.writes)
+        first |= masks.mfma_produced(f"{unit}{passes}", waits_for_addend=unit == "xdl")
+        then |= masks.mfma_consumed("xdl addend" if unit == "xdl" else "other addend")
+    scalars = 0 if masks.is_valu else masks.writes & _SCALARS
+    return Effects(_without_zeros(first), _without_zeros(then), scalars, masks.reads, masks.writes)
 
 
 def _without_zeros(masks: Mapping[str, int]) -> dict[str, int]:
@@ -58,7 +58,7 @@ def _without_zeros(masks: Mapping[str, int]) -> dict[str, int]:
 
 
 def matrix_unit(name: str, arch: str) -> str:
-    """xdl, sgemm or dgemm: where an MFMA is executed (LLVM, isXDL); since MI300 single precision has its own unit."""
+    """The unit that executes an MFMA: xdl, sgemm (single precision since MI300) or dgemm (LLVM, isXDL)."""
     if "_f64" in name:
         return "dgemm"
     return "sgemm" if arch != "gfx90a" and name.endswith("_f32") else "xdl"
@@ -77,8 +77,8 @@ class _Masks:
         self.is_valu = self.format.startswith("V")
         self.is_memory = self.is_vmem or self.format == "DS"
         self.is_trans = _TRANS.match(self.name) is not None
-        self.reads = _mask(one for one in self.operands if one.read)
-        self.writes = _mask(one for one in self.operands if one.written) | self._implied_writes()
+        self.reads = _mask(operand for operand in self.operands if operand.read)
+        self.writes = _mask(operand for operand in self.operands if operand.written) | self._implied_writes()
         self.vector_reads, self.vector_writes = self.reads & ~_SCALARS, self.writes & ~_SCALARS
 
     def _implied_writes(self) -> int:
@@ -96,7 +96,7 @@ class _Masks:
         return _VCC if carry or self.name.startswith("v_div_fmas") else 0
 
     def _field(self, *fields: str) -> int:
-        return _mask(one for one in self.operands if one.field in fields)
+        return _mask(operand for operand in self.operands if operand.field in fields)
 
     def first_effects(self) -> Iterable[tuple[str, int]]:
         yield "vectors", self.vector_writes
@@ -117,9 +117,9 @@ class _Masks:
         yield "part of a register", self.vector_writes if self._writes_a_part() else 0
 
     def _store(self) -> tuple[str, int]:
-        data = [one for one in self.operands if one.field in ("vdata", "data") and one.words > 2]
+        data = [operand for operand in self.operands if operand.field in ("vdata", "data") and operand.count > 2]
         writes_memory = "store" in self.name or "atomic" in self.name
-        by_scalar = self.format in ("MUBUF", "MTBUF") and any(one.field == "soffset" for one in self.operands)
+        by_scalar = self.format in ("MUBUF", "MTBUF") and any(operand.field == "soffset" for operand in self.operands)
         return "wide store by scalar offset" if by_scalar else "wide store", _mask(data) if writes_memory else 0
 
     def _writes_a_part(self) -> bool:
@@ -195,6 +195,6 @@ class _Masks:
 
 def _mask(some: Iterable[Operand]) -> int:
     mask = 0
-    for one in some:
-        mask |= ((1 << one.words) - 1) << one.first
+    for operand in some:
+        mask |= ((1 << operand.count) - 1) << operand.first
     return mask

@@ -91,16 +91,16 @@ def _ahead(
     nearest = dict.fromkeys(((at, 0) for at in following[start]), 0)
     queue = list(nearest)
     while queue:
-        place = queue.pop()
-        at, overwritten = place
-        beyond = nearest[place] + length[at]
+        point = queue.pop()
+        at, overwritten = point
+        beyond = nearest[point] + length[at]
         if beyond >= window:
             continue
         for successor in following[at]:
-            next_place = (successor, overwritten | scalars[at])
-            if beyond < nearest.get(next_place, window):
-                nearest[next_place] = beyond
-                queue.append(next_place)
+            next_point = (successor, overwritten | scalars[at])
+            if beyond < nearest.get(next_point, window):
+                nearest[next_point] = beyond
+                queue.append(next_point)
     return nearest.items()
 
 
@@ -117,9 +117,9 @@ class _Pairs:
         """The most wait states that any rule needs after the instruction."""
         encoding = first.encoding
         if encoding not in self._windows:
-            words = self._effects_of(first).first
-            asked = (rule.states[self._arch] for word in words for rule in self._rules.get(word, ()))
-            self._windows[encoding] = max(asked, default=0)
+            effect_names = self._effects_of(first).first
+            states = (rule.states[self._arch] for word in effect_names for rule in self._rules.get(word, ()))
+            self._windows[encoding] = max(states, default=0)
         return self._windows[encoding]
 
     def accesses(self, instruction: Instruction) -> tuple[int, int]:

@@ -36,8 +36,9 @@ _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to st
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A basic block from a virtual address to the one after it. ``shape``: the name of the instruction before it, a
-    colon, and its own instructions' names if they are few.
+    """A basic block: the virtual addresses of its first byte and of its end.
+
+    ``shape`` is the name of the instruction before it, a colon, and the names of its own instructions if they are few.
     """
 
     first: int
@@ -85,21 +86,21 @@ def inspect(path: Path, arch: str, *, cache: Path | None = None) -> list[Inspect
     """The kernels for ``arch`` of a library, object, bundle or code object. Raises CodeObjectError."""
     inspections = Store((cache if cache is not None else cache_folder()) / "inspections")
     codes = list(_codes(path, arch))
-    known: dict[_Code, dict[str, Any]] = {
+    facts_by_code: dict[_Code, dict[str, Any]] = {
         code: json.loads(text) for code in codes if (text := inspections.get(code.key()))
     }
-    new = [code for code in codes if code not in known]
+    new = [code for code in codes if code not in facts_by_code]
     for code, facts in zip(new, _look_at_all(new), strict=True):
         inspections.put(code.key(), json.dumps(facts).encode())
-        known[code] = facts
-    return [_as_record(code, known[code]) for code in codes]
+        facts_by_code[code] = facts
+    return [_as_record(code, facts_by_code[code]) for code in codes]
 
 
 def as_json(inspected: Sequence[Inspected]) -> str:
     """JSON of the kernels by symbol: ``instructions``, ``unknown``, ``loop`` by class, ``hazards`` and
     ``missing_states`` as text, ``blocks``.
     """
-    rows = [dataclasses.asdict(one) for one in inspected]
+    rows = [dataclasses.asdict(kernel) for kernel in inspected]
     return json.dumps({row.pop("symbol"): row for row in rows}, indent=1)
 
 
@@ -152,7 +153,7 @@ def _look(code: _Code) -> dict[str, Any]:
         "unknown": sum(instruction.record is None for instruction in instructions),
         "loop": loop_mix(instructions),
         "hazards": [str(hazard) for hazard in (*hazards(instructions), *unfinished_writes(instructions))],
-        "missing_states": [str(one) for one in missing],
+        "missing_states": [str(states) for states in missing],
         "blocks": [_look_at_block(instructions, block) for block in basic_blocks(instructions)],
     }
 

@@ -54,7 +54,7 @@ _WHOLE, _BROADCAST = 6, 0x150  # SDWA's selection of a dword; row_newbcast, whic
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The instructions of one encoding: names of those that are executed, and of those that are not."""
+    """The instructions of one encoding: the names of executed instructions, and of refused ones."""
 
     encoding: str
     executed: tuple[str, ...]
@@ -64,19 +64,19 @@ class Row:
 @functools.cache
 def instructions(arch: str) -> Mapping[str, frozenset[str]]:
     """The instructions of an arch, by tinygrad's names, with the forms that LLVM has of each."""
-    found: dict[str, frozenset[str]] = {}
+    forms: dict[str, frozenset[str]] = {}
     for group in yaml.safe_load(FACTS.read_text()):
         if arch in group["archs"]:
             for name in group["names"].split():
                 if not _OLD_MATRIX.match(name):
-                    found[_OTHER_NAMES.get(name, name)] = frozenset(group["forms"])
-    return found
+                    forms[_OTHER_NAMES.get(name, name)] = frozenset(group["forms"])
+    return forms
 
 
 @functools.cache
 def rows(arch: str) -> tuple[Row, ...]:
     """All encodings of an arch. Instructions without an encoding in tinygrad's tables are a row of their own."""
-    wanted, made = instructions(arch), []
+    wanted, table = instructions(arch), []
     placed: set[str] = set()
     for encoding, form in _ENCODINGS.items():
         names = {
@@ -88,8 +88,8 @@ def rows(arch: str) -> tuple[Row, ...]:
         executed = tuple(name for name, op in names.items() if _is_executed(encoding, op))
         refused = tuple(name for name in names if name not in executed)
         if names:
-            made.append(Row(encoding, executed, refused))
-    return (*made, Row("no encoding known", (), tuple(sorted(wanted.keys() - placed))))
+            table.append(Row(encoding, executed, refused))
+    return (*table, Row("no encoding known", (), tuple(sorted(wanted.keys() - placed))))
 
 
 def report(arch: str) -> str:
@@ -117,7 +117,7 @@ def summary(arch: str) -> str:
 
 
 def _opcodes(encoding: str) -> Iterator[tuple[str, Any]]:
-    """The opcodes of an encoding by name. Three share the numbers of VOP3P: matrix instructions have one alone."""
+    """The opcodes of an encoding by name. Three encodings share VOP3P's numbers; MFMA belongs to VOP3P_MFMA alone."""
     for op in dict(getattr(ins, encoding)._fields)["op"]._enum:
         name = str(op.name).lower().removesuffix("_e32").removesuffix("_e64")
         matrix = name.startswith(_MATRIX)

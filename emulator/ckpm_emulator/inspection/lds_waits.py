@@ -45,7 +45,7 @@ class UnfinishedWrite:
 
 
 def unfinished_writes(instructions: Sequence[Instruction]) -> list[UnfinishedWrite]:
-    """Every such read, in the code's order, with the first such write."""
+    """Every read of LDS that may come before a write is finished, in the code's order, with the first such write."""
     if not instructions:
         return []
     following = successors(instructions)

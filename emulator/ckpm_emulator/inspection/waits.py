@@ -20,7 +20,7 @@ from ckpm_emulator.lowering.decode import Instruction
 from ckpm_emulator.lowering.flow import successors, target
 from ckpm_emulator.lowering.registers import VECTOR, Accesses, accesses, name_of
 
-Place = TypeVar("Place")
+Point = TypeVar("Point")
 Entry = TypeVar("Entry")
 Value = TypeVar("Value")
 
@@ -60,33 +60,35 @@ def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
     if not instructions:
         return []
     different = {instruction.encoding: instruction for instruction in instructions}
-    by_encoding = {encoding: (accesses(one), counters_of(one)) for encoding, one in different.items()}
+    by_encoding = {
+        encoding: (accesses(instruction), counters_of(instruction)) for encoding, instruction in different.items()
+    }
     touched, counters = zip(*(by_encoding[instruction.encoding] for instruction in instructions), strict=True)
     following = successors(instructions)
     setting_exec = _setting_exec(instructions, touched)
 
-    def after(place: _Place, state: Pending) -> Pending:
-        return _step(place.at, instructions[place.at], counters[place.at], touched[place.at].writes, state)
+    def after(point: _Point, state: Pending) -> Pending:
+        return _step(point.at, instructions[point.at], counters[point.at], touched[point.at].writes, state)
 
-    def ways(place: _Place) -> Iterator[_Place]:
-        return _next(instructions[place.at], place, following[place.at], sets_exec=place.at in setting_exec)
+    def ways(point: _Point) -> Iterator[_Point]:
+        return _next(instructions[point.at], point, following[point.at], sets_exec=point.at in setting_exec)
 
-    before = before_each(_Place(0, False), after, ways, lambda load: load[0])
-    at_place = {}
-    for place, pending in before.items():
-        late = _late(instructions[place.at], place, counters[place.at], touched[place.at], pending)
+    before = before_each(_Point(0, False), after, ways, lambda load: load[0])
+    hazards_at = {}
+    for point, pending in before.items():
+        late = _late(instructions[point.at], point, counters[point.at], touched[point.at], pending)
         if late:
             (counter, register), use = late
-            instruction, load = instructions[place.at], instructions[pending[counter, register][1]]
-            at_place[place.at] = Hazard(instruction.pc, instruction.text, register, counter, use, load.pc, load.text)
-    return [at_place[at] for at in sorted(at_place)]
+            instruction, load = instructions[point.at], instructions[pending[counter, register][1]]
+            hazards_at[point.at] = Hazard(instruction.pc, instruction.text, register, counter, use, load.pc, load.text)
+    return [hazards_at[at] for at in sorted(hazards_at)]
 
 
 def _late(
-    instruction: Instruction, place: _Place, counters: tuple[str, ...], touched: Accesses, pending: Pending
+    instruction: Instruction, point: _Point, counters: tuple[str, ...], touched: Accesses, pending: Pending
 ) -> tuple[tuple[str, int], str] | None:
     """The first register that is used although its load may be under way, with the load's counter, and how."""
-    idle = place.idle and not instruction.name.startswith(_WHATEVER_EXEC)
+    idle = point.idle and not instruction.name.startswith(_WHATEVER_EXEC)
     used = touched.reads | touched.writes
     for entry in sorted(entry for entry in pending if entry[1] in used):
         counter, register = entry
@@ -101,8 +103,8 @@ def _late(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """An instruction, and whether exec is known to be 0 there: then no lane uses a vector register."""
+class _Point:
+    """An instruction. ``idle`` is True if exec is known to be 0 there: then no lane uses a vector register."""
 
     at: int
     idle: bool
@@ -112,17 +114,17 @@ _WHATEVER_EXEC = ("v_readlane", "v_readfirstlane", "v_writelane", "v_mfma", "v_s
 _EXEC = frozenset((126, 127))
 
 
-def _next(instruction: Instruction, place: _Place, following: tuple[int, ...], *, sets_exec: bool) -> Iterator[_Place]:
-    """The next instructions, without those that a branch on exec excludes."""
-    idle = place.idle and not sets_exec
+def _next(instruction: Instruction, point: _Point, following: tuple[int, ...], *, sets_exec: bool) -> Iterator[_Point]:
+    """The next instructions, without successors that a branch on exec excludes."""
+    idle = point.idle and not sets_exec
     zero = {"s_cbranch_execz": 1, "s_cbranch_execnz": 0}.get(instruction.name)  # which successor is for exec == 0
     for way, at in enumerate(following):
         if zero is None or len(following) < 2:
-            yield _Place(at, idle)
+            yield _Point(at, idle)
         elif way == zero:
-            yield _Place(at, True)
+            yield _Point(at, True)
         elif not idle:
-            yield _Place(at, False)
+            yield _Point(at, False)
 
 
 def _setting_exec(instructions: Sequence[Instruction], touched: Sequence[Accesses]) -> frozenset[int]:
@@ -154,7 +156,7 @@ def _setting_exec(instructions: Sequence[Instruction], touched: Sequence[Accesse
 
 
 def waited_for(wait: Instruction) -> tuple[int, int]:
-    """vmcnt and lgkmcnt of an s_waitcnt: the operations of each that may still be in flight after it."""
+    """The vmcnt and lgkmcnt of an s_waitcnt: the operations of each that may still be in flight after it."""
     counts = int(wait.record.simm16)
     return counts & 15 | counts >> 14 << 4, counts >> 8 & 15
 
@@ -191,22 +193,22 @@ def _step(
 
 
 def before_each(
-    entry: Place,
-    after: Callable[[Place, dict[Entry, Value]], Mapping[Entry, Value]],
-    following: Callable[[Place], Iterable[Place]],
+    entry: Point,
+    after: Callable[[Point, dict[Entry, Value]], Mapping[Entry, Value]],
+    following: Callable[[Point], Iterable[Point]],
     distance: Callable[[Value], int],
-) -> dict[Place, dict[Entry, Value]]:
+) -> dict[Point, dict[Entry, Value]]:
     """The operations in flight before each instruction that can be reached from ``entry``, where nothing is in flight.
 
     ``after`` computes the state after an instruction. Where paths meet, the entry with the smaller ``distance`` stays:
     the number of operations since. A result for the nearest holds for the others.
     """
-    before: dict[Place, dict[Entry, Value]] = {entry: {}}
+    before: dict[Point, dict[Entry, Value]] = {entry: {}}
     queue = [entry]
     while queue:
-        place = queue.pop()
-        state = after(place, before[place])
-        for successor in following(place):
+        point = queue.pop()
+        state = after(point, before[point])
+        for successor in following(point):
             if successor not in before:
                 before[successor] = dict(state)
             elif not _merge(before[successor], state, distance):
@@ -215,11 +217,11 @@ def before_each(
     return before
 
 
-def _merge(known: dict[Entry, Value], other: Mapping[Entry, Value], distance: Callable[[Value], int]) -> bool:
-    """Let ``known`` hold the nearest of both; return True if it changed."""
+def _merge(nearest: dict[Entry, Value], other: Mapping[Entry, Value], distance: Callable[[Value], int]) -> bool:
+    """Let ``nearest`` hold the nearest of both; return True if it changed."""
     changed = False
     for entry, value in other.items():
-        if entry not in known or distance(value) < distance(known[entry]):
-            known[entry] = value
+        if entry not in nearest or distance(value) < distance(nearest[entry]):
+            nearest[entry] = value
             changed = True
     return changed

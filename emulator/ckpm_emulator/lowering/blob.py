@@ -96,7 +96,9 @@ def make_blob(
         "hidden": _table(hidden, HIDDEN),
         "segments": _table(segments, SEGMENT),
         "relocations": _table(image.relocations, RELOCATION),
-        "variables": _table(((strings.add(one.name), one.address, one.size) for one in image.variables), VARIABLE),
+        "variables": _table(
+            ((strings.add(variable.name), variable.address, variable.size) for variable in image.variables), VARIABLE
+        ),
         "formats": _table(((strings.add(text), number) for text, number in image.formats), FORMAT),
         "lines": _table(lines, LINE),
     }

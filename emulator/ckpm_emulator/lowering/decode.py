@@ -44,7 +44,7 @@ _complete_tables()
 
 
 class Encoding:
-    """The bits of an instruction, wherever it is: ``raw``, their shape (None: unknown), and how they read."""
+    """The bits of an instruction, wherever it lies: ``raw``, their shape (None: unknown), and their text."""
 
     def __init__(self, shape: Shape | None, raw: int) -> None:
         self.shape, self.raw = shape, raw
@@ -64,7 +64,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: where it is, and its encoding, which equal ones share."""
+    """One instruction: its pc, and its encoding, which equal instructions share."""
 
     pc: int
     encoding: Encoding
@@ -110,13 +110,13 @@ def decode_function(read: Image, function: Function) -> Iterator[Instruction]:
     return decode(read.text[start : start + function.size], start)
 
 
-_known: dict[bytes, Encoding] = {}  # by their own bytes
+_encodings: dict[bytes, Encoding] = {}  # by their own bytes
 
 
 def _decode_one(chunk: bytes) -> Encoding:
     """The encoding at the beginning of a chunk; later bytes matter only if it is unknown."""
     for size in reversed(_SIZES) if chunk[2:4] == _SCALED else _SIZES:
-        if encoding := _known.get(chunk[:size]):
+        if encoding := _encodings.get(chunk[:size]):
             return encoding
     if _is_wbinvl1(chunk):
         return _decode_one(_buffer_inv(chunk))
@@ -124,7 +124,7 @@ def _decode_one(chunk: bytes) -> Encoding:
     code = chunk[: shape.size if shape else _SIZES[0]]
     encoding = Encoding(shape, int.from_bytes(code, "little"))
     if shape:
-        _known[code] = encoding
+        _encodings[code] = encoding
     return encoding
 
 
@@ -142,7 +142,7 @@ def _shape(chunk: bytes) -> Shape | None:
     if len(chunk) < _SIZES[0]:
         return None
     scaled = chunk[2:4] == _SCALED
-    shape = shapes.known(chunk)
+    shape = shapes.learned_shape(chunk)
     if shape and (not scaled or shape.size == _LONGEST):
         return shape
     try:
@@ -176,13 +176,13 @@ def operand(record: Any, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A field that the text of a shape's instructions may show, and how it reads by its bits, as far as is known."""
+    """A field that the text of a shape's instructions may show. ``texts`` are its texts so far, by its bits."""
 
     name: str
     low: int
     mask: int
     is_operand: bool
-    known: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
 
 
 def _text(shape: Shape, record: Any) -> str:
@@ -192,11 +192,11 @@ def _text(shape: Shape, record: Any) -> str:
     raw = record._raw
     for part in _parts(shape):
         bits = raw >> part.low & part.mask
-        text = part.known.get(bits)
+        text = part.texts.get(bits)
         if text is None:
             text = _operand(record, part.name) if part.is_operand else _modifier(record, part.name)
             if text != _LITERAL:
-                part.known[bits] = text
+                part.texts[bits] = text
         if part.is_operand:
             operands.append(hex(record.literal) if text == _LITERAL else text)
         elif text:
@@ -218,21 +218,21 @@ def _parts(shape: Shape) -> tuple[_Part, ...]:
     record = shape.sample
     fields = dict(type(record)._fields)
     parts = []
-    for name, place in fields.items():
+    for name, bit_field in fields.items():
         if name in _UNSAID or (name == "soffset" and not getattr(record, "soffset_en", True)):
             continue
         if name in record.operands:
-            held = fields["vsrc0"] if name == "src0" and "vsrc0" in fields else place  # as operand() has it
+            held = fields["vsrc0"] if name == "src0" and "vsrc0" in fields else bit_field  # as operand() has it
             parts.append(_Part(name, held.lo, held.mask, is_operand=True))
         elif name == "sdst" and getattr(record, "sd", 0):  # a comparison in SDWA form; else vcc
-            parts.insert(0, _Part(name, place.lo, place.mask, is_operand=True))
+            parts.insert(0, _Part(name, bit_field.lo, bit_field.mask, is_operand=True))
         elif isinstance(getattr(record, name), int):
-            parts.append(_Part(name, place.lo, place.mask, is_operand=False))
+            parts.append(_Part(name, bit_field.lo, bit_field.mask, is_operand=False))
     return tuple(parts)
 
 
 def _operand(record: Any, name: str) -> str:
-    """_LITERAL stands for the record's literal."""
+    """The text of an operand; _LITERAL stands for the record's literal."""
     value = operand(record, name)
     if name == "sdst" and name not in record.operands:
         return repr(Reg(value.offset, 2))
@@ -245,7 +245,7 @@ def _operand(record: Any, name: str) -> str:
 
 
 def _modifier(record: Any, name: str) -> str:
-    """Empty if it is the default."""
+    """The text of a modifier; empty for its default."""
     value = getattr(record, name)
     default = dict(type(record)._fields)[name].default or 0
     return f"{name}:{int(value)}" if value != default else ""

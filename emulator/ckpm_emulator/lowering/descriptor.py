@@ -82,8 +82,8 @@ def refusal(
 def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]) -> list[int]:
     """The reachable instructions, ascending: by branches from the kernel's entry, and by addresses that code takes.
 
-    Calls of the compiler take it (s_getpc_b64 and a distance). A call by an address in memory is not followed, nor an
-    address that is taken by code without a call.
+    A call that the compiler makes takes an address by s_getpc_b64 and a distance. A call by an address in memory is not
+    followed, nor an address that is taken by code without a call.
     """
     functions = sorted(set(spans.values()))
     reached: set[int] = set()
@@ -103,21 +103,25 @@ def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[st
 
 
 def _taken(instructions: Sequence[Instruction], at: int) -> int | None:
-    """The instruction whose address an s_getpc_b64 and what follows it make; None if they make no address of one."""
+    """The instruction whose address an s_getpc_b64 and its successors make; None if it is no instruction's address."""
     pc = _taken_pc(instructions, at)
-    target = None if pc is None else bisect_left(instructions, pc, key=lambda one: one.pc)
+    target = None if pc is None else bisect_left(instructions, pc, key=lambda instruction: instruction.pc)
     return target if target is not None and target < len(instructions) and instructions[target].pc == pc else None
 
 
 def taken_pcs(instructions: Sequence[Instruction]) -> list[int]:
-    """All addresses that the code of a function makes with s_getpc_b64 and what follows it."""
-    taken = (_taken_pc(instructions, at) for at, one in enumerate(instructions) if one.name == "s_getpc_b64")
+    """All addresses that the code of a function makes with s_getpc_b64 and its successors."""
+    taken = (
+        _taken_pc(instructions, at) for at, instruction in enumerate(instructions) if instruction.name == "s_getpc_b64"
+    )
     return [pc for pc in taken if pc is not None]
 
 
 def _taken_pc(instructions: Sequence[Instruction], at: int) -> int | None:
-    words = [_literal(one, name) for one, name in zip(instructions[at + 1 : at + 3], _DISTANCE, strict=False)]
-    low, high = words if len(words) == 2 else (None, None)
+    literals = [
+        _literal(instruction, name) for instruction, name in zip(instructions[at + 1 : at + 3], _DISTANCE, strict=False)
+    ]
+    low, high = literals if len(literals) == 2 else (None, None)
     if low is None or high is None:
         return None
     here = instructions[at]
@@ -194,7 +198,7 @@ def _refuse(instruction: Instruction, granted: Granted) -> str:
 
 
 def _beyond(operand: Operand, granted: Granted) -> str:
-    last = operand.first + operand.words - 1
+    last = operand.first + operand.count - 1
     if last >= ACCUMULATION:
         base, count, kind = ACCUMULATION, granted.accumulations, "accumulation registers"
     elif last >= VECTOR:
@@ -208,9 +212,9 @@ def _beyond(operand: Operand, granted: Granted) -> str:
 
 
 def _misalignment(operand: Operand) -> str:
-    if operand.words == 1:
+    if operand.count == 1:
         return ""
-    step = 4 if operand.first < VECTOR and operand.words > 2 else 2
+    step = 4 if operand.first < VECTOR and operand.count > 2 else 2
     if operand.first % step == 0:
         return ""
-    return f"a tuple of {operand.words} registers can't begin at {name_of(operand.first)}, but at a multiple of {step}"
+    return f"a tuple of {operand.count} registers can't begin at {name_of(operand.first)}, but at a multiple of {step}"

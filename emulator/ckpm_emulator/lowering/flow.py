@@ -25,8 +25,8 @@ def target(instruction: Instruction) -> int | None:
     """The pc that a direct branch jumps to."""
     if instruction.name != "s_branch" and not instruction.name.startswith("s_cbranch"):
         return None
-    words = instruction.record.simm16
-    return int(instruction.pc + 4 + 4 * (words - 0x10000 if words >= 0x8000 else words))
+    dwords = instruction.record.simm16
+    return int(instruction.pc + 4 + 4 * (dwords - 0x10000 if dwords >= 0x8000 else dwords))
 
 
 def _ends(instruction: Instruction) -> bool:

@@ -31,7 +31,7 @@ _VARIANTS = ("_LIT", "_SDWA_SDST", "_SDWA", "_DPP16")
 
 
 def lower_sop(instruction: Instruction, op: MicroOp) -> None:
-    """SOP1, SOP2 and SOPC, with or without literal."""
+    """Lower SOP1, SOP2 and SOPC, with or without literal."""
     record, name = instruction.record, instruction.name
     shapes = instruction.forms
     literal = getattr(record, "literal", None)
@@ -39,10 +39,10 @@ def lower_sop(instruction: Instruction, op: MicroOp) -> None:
         if hasattr(type(record), field) and not (field == "ssrc0" and name in _WITHOUT_SOURCE):
             shape = shapes.get(field, _B32)
             op.src[i] = source(op, getattr(record, field).offset, shape, literal)
-            op.words[i] = shape.words
+            op.words[i] = shape.dwords
     if "sdst" in shapes:
         op.dst = scalar_destination(record.sdst.offset)
-        op.words[3] = shapes["sdst"].words
+        op.words[3] = shapes["sdst"].dwords
     if name in ("s_getpc_b64", "s_swappc_b64"):
         op.offset = instruction.pc + instruction.size
     if name == "s_set_gpr_idx_on":
@@ -50,7 +50,7 @@ def lower_sop(instruction: Instruction, op: MicroOp) -> None:
 
 
 def lower_sopk(instruction: Instruction, op: MicroOp) -> None:
-    """SOPK: the 16-bit constant becomes the literal, the destination the first source where it is read."""
+    """Lower SOPK: the 16-bit constant becomes the literal, the destination the first source where it is read."""
     record, name = instruction.record, instruction.name
     constant = record.simm16
     signed = constant - 0x10000 if constant & 0x8000 else constant
@@ -80,7 +80,7 @@ def lower_sopk(instruction: Instruction, op: MicroOp) -> None:
 
 
 def lower_sopp(instruction: Instruction, op: MicroOp) -> None:
-    """SOPP: branches get the pc of their target, s_waitcnt its counts."""
+    """Lower SOPP: branches get the pc of their target, s_waitcnt its counts."""
     constant = instruction.record.simm16
     if instruction.name in ("s_branch",) or instruction.name.startswith("s_cbranch"):
         signed = constant - 0x10000 if constant & 0x8000 else constant
@@ -89,16 +89,16 @@ def lower_sopp(instruction: Instruction, op: MicroOp) -> None:
 
 
 def lower_smem(instruction: Instruction, op: MicroOp) -> None:
-    """Scalar loads, stores and atomics: base, offset register, data in src[2]; immediate offset."""
+    """Lower scalar loads, stores and atomics: base, offset register, data in src[2]; immediate offset."""
     record, name = instruction.record, instruction.name
     if "dcache" in name or "probe" in name:
         return
-    data, words = scalar_destination(record.sdata.offset), record.op_regs.get("sdata", 1)
+    data, dwords = scalar_destination(record.sdata.offset), record.op_regs.get("sdata", 1)
     if "store" in name or "atomic" in name:
-        op.src[2], op.words[2] = Source(data), words
+        op.src[2], op.words[2] = Source(data), dwords
         op.flags |= m.WRITES | m.RETURN * ("atomic" in name and record.glc)
     else:
-        op.dst, op.words[3] = data, words
+        op.dst, op.words[3] = data, dwords
     if name in ("s_memtime", "s_memrealtime"):
         return
     op.src[0] = Source(m.SCALAR + record.sbase.offset)
@@ -123,9 +123,9 @@ def lower_matrix(instruction: Instruction, op: MicroOp, arch: str) -> None:
         op.src[i] = Source(
             register - 256 + (m.ACCUMULATION if in_agprs else 0) if register >= 256 else m.SCALAR + register
         )
-        op.words[i] = shapes[field].words
+        op.words[i] = shapes[field].dwords
     op.dst = record.vdst.offset - 256 + (m.ACCUMULATION if record.acc_cd else 0)
-    op.words[3] = shapes["vdst"].words
+    op.words[3] = shapes["vdst"].dwords
     op.literal, op.literal_high = matrix_table.flops(name), _CYCLES * matrix_table.passes(name, record, arch)
     if name.startswith(matrix_table.SPARSE):
         op.control = _first_index_bit(name, record, shapes["src0"])
@@ -224,12 +224,13 @@ def lower_one(instruction: Instruction, arch: str = "") -> tuple[MicroOp, str]:
 
 
 def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _NONE, arch: str = "") -> Lowered:
-    """Micro-ops of a run of instructions for an arch. A branch out of it becomes a trap, and so do those that are
-    ``too_early``, by their pcs, with the reason.
+    """Micro-ops of a run of instructions for an arch.
+
+    A branch out of the run becomes a trap, and so does an instruction of ``too_early``, which has the reasons by pc.
     """
     index = {instruction.pc: i for i, instruction in enumerate(instructions)}
     texts: dict[str, int] = {}
-    made: list[MicroOp] = []
+    micro_ops: list[MicroOp] = []
     indexed = False
     for i, instruction in enumerate(instructions):
         op, reason = lower_one(instruction, arch)
@@ -246,16 +247,18 @@ def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _N
         if reason:
             op.literal = texts.setdefault(reason, len(texts))
         texts.setdefault(instruction.text, len(texts))
-        made.append(op)
-    ops = _records(made)
+        micro_ops.append(op)
+    ops = _records(micro_ops)
     ops["pc"] = [instruction.pc for instruction in instructions]
     ops["text"] = [texts[instruction.text] for instruction in instructions]
     return Lowered(ops, tuple(texts))
 
 
 def _by_index(instruction: Instruction, op: MicroOp) -> tuple[MicroOp, str]:
-    """An instruction between s_set_gpr_idx_on and s_set_gpr_idx_off. Compilers put one v_mov_b32 there, AITER's kernels
-    a few others; the rest of vector instructions and branches there are not followed.
+    """Lower an instruction between s_set_gpr_idx_on and s_set_gpr_idx_off.
+
+    Compilers put one v_mov_b32 there, AITER's kernels a few others; the rest of vector instructions and branches there
+    are not followed.
     """
     if f"{op.name}_indexed" in opcodes.VECTOR and not op.flags:
         op.name = f"{op.name}_indexed"
@@ -284,21 +287,21 @@ def _lower_function(instruction: Instruction) -> Callable[[Instruction, MicroOp]
     return _BY_FORMAT[base]
 
 
-def _records(made: Sequence[MicroOp]) -> npt.NDArray[np.void]:
-    ops = np.zeros(len(made), m.MICRO_OP)
-    if not made:
+def _records(micro_ops: Sequence[MicroOp]) -> npt.NDArray[np.void]:
+    ops = np.zeros(len(micro_ops), m.MICRO_OP)
+    if not micro_ops:
         return ops
-    hashes = {name: m.name_hash(name) for name in {op.name for op in made}}
+    hashes = {name: m.name_hash(name) for name in {op.name for op in micro_ops}}
     kinds = {name: m.KINDS.index(opcodes.kind_of(name)) for name in hashes}
-    ops["handler"] = [hashes[op.name] for op in made]
-    ops["kind"] = [kinds[op.name] for op in made]
+    ops["handler"] = [hashes[op.name] for op in micro_ops]
+    ops["kind"] = [kinds[op.name] for op in micro_ops]
     for i in range(3):
-        ops["src"]["code"][:, i] = [op.src[i].code for op in made]
-        ops["src"]["mods"][:, i] = [op.src[i].mods for op in made]
-        ops["src"]["select"][:, i] = [op.src[i].select for op in made]
+        ops["src"]["code"][:, i] = [op.src[i].code for op in micro_ops]
+        ops["src"]["mods"][:, i] = [op.src[i].mods for op in micro_ops]
+        ops["src"]["select"][:, i] = [op.src[i].select for op in micro_ops]
     for field in (
         *("dst", "scalar_dst", "literal", "literal_high", "offset", "flags", "control"),
         *("words", "extra", "destination_select", "destination_unused", "omod"),
     ):
-        ops[field] = [getattr(op, field) for op in made]
+        ops[field] = [getattr(op, field) for op in micro_ops]
     return ops

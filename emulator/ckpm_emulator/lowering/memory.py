@@ -15,7 +15,7 @@ _ROTATION = 0xC000  # offsets of ds_swizzle_b32 from here on are not patterns of
 
 
 def lower_ds(instruction: Instruction, op: MicroOp) -> None:
-    """LDS instructions."""
+    """Lower LDS instructions."""
     record, name = instruction.record, instruction.name
     demand(not record.gds, "GDS")
     shapes = instruction.forms
@@ -26,10 +26,10 @@ def lower_ds(instruction: Instruction, op: MicroOp) -> None:
     for i, field in ((1, "data0"), (2, "data1")):
         if field in shapes:
             op.src[i] = Source(getattr(record, field).offset - 256 + accumulation)
-            op.words[i] = shapes[field].words
+            op.words[i] = shapes[field].dwords
     if "vdst" in shapes:
         op.dst = record.vdst.offset - 256 + accumulation
-        op.words[3] = shapes["vdst"].words
+        op.words[3] = shapes["vdst"].dwords
         op.flags |= m.RETURN
     if name.startswith(("ds_read2", "ds_write2", "ds_wrxchg2")):
         element = 8 if name.endswith("b64") else 4
@@ -41,14 +41,14 @@ def lower_ds(instruction: Instruction, op: MicroOp) -> None:
 
 
 def lower_mtbuf(instruction: Instruction, op: MicroOp) -> None:
-    """Buffer instructions that name the format of what is in memory."""
+    """Lower buffer instructions that name the format of their data in memory."""
     record = instruction.record
     _buffer(instruction, op)
     op.control = _TYPED | record.dfmt | record.nfmt << 4
 
 
 def lower_mubuf(instruction: Instruction, op: MicroOp) -> None:
-    """Buffer instructions: offsets in src[0], the resource in src[1], soffset in src[2], data from or to dst on."""
+    """Lower buffer instructions: offsets in src[0], resource in src[1], soffset in src[2], data from or to dst on."""
     record, name = instruction.record, instruction.name
     if name in ("buffer_wbl2", "buffer_inv"):
         return
@@ -66,7 +66,7 @@ def _buffer(instruction: Instruction, op: MicroOp) -> None:
     op.src[2] = source(op, record.soffset.offset, Form(32, "B32"))
     op.words[2] = 1
     op.dst = record.vdata.offset - 256 + (m.ACCUMULATION if record.acc else 0)
-    op.words[3] = instruction.forms["vdata"].words
+    op.words[3] = instruction.forms["vdata"].dwords
     op.offset = record.offset
     op.flags |= m.OFFEN * record.offen | m.IDXEN * record.idxen
     if "store" in name or "atomic" in name:
@@ -82,7 +82,7 @@ def _order(name: str, record: Any) -> int:
 
 
 def lower_flat(instruction: Instruction, op: MicroOp) -> None:
-    """FLAT, GLOBAL and SCRATCH: address in src[0], scalar base in src[1], data in src[2]."""
+    """Lower FLAT, GLOBAL and SCRATCH: address in src[0], scalar base in src[1], data in src[2]."""
     record, name = instruction.record, instruction.name
     shapes = instruction.forms
     accumulation = m.ACCUMULATION if record.acc else 0
@@ -103,8 +103,8 @@ def lower_flat(instruction: Instruction, op: MicroOp) -> None:
         op.flags |= m.WRITES
     if "data" in shapes:
         op.src[2] = Source(record.data.offset - 256 + accumulation)
-        op.words[2] = shapes["data"].words
+        op.words[2] = shapes["data"].dwords
     if "vdst" in shapes and ("load" in name or record.sc0) and "_lds_" not in name:
         op.dst = record.vdst.offset - 256 + accumulation
-        op.words[3] = shapes["vdst"].words
+        op.words[3] = shapes["vdst"].dwords
     op.flags |= _order(name, record)

@@ -47,7 +47,7 @@ KINDS = ("salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait
 
 
 def name_hash(name: str) -> int:
-    """FNV-1a, as registry.h: how a record names what executes it."""
+    """The FNV-1a hash of a handler's name, by which a record names it (core/isa/registry.h)."""
     value = 0xCBF29CE484222325
     for byte in name.encode():
         value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF

@@ -51,7 +51,7 @@ class Form:
     number: str
 
     @property
-    def words(self) -> int:
+    def dwords(self) -> int:
         return max(1, self.bits // 32)
 
     @property
@@ -131,7 +131,7 @@ def _wide(op: MicroOp, value: int) -> Source:
 
 
 def _claim_literal(op: MicroOp, value: int) -> None:
-    """A micro-op has room for one constant; two different ones in an instruction are not seen in practice."""
+    """Put a constant into a micro-op, which has room for one. No instruction in practice has two different ones."""
     held = op.literal_high << 32 | op.literal
     if held not in (0, value):
         raise UnknownError("two constants that differ and need a literal each")

@@ -24,13 +24,13 @@ class Operand:
 
     field: str
     first: int
-    words: int
+    count: int
     read: bool
     written: bool
 
     @property
     def registers(self) -> range:
-        return range(self.first, self.first + self.words)
+        return range(self.first, self.first + self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Accesses:
 
 
 def name_of(register: int) -> str:
-    """s3, v3 or a3; vcc_lo and its like have names of their own."""
+    """The name of a register: s3, v3, a3, or vcc_lo and its like."""
     if register >= ACCUMULATION:
         return f"a{register - ACCUMULATION}"
     return f"v{register - VECTOR}" if register >= VECTOR else _SCALAR_NAMES.get(register, f"s{register}")
@@ -55,8 +55,8 @@ def accesses(instruction: Instruction) -> Accesses:
     """The registers that are named in the encoding; implied ones (vcc, exec, m0, scc) are left out."""
     named = list(operands(instruction))
     return Accesses(
-        frozenset(register for one in named if one.read for register in one.registers),
-        frozenset(register for one in named if one.written for register in one.registers),
+        frozenset(register for operand in named if operand.read for register in operand.registers),
+        frozenset(register for operand in named if operand.written for register in operand.registers),
     )
 
 
@@ -65,19 +65,19 @@ def operands(instruction: Instruction) -> Iterator[Operand]:
     encoding = instruction.encoding
     for named in _register_operands(encoding.shape) if encoding.shape else ():
         first = (encoding.raw >> named.low & named.mask) * named.step + named.offset
-        yield Operand(named.field, first, named.words, named.read, named.written)
+        yield Operand(named.field, first, named.count, named.read, named.written)
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """An operand of a shape: ``words`` registers from ``step`` * its field + ``offset``."""
+    """An operand of a shape: ``count`` registers from ``step`` * its field + ``offset``."""
 
     field: str
     low: int
     mask: int
     step: int
     offset: int
-    words: int
+    count: int
     read: bool
     written: bool
 
@@ -95,21 +95,21 @@ def _register_operands(shape: Shape) -> tuple[_Named, ...]:
             first -= VECTOR  # a scalar register in a vector register's field
         written = _is_result(shape, name)
         read = not written or (name != "vdata" and shape.name.startswith(_ALSO_READ))
-        words = _count_registers(record, name, form.words)
-        if words:
-            named.append(_operand(record, name, first, words, read=read, written=written))
+        count = _count_registers(record, name, form.dwords)
+        if count:
+            named.append(_operand(record, name, first, count, read=read, written=written))
     if getattr(record, "sd", 0):  # a comparison in SDWA form into an SGPR pair, which the table of operands lacks
         named.append(_operand(record, "sdst", record.sdst.offset, 2, read=False, written=True))
     return tuple(named)
 
 
-def _operand(record: Any, name: str, first: int, words: int, *, read: bool, written: bool) -> _Named:
+def _operand(record: Any, name: str, first: int, count: int, *, read: bool, written: bool) -> _Named:
     """The operand in the field ``name``, whose first register is ``first`` in this record."""
     holder = "vsrc0" if name == "src0" and hasattr(record, "vsrc0") else name
     field = dict(type(record)._fields)[holder]
     step = getattr(field.decode(1), "offset", 1) - getattr(field.decode(0), "offset", 0)
     value = record._raw >> field.lo & field.mask
-    return _Named(name, field.lo, field.mask, step, first - value * step, words, read, written)
+    return _Named(name, field.lo, field.mask, step, first - value * step, count, read, written)
 
 
 _ALSO_READ = (
@@ -121,7 +121,7 @@ _MEMORY = ("FLAT", "GLOBAL")
 
 
 def _is_unused(shape: Shape, field: str, encoding: int) -> bool:
-    """Constants, and fields that this form of the instruction leaves out."""
+    """True for constants, and for fields that this form of the instruction leaves out."""
     record = shape.sample
     if field == "saddr" and encoding == _NO_ADDRESS:
         return True
@@ -145,7 +145,7 @@ def _is_result(shape: Shape, field: str) -> bool:
     return field in ("vdst", "sdst") or (field == "src0" and "_swap_" in shape.name)
 
 
-def _count_registers(record: Any, field: str, words: int) -> int:
+def _count_registers(record: Any, field: str, count: int) -> int:
     """Number of registers of an operand; an address is shorter than the table's if a scalar base is there."""
     if field == "vaddr":
         return int(record.offen + record.idxen)
@@ -153,7 +153,7 @@ def _count_registers(record: Any, field: str, words: int) -> int:
         if type(record).__name__ == "SCRATCH":
             return int(record.sve)
         return 2 if record.saddr.offset == _NO_ADDRESS or type(record).__name__ == "FLAT" else 1
-    return words
+    return count
 
 
 def _bank(shape: Shape, field: str) -> int:

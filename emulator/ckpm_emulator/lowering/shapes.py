@@ -24,7 +24,7 @@ _KEPT = ("operands", "op_regs")
 
 
 def _keep_operands() -> None:
-    """tinygrad's records look their operands up at every access to a register; here they do once."""
+    """Make tinygrad's records look their operands up once, instead of at every access to a register."""
     for name in _KEPT:
         kept = functools.cached_property(getattr(Inst, name).fget)
         kept.__set_name__(Inst, name)
@@ -35,7 +35,7 @@ _keep_operands()
 
 
 class Shape:
-    """``sample`` is tinygrad's record of one instruction of the shape, whose class is that of all of them.
+    """A class of instructions. ``sample`` is tinygrad's record of one instruction; the records of all have its class.
 
     ``name`` is tinygrad's in lower case without the encoding's suffix: v_add_f32; ``format`` is VOP3 or VOP2_SDWA.
     ``forms`` has the operands by field name.
@@ -75,7 +75,7 @@ class _Layout:
         self.shapes: dict[tuple[int, ...], Shape] = {}
 
     def key(self, raw: int) -> tuple[int, ...]:
-        """The bits that are the same, and of each source whether it is an SGPR, a VGPR, or else what it is."""
+        """The bits that all instructions of a shape share, and for each source its kind: SGPR, VGPR, or its code."""
         kinds = []
         for low, mask in self._sources:
             value = raw >> low & mask
@@ -86,7 +86,7 @@ class _Layout:
 _layouts: dict[int, dict[type[Inst], _Layout]] = {}  # by head
 
 
-def known(code: bytes) -> Shape | None:
+def learned_shape(code: bytes) -> Shape | None:
     """The shape of the instruction at the start of ``code``, if one of its shape was learned."""
     for layout in _layouts.get(code[3] >> _HEAD - 24, {}).values():
         if len(code) >= layout.size:
@@ -97,7 +97,7 @@ def known(code: bytes) -> Shape | None:
 
 
 def learn(record: Any) -> Shape:
-    """The shape of which tinygrad's record of an instruction is the sample."""
+    """The shape of an instruction. tinygrad's record of it is the sample of a new shape."""
     raw = int.from_bytes(record.to_bytes(), "little")
     head = raw >> _HEAD & 0x7F
     kind = type(record)

@@ -28,8 +28,8 @@ LARGE = 1 << 20  # bytes of machine code, which take about four seconds
 def translate(code_object: bytes, judge: Judge | None = None, function: int | None = None) -> bytes:
     """The program of a code object, in the layout of core/run/blob.h.
 
-    That of a large one has no instructions. With ``function``, a virtual address, the blob has the function there and
-    those that it reaches. Instructions that ``judge`` returns stop the wave that gets there.
+    The program of a large code object has no instructions. With ``function``, a virtual address, the blob has the
+    function there and the functions that it reaches. Instructions that ``judge`` returns stop the wave that gets there.
 
     Raises CodeObjectError: no readable code object, or no function at the address.
     """
@@ -37,7 +37,7 @@ def translate(code_object: bytes, judge: Judge | None = None, function: int | No
     if function is None:
         return _blob(read, () if len(read.text) > LARGE else read.functions, judge)
     chosen = _closure(read, function)
-    names = {one.name for one in chosen}
+    names = {function.name for function in chosen}
     kernels = tuple(kernel for kernel in read.kernels if kernel.function.name in names)
     part = replace(read, kernels=kernels, segments=(), variables=(), relocations=(), formats=())
     return _blob(part, chosen, judge)
@@ -51,7 +51,7 @@ def _blob(read: image.Image, functions: Sequence[Function], judge: Judge | None)
         start = function.address - read.text_address
         # Two names of one function, or an alias into it.
         if start < end:
-            first = next((i for i, one in enumerate(instructions) if one.pc == start), None)
+            first = next((i for i, instruction in enumerate(instructions) if instruction.pc == start), None)
             if first is not None:
                 spans[function.name] = (first, len(instructions))
             continue
@@ -70,24 +70,24 @@ def _blob(read: image.Image, functions: Sequence[Function], judge: Judge | None)
 
 
 def _closure(read: image.Image, address: int) -> tuple[Function, ...]:
-    """The functions around an address and those that their branches and calls reach, by address.
+    """The functions around an address, and the functions that their branches and calls reach, by address.
 
     Calls by an address in memory are not followed: the core requests such a function when a wave gets there.
     """
     starts = [function.address for function in read.functions]
-    found: set[int] = set()
+    reached: set[int] = set()
     queue = [address - read.text_address]
     while queue:
         pc = queue.pop()
-        around = _around(read.functions, starts, pc + read.text_address) - found
-        found |= around
+        around = _around(read.functions, starts, pc + read.text_address) - reached
+        reached |= around
         for at in around:
             instructions = list(decode_function(read, read.functions[at]))
-            targets = (target(one) for one in instructions)
-            queue += [one for one in (*targets, *taken_pcs(instructions)) if one is not None]
-    if not found:
+            targets = (target(instruction) for instruction in instructions)
+            queue += [address for address in (*targets, *taken_pcs(instructions)) if address is not None]
+    if not reached:
         raise CodeObjectError(f"code object: no function at address 0x{address:x}")
-    return tuple(read.functions[at] for at in sorted(found))
+    return tuple(read.functions[at] for at in sorted(reached))
 
 
 def _around(functions: Sequence[Function], starts: Sequence[int], address: int) -> set[int]:

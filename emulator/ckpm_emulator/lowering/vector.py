@@ -33,18 +33,18 @@ _LANES_TO_SCALAR = ("v_readlane_b32", "v_readfirstlane_b32")
 
 
 def lower_vop(instruction: Instruction, op: MicroOp) -> None:
-    """VOP1, VOP2 and VOPC in their short encodings, with literal, SDWA or DPP."""
+    """Lower VOP1, VOP2 and VOPC in their short encodings, with literal, SDWA or DPP."""
     record, name = instruction.record, instruction.name
     shapes = instruction.forms
     encoding = instruction.format
     literal = getattr(record, "literal", None)
     if "src0" in shapes:
         op.src[0] = source(op, operand(record, "src0").offset, shapes["src0"], literal)
-        op.words[0] = shapes["src0"].words
+        op.words[0] = shapes["src0"].dwords
     if hasattr(type(record), "vsrc1"):
         shape1 = shapes.get("vsrc1", _B32)
         op.src[1] = source(op, operand(record, "vsrc1").offset, shape1)
-        op.words[1] = shape1.words
+        op.words[1] = shape1.dwords
     if encoding.endswith(("_SDWA", "_SDWA_SDST")):
         _sdwa(op, record, shapes)
     elif encoding.endswith("_DPP16"):
@@ -59,13 +59,13 @@ def lower_vop(instruction: Instruction, op: MicroOp) -> None:
 
 
 def lower_vop3(instruction: Instruction, op: MicroOp) -> None:
-    """VOP3, VOP3SD and VOP3_SDST."""
+    """Lower VOP3, VOP3SD and VOP3_SDST."""
     record, name = instruction.record, instruction.name
     shapes = instruction.forms
     for i, field in enumerate(("src0", "src1", "src2")):
         if field in shapes:
             op.src[i] = source(op, getattr(record, field).offset, shapes[field])
-            op.words[i] = shapes[field].words
+            op.words[i] = shapes[field].dwords
     if name.startswith("v_bitop3"):
         op.control = record.neg | record.abs << 3 | record.omod << 6
         demand(not record.opsel and not record.clmp, f"op_sel or clamp of {name}")
@@ -75,7 +75,7 @@ def lower_vop3(instruction: Instruction, op: MicroOp) -> None:
 
 
 def _modifiers(op: MicroOp, record: Any, shapes: Mapping[str, Form], name: str) -> None:
-    """neg, abs, op_sel of the sources; omod, clamp and op_sel of the destination."""
+    """Set neg, abs and op_sel of the sources; omod, clamp and op_sel of the destination."""
     neg, absolute, select = record.neg, getattr(record, "abs", 0), getattr(record, "opsel", 0)
     halves = not name.startswith(_SCALED)  # there op_sel counts bytes
     for i, field in enumerate(("src0", "src1", "src2")):
@@ -116,7 +116,7 @@ def _modifiers(op: MicroOp, record: Any, shapes: Mapping[str, Form], name: str) 
 
 
 def _scaled_place(op: MicroOp, name: str, select: int) -> int:
-    """v_cvt_scalef32_*: the bit at which the small values start in their register. Returns the bits of op_sel left."""
+    """Set the bit where the small values of v_cvt_scalef32_* start in their register; return the rest of op_sel."""
     small = name.rsplit("_", 1)[-1] in ("fp8", "bf8", "fp4", "fp6", "bf6")
     if "pk32_" in name or "pk16_" in name:
         return select
@@ -146,7 +146,7 @@ def _output(op: MicroOp, record: Any, shapes: Mapping[str, Form], name: str) -> 
 
 
 def _clamp(op: MicroOp, name: str, *, is_float: bool) -> None:
-    """Floats to [0, 1] by the micro-op's flag; integers to the range of their format, which is another micro-op."""
+    """Clamp floats to [0, 1] by the micro-op's flag; integers to the range of their format, by another micro-op."""
     if is_float:
         op.flags |= m.CLAMP
         return
@@ -155,7 +155,7 @@ def _clamp(op: MicroOp, name: str, *, is_float: bool) -> None:
 
 
 def lower_vop3p(instruction: Instruction, op: MicroOp) -> None:
-    """Packed operations, v_mad_mix and dot products."""
+    """Lower packed operations, v_mad_mix and dot products."""
     record, name = instruction.record, instruction.name
     shapes = instruction.forms
     if name.startswith("v_accvgpr"):
@@ -171,7 +171,7 @@ def lower_vop3p(instruction: Instruction, op: MicroOp) -> None:
         if mixed:  # an inline constant is of the type that op_sel_hi chooses
             shape = Form(16, "F16") if high >> i & 1 else Form(32, "F32")
         op.src[i] = source(op, getattr(record, field).offset, shape)
-        op.words[i] = shape.words
+        op.words[i] = shape.dwords
         neg = (record.neg >> i & 1, record.neg_hi >> i & 1)
         if packed or mixed:
             op.src[i].select = record.opsel >> i & 1 | (high >> i & 1) << 1
@@ -192,7 +192,7 @@ def lower_vop3p(instruction: Instruction, op: MicroOp) -> None:
 
 
 def lower_accvgpr(instruction: Instruction, op: MicroOp) -> None:
-    """Moves between the two halves of the register file."""
+    """Lower moves between the two halves of the register file."""
     record, name = instruction.record, instruction.name
     register = record.src0.offset
     op.src[0] = source(op, register, _B32, getattr(record, "literal", None))
@@ -223,7 +223,7 @@ def _destination(instruction: Instruction, op: MicroOp, shapes: Mapping[str, For
         op.dst = scalar_destination(register - 256 if register >= 256 else register)
         return
     op.dst = register - 256
-    op.words[3] = shapes["vdst"].words if "vdst" in shapes else 1
+    op.words[3] = shapes["vdst"].dwords if "vdst" in shapes else 1
     if name.startswith(_ACCUMULATES):
         op.src[2] = Source(op.dst)
         op.words[2] = op.words[3]
@@ -244,28 +244,28 @@ def _sdwa(op: MicroOp, record: Any, shapes: Mapping[str, Form]) -> None:
             break
         shape = shapes.get(field, _B32)
         chosen = getattr(record, f"{number}_sel")
-        one = op.src[i]
-        one.select = chosen
-        one.mods |= m.SIGN_EXTEND * getattr(record, f"{number}_sext")
-        _signs(one, record, number, shape)
+        source = op.src[i]
+        source.select = chosen
+        source.mods |= m.SIGN_EXTEND * getattr(record, f"{number}_sext")
+        _signs(source, record, number, shape)
         demand(shape.bits <= 32, "SDWA of a 64-bit operand")
     if hasattr(type(record), "dst_sel"):
         op.destination_select, op.destination_unused = record.dst_sel, record.dst_unused
     _output(op, record, shapes, op.name)
 
 
-def _signs(one: Source, record: Any, number: str, shape: Form) -> None:
-    """neg and abs of a source in SDWA and DPP forms."""
+def _signs(source: Source, record: Any, number: str, shape: Form) -> None:
+    """Set neg and abs of a source in SDWA and DPP forms."""
     signs = m.NEGATE * getattr(record, f"{number}_neg") | m.ABSOLUTE * getattr(record, f"{number}_abs")
     if signs:
         demand(shape.is_float, f"neg or abs of an operand of format {shape.number}")
-        one.mods |= signs | (m.HALF if shape.is_half else 0)
+        source.mods |= signs | (m.HALF if shape.is_half else 0)
 
 
 def _dpp(op: MicroOp, record: Any, shapes: Mapping[str, Form]) -> None:
     control = record.dpp
-    known = control <= 0xFF or 0x101 <= control <= 0x12F or 0x150 <= control <= 0x15F
-    if not known and control not in (0x130, 0x134, 0x138, 0x13C, 0x140, 0x141, 0x142, 0x143):
+    row_control = control <= 0xFF or 0x101 <= control <= 0x12F or 0x150 <= control <= 0x15F
+    if not row_control and control not in (0x130, 0x134, 0x138, 0x13C, 0x140, 0x141, 0x142, 0x143):
         raise UnknownError(f"DPP control 0x{control:x}")
     op.flags |= m.DPP | (m.BOUND_CONTROL if record.bc else 0)
     op.control = control

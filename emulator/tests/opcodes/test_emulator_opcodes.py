@@ -50,10 +50,10 @@ def problems(cases: Iterator[Case]) -> list[str]:
     """The difference of the first case that differs, for a readable message."""
     case = None
     for case in cases:
-        found = differences(case, expected_state(case), machine().run(case))
-        if found:
+        different = differences(case, expected_state(case), machine().run(case))
+        if different:
             first = case.program[0]
-            return [f"case {case.label}: {first} MODE {case.state.mode:#x} EXEC {case.state.exec:#x}", *found]
+            return [f"case {case.label}: {first} MODE {case.state.mode:#x} EXEC {case.state.exec:#x}", *different]
     return [] if case else ["there is no case"]
 
 
@@ -63,7 +63,7 @@ def identifier(value: Any) -> str:
 
 # gfx942's 8-bit floats are fnuz. gfx950 alone has the scaled conversions.
 FP8 = [(e, op) for e, op in listed_opcodes() if ("FP8" in op.name or "BF8" in op.name) and "SCALEF32" not in op.name]
-OF_ARCHS = [*((*one, "gfx950") for one in listed_opcodes()), *((*one, "gfx942") for one in FP8)]
+OF_ARCHS = [*((*opcode, "gfx950") for opcode in listed_opcodes()), *((*opcode, "gfx942") for opcode in FP8)]
 
 
 @pytest.mark.parametrize(("encoding", "op", "arch"), OF_ARCHS, ids=identifier)

@@ -119,10 +119,10 @@ def instruction(name: str) -> Any:
         return ins.VOP3P(enum.VOP3POp[name.upper()], vdst=src[266], **sources, opsel_hi=3, opsel_hi2=1, clmp=1)
     accumulates = "c_" in name
     names = {op.name.lower().removesuffix("_e64"): op for op in enum.VOP3Op}
-    made = ins.VOP3(names[name], vdst=src[296 if accumulates else 266], src0=src[276], src1=src[286], clmp=1)
+    instruction = ins.VOP3(names[name], vdst=src[296 if accumulates else 266], src0=src[276], src1=src[286], clmp=1)
     if not accumulates:
-        made.src2 = src[296]
-    return made
+        instruction.src2 = src[296]
+    return instruction
 
 
 @pytest.mark.parametrize("name", sorted(CLAMPED))

@@ -96,6 +96,6 @@ def test_index_after_last_register_stops() -> None:
 def test_what_index_is_not_followed_through_stops(other: Any) -> None:
     code = b"".join(inst.to_bytes() for inst in (on(SOURCE), other, OFF, move(10, 256 + 30)))
     lowered = lower(list(decode(code)))
-    traps = [int(one) == name_hash("trap") for one in lowered.ops["handler"]]
+    traps = [int(handler) == name_hash("trap") for handler in lowered.ops["handler"]]
     assert traps == [False, True, False, False]
     assert any("with indexed registers" in text for text in lowered.texts)

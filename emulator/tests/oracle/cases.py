@@ -85,13 +85,13 @@ def mode_register(n: int, denormals_open: bool) -> int:
 
 
 def fill(state: State, row: int, kind: Operand, rng: Generator, ordinary: bool = False) -> None:
-    words = numbers.draw(kind, 64, rng, ordinary)
-    state.vector[row : row + len(words)] = words
+    dwords = numbers.draw(kind, 64, rng, ordinary)
+    state.vector[row : row + len(dwords)] = dwords
 
 
 def fill_scalar(state: State, code: int, kind: Operand, rng: Generator) -> None:
-    words = numbers.draw(kind, 1, rng)
-    state.scalar[code : code + len(words)] = words[:, 0]
+    dwords = numbers.draw(kind, 1, rng)
+    state.scalar[code : code + len(dwords)] = dwords[:, 0]
 
 
 def kind_of(op: Any, name: str) -> Operand:

@@ -65,8 +65,8 @@ def fract(modes: Modes, a: Value) -> Value:
     number, fmt = a.number(modes), _format(a, modes)
     whole = floats.integral(number, "floor")
     result = real(a.kind, a.width, floats.add(number, floats.negate(whole), modes.rounding(a.width)), modes)
-    one = fmt.pack(floats.from_int(1))
-    return Value(a.kind, a.width, one - 1) if result.bits == one else result
+    unit = fmt.pack(floats.from_int(1))
+    return Value(a.kind, a.width, unit - 1) if result.bits == unit else result
 
 
 def frexp_exponent(modes: Modes, a: Value) -> Value:
@@ -279,9 +279,9 @@ def scaled_conversion(name: str) -> Function | None:
 def _cut(number: Number, noise: int, origin: Format, fmt: Format) -> int:
     """Magnitude after stochastic rounding: noise counts places of the source's mantissa, as the result is aligned."""
     leading = number.exponent + number.magnitude.bit_length() - 1
-    place = max(leading, 1 - fmt.bias) - origin.mantissa_bits
-    exponent = min(place, number.exponent)
-    total_units = (number.magnitude << (number.exponent - exponent)) + (noise << (place - exponent))
+    last_place = max(leading, 1 - fmt.bias) - origin.mantissa_bits
+    exponent = min(last_place, number.exponent)
+    total_units = (number.magnitude << (number.exponent - exponent)) + (noise << (last_place - exponent))
     total = floats.finite(0, total_units, exponent)
     largest = fmt.unpack(fmt.largest)
     beyond = floats.finite(0, largest.magnitude + 1, largest.exponent)  # the first number that the format lacks
@@ -299,14 +299,14 @@ def two_over_pi_bits(modes: Modes, shift: Value) -> Value:
 @cache
 def _two_over_pi() -> int:
     """The first 1201 binary digits after the point, by Stormer's formula for pi / 4."""
-    one = 1 << 1500
-    quarter = sum(n * _arctangent(one, x) for n, x in ((44, 57), (7, 239), (-12, 682), (24, 12943)))
-    return one * one // (2 * quarter) >> 299
+    unit = 1 << 1500
+    quarter = sum(n * _arctangent(unit, x) for n, x in ((44, 57), (7, 239), (-12, 682), (24, 12943)))
+    return unit * unit // (2 * quarter) >> 299
 
 
-def _arctangent(one: int, x: int) -> int:
-    """arctan(1 / x) in units of 1 / one."""
-    total, term, n = 0, one // x, 0
+def _arctangent(unit: int, x: int) -> int:
+    """arctan(1 / x) in units of 1 / unit."""
+    total, term, n = 0, unit // x, 0
     while term:
         total += (term if n % 2 == 0 else -term) // (2 * n + 1)
         term, n = term // (x * x), n + 1

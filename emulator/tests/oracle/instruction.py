@@ -343,10 +343,10 @@ def _vector(inst: Any, state: State) -> None:
     for lane in range(64):
         if not execute_mask >> lane & 1 or not _dpp_writes(inst, lane):
             continue
-        found = [sources.read(n, lane) for n in range(len(sources.fields))]
-        if None in found:
+        operand_bits = [sources.read(n, lane) for n in range(len(sources.fields))]
+        if None in operand_bits:
             continue
-        for n, bits in enumerate(found):
+        for n, bits in enumerate(operand_bits):
             assert bits is not None
             scope.set(f"S{n}", "b", max(32, sources.kinds[n].bits), bits)
         if "_MIX" in name:

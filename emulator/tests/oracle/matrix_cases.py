@@ -53,9 +53,9 @@ def _modifiers(op: Any, rng: np.random.Generator) -> Iterator[dict[str, int]]:
 
 def _instruction(op: Any, n: int, fields: dict[str, int], state: State, rng: np.random.Generator) -> Any:
     shape = mfma.shape_of(op.name)
-    words = {name: max(1, OPERANDS[op][name][1] // 32) for name in ROWS}
+    dwords = {name: max(1, OPERANDS[op][name][1] // 32) for name in ROWS}
     if shape.a == "F8F6F4":
-        words |= {"src0": REGISTERS[fields["cbsz"]], "src1": REGISTERS[fields["blgp"]]}
+        dwords |= {"src0": REGISTERS[fields["cbsz"]], "src1": REGISTERS[fields["blgp"]]}
     acc, acc_cd = n % 4, n // 2 % 2
     rows = ROWS | ({"vdst": ROWS["src2"]} if n % 3 == 0 and not shape.sparse else {})
     small = {"src0": fields["cbsz"], "src1": fields["blgp"]} if shape.a == "F8F6F4" else {}
@@ -66,13 +66,13 @@ def _instruction(op: Any, n: int, fields: dict[str, int], state: State, rng: np.
             state.vector[rows[name]] = _indices(rng)
         elif name != "vdst" or shape.sparse:
             first = rows[name] + 256 * bank
-            state.vector[first : first + words[name]] = _random_words(element, rng, n, words[name])
+            state.vector[first : first + dwords[name]] = _random_words(element, rng, n, dwords[name])
     operands: dict[str, Any] = {
-        name: src[256 + row : 256 + row + words[name] - 1] if words[name] > 1 else src[256 + row]
+        name: src[256 + row : 256 + row + dwords[name] - 1] if dwords[name] > 1 else src[256 + row]
         for name, row in rows.items()
     }
     if n % 6 == 4 and not shape.sparse:
-        operands["src2"] = scalar((128, 193, 242)[n // 6 % 3] if shape.result != "I32" else 193, 32 * words["src2"])
+        operands["src2"] = scalar((128, 193, 242)[n // 6 % 3] if shape.result != "I32" else 193, 32 * dwords["src2"])
     if "SCALE" not in op.name:
         return ins.VOP3P_MFMA(op, **operands, acc=acc, acc_cd=acc_cd, **fields)
     for row in SCALES:
@@ -89,19 +89,19 @@ def _indices(rng: np.random.Generator) -> Any:
     return (chosen << (4 * np.arange(8, dtype=np.uint32))[:, None]).sum(axis=0, dtype=np.uint32)
 
 
-def _random_words(element: str, rng: np.random.Generator, n: int, words: int) -> Any:
+def _random_words(element: str, rng: np.random.Generator, n: int, dwords: int) -> Any:
     """Registers of numbers, [word, lane]: rounds 5 and 11 have infinities, NaNs and subnormal numbers, 3 large ones."""
-    count = 64 * words
+    count = 64 * dwords
     if element in ("FP6", "BF6", "FP4", "I8"):
-        return rng.integers(0, 1 << 32, (words, 64), dtype=np.uint32)
+        return rng.integers(0, 1 << 32, (dwords, 64), dtype=np.uint32)
     if element in ("FP8", "BF8"):
         codes = rng.integers(0, 256, 4 * count, dtype=np.uint8)
-        return (codes if n % 6 in (3, 5) else codes & 0xBF).view(np.uint32).reshape(words, 64)
+        return (codes if n % 6 in (3, 5) else codes & 0xBF).view(np.uint32).reshape(dwords, 64)
     if element == "I32":
         near = (
             rng.integers(-(1 << 31), 1 << 31, count) if n % 6 != 3 else rng.choice([-(1 << 31), (1 << 31) - 1], count)
         )
-        return near.astype(np.int32).view(np.uint32).reshape(words, 64)
+        return near.astype(np.int32).view(np.uint32).reshape(dwords, 64)
     values = rng.normal(0, 10.0 ** rng.integers(-2, 3), 2 * count)
     special = n % 6 == 5
     if special:
@@ -109,18 +109,18 @@ def _random_words(element: str, rng: np.random.Generator, n: int, words: int) ->
     if element == "F64":
         if special:
             values[3::7] = 5e-324 * rng.integers(1, 1 << 20, values[3::7].size)
-        return np.stack([values[:count].reshape(words, 64)[::2].view(np.uint32)[..., i::2] for i in (0, 1)], 1).reshape(
-            words, 64
-        )
+        return np.stack(
+            [values[:count].reshape(dwords, 64)[::2].view(np.uint32)[..., i::2] for i in (0, 1)], 1
+        ).reshape(dwords, 64)
     if element in ("F32", "XF32"):
         single = values[:count].astype(np.float32)
         single[3::7] *= np.float32(2.0**-140 if special or n % 6 == 2 else 1)
         single[1::11] *= np.float32(2.0**118 if n % 6 == 3 else 1)
-        return single.view(np.uint32).reshape(words, 64)
+        return single.view(np.uint32).reshape(dwords, 64)
     if element == "F16":
         half = values.astype(np.float16)
         half[3::7] *= np.float16(2.0**-20 if special else 1)
-        return half.view(np.uint32).reshape(words, 64)
+        return half.view(np.uint32).reshape(dwords, 64)
     single = values.astype(np.float32)
     single[1::11] *= np.float32(2.0**60 if n % 6 == 3 else 1)
-    return (single.view(np.uint32) >> 16).astype(np.uint16).view(np.uint32).reshape(words, 64)
+    return (single.view(np.uint32) >> 16).astype(np.uint16).view(np.uint32).reshape(dwords, 64)

@@ -81,12 +81,12 @@ def lds_cases(op: Any, arch: str) -> Iterator[Case]:
         yield Case(f"{n}", [ins.DS(op, **fields)], state)
 
 
-def _half_equal(state: State, row: int, words: int, fields: dict[str, Any], memory: bytes) -> None:
+def _half_equal(state: State, row: int, dwords: int, fields: dict[str, Any], memory: bytes) -> None:
     """Every other lane of a compare-and-swap compares with what is there."""
     offset = fields["offset0"] | fields.get("offset1", 0) << 8 if "offset0" in fields else fields["offset"]
     for lane in range(0, 64, 2):
         at = int(state.vector[20, lane]) + offset
-        for n in range(words):
+        for n in range(dwords):
             state.vector[row + n, lane] = int.from_bytes(memory[at + 4 * n : at + 4 * n + 4], "little")
 
 
@@ -121,9 +121,9 @@ def flat_cases(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
             fields["saddr"], fields["addr"] = src[70:71], vector(20, 32)
             offset = fields["offset"] - (fields["offset"] >> 12 << 13)
         if "CMPSWAP" in op.name:
-            words = 2 if "X2" in op.name else 1
+            dwords = 2 if "X2" in op.name else 1
             _floats(state, op, 30, 2, rng)
-            _half_equal(state, 30 + words, words, {"offset": offset}, bytes(state.memory[base]))
+            _half_equal(state, 30 + dwords, dwords, {"offset": offset}, bytes(state.memory[base]))
         if not (n % 2 and cls == "GLOBAL"):
             full = state.vector[20].astype(np.uint64) + np.uint64(base)
             state.vector[20], state.vector[21] = full & np.uint64(0xFFFFFFFF), full >> np.uint64(32)
@@ -190,8 +190,8 @@ def buffer_cases(op: Any, arch: str, base: int, lds: bool = False) -> Iterator[C
         inst = ins.MUBUF(op, **fields)
         _no_straddle(inst, state, records, n)
         if "CMPSWAP" in op.name and n == 0:
-            words = 2 if "X2" in op.name else 1
-            _half_equal(state, 30 + words, words, fields, bytes(state.memory[base]))
+            dwords = 2 if "X2" in op.name else 1
+            _half_equal(state, 30 + dwords, dwords, fields, bytes(state.memory[base]))
         yield Case(f"{n}", [inst], state)
 
 
@@ -263,7 +263,7 @@ def scalar_memory_cases(op: Any, arch: str, base: int) -> Iterator[Case]:
         if "ATOMIC" in op.name:
             fields["glc"] = n % 2
         if "CMPSWAP" in op.name and n % 3:
-            words, at = bits // 64, 8192 - 4096 if n == 5 and not buffer else fields["offset"] + 128 * (n == 4)
-            held = bytes(state.memory[base])[at : at + 4 * words]
-            state.scalar[64 + words : 64 + 2 * words] = np.frombuffer(held, np.uint32)
+            dwords, at = bits // 64, 8192 - 4096 if n == 5 and not buffer else fields["offset"] + 128 * (n == 4)
+            held = bytes(state.memory[base])[at : at + 4 * dwords]
+            state.scalar[64 + dwords : 64 + 2 * dwords] = np.frombuffer(held, np.uint32)
         yield Case(f"{n}", [ins.SMEM(op, **fields)], state)

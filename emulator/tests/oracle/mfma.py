@@ -82,8 +82,8 @@ def format_by_name(name: str, modes: Modes) -> Format:
 
 def tolerance(shape: Shape, magnitude: Array) -> Array:
     """`magnitude`: sum of |a * b| plus |c| of every element of D."""
-    place, least = (2.0**-52, 2.0**-1074) if shape.result == "F64" else (2.0**-23, 2.0**-149)
-    return (shape.k + 1) * place * magnitude + (shape.k + 1) * least
+    last_place, least = (2.0**-52, 2.0**-1074) if shape.result == "F64" else (2.0**-23, 2.0**-149)
+    return (shape.k + 1) * last_place * magnitude + (shape.k + 1) * least
 
 
 def decode(bits: npt.NDArray[Any], fmt: Format) -> Array:
@@ -111,10 +111,10 @@ def _table(fmt: Format) -> Array:
 
 def items(state: State, row: int, count: int, fmt: Format) -> Array:
     """The items in the registers from `row` on, [item, lane], low bits first."""
-    words = -(-count * fmt.width // 32)
+    dwords = -(-count * fmt.width // 32)
     held = [0] * 64
     for lane in range(64):
-        held[lane] = int.from_bytes(state.vector[row : row + words, lane].astype("<u4").tobytes(), "little")
+        held[lane] = int.from_bytes(state.vector[row : row + dwords, lane].astype("<u4").tobytes(), "little")
     codes = [[bits >> fmt.width * item & (1 << fmt.width) - 1 for bits in held] for item in range(count)]
     return decode(np.array(codes, dtype=np.uint64), fmt)
 
@@ -168,11 +168,11 @@ def select_values(state: State, inst: Any, shape: Shape, b: Array) -> Array:
 
 def scales(state: State, source: int, byte: int, shape: Shape) -> Array:
     """[1, n, k]: 7.2.1, a scale for 32 values of k in a lane of its own."""
-    found = np.zeros((1, shape.n, shape.k))
+    factors = np.zeros((1, shape.n, shape.k))
     for row, k in np.ndindex(shape.n, shape.k):
         exponent = int(state.vector[source - 256, row + shape.n * (k // 32)]) >> 8 * byte & 0xFF
-        found[0, row, k] = 2.0 ** (exponent - 127) if exponent != 255 else np.nan
-    return found
+        factors[0, row, k] = 2.0 ** (exponent - 127) if exponent != 255 else np.nan
+    return factors
 
 
 def position(shape: Shape, register: int, lane: int) -> tuple[int, int, int]:
@@ -197,8 +197,8 @@ def _item_places(shape: Shape) -> dict[tuple[int, int], tuple[int, int, int]]:
 def positions(shape: Shape) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """position() of all registers and lanes: three arrays [register, lane]."""
     places = _item_places(shape)
-    found = np.array([[places[r, lane] for lane in range(64)] for r in range(shape.registers)])
-    return found[..., 0], found[..., 1], found[..., 2]
+    coordinates = np.array([[places[r, lane] for lane in range(64)] for r in range(shape.registers)])
+    return coordinates[..., 0], coordinates[..., 1], coordinates[..., 2]
 
 
 def rows_of(inst: Any) -> tuple[int, int, int | None, int]:

@@ -23,14 +23,22 @@ _FLOAT_VALUES = [
 
 def corners(fmt: Format) -> list[int]:
     """Zeros, denormals, limits, infinities, quiet and signalling NaNs, halfway cases of the narrower formats."""
-    one = fmt.pack(floats.from_int(1))
+    unit = fmt.pack(floats.from_int(1))
     positive = [
-        0, 1, 2, fmt.smallest_normal - 1, fmt.smallest_normal, fmt.smallest_normal + 1, one - 1, one, one + 1,
+        0, 1, 2, fmt.smallest_normal - 1, fmt.smallest_normal, fmt.smallest_normal + 1, unit - 1, unit, unit + 1,
         fmt.largest, fmt.largest - 1, fmt.infinity, fmt.quiet_nan, fmt.quiet_nan | 5, fmt.infinity | 1,
         fmt.infinity | 1 << (fmt.mantissa_bits - 2),
     ]  # fmt: skip
     if fmt.mantissa_bits > 10:  # halfway between two f16 (13 bits cut) and two bf16 (16 bits cut) numbers
-        positive += [one + 0x1000, one + 0x3000, one + 0x1001, one + 0x0FFF, one + 0x8000, one + 0x18000, one + 0x8001]
+        positive += [
+            unit + 0x1000,
+            unit + 0x3000,
+            unit + 0x1001,
+            unit + 0x0FFF,
+            unit + 0x8000,
+            unit + 0x18000,
+            unit + 0x8001,
+        ]
     positive += [fmt.pack(floats.from_float(x)) for x in _FLOAT_VALUES]
     top = 1 << (fmt.width - 1)
     return positive + [bits | top for bits in positive]
@@ -75,8 +83,8 @@ def pool(kind: Operand, ordinary: bool) -> Words:
         for column in parts[1:]:
             rng.shuffle(column)
         values = [sum(part << n * fmt.width for n, part in enumerate(row)) for row in zip(*parts, strict=True)]
-    words = [[value >> 32 * n & 0xFFFFFFFF for value in values] for n in range(bits // 32)]
-    return np.array(words, dtype=np.uint32)
+    dwords = [[value >> 32 * n & 0xFFFFFFFF for value in values] for n in range(bits // 32)]
+    return np.array(dwords, dtype=np.uint32)
 
 
 def draw(kind: Operand, count: int, rng: np.random.Generator, ordinary: bool = False) -> Words:

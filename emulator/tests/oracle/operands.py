@@ -130,9 +130,9 @@ def literal(value: int, element: str, bits: int) -> int:
 
 
 def read_scalar(state: State, code: int, kind: Operand, literal_value: int | None) -> int:
-    found = constant(code, kind.element, kind.bits)
-    if found is not None:
-        return found
+    inline = constant(code, kind.element, kind.bits)
+    if inline is not None:
+        return inline
     if code == LITERAL:
         assert literal_value is not None
         return literal(literal_value, kind.element, kind.bits)
@@ -242,10 +242,10 @@ def clamp(bits: int, fmt: Format, dx10: bool) -> int:
     """CLAMP of a floating-point result: to [0, 1]; a NaN becomes 0 if MODE.DX10_CLAMP."""
     if fmt.is_nan(bits):
         return 0 if dx10 else bits
-    one = fmt.pack(floats.from_int(1))
+    unit = fmt.pack(floats.from_int(1))
     if fmt.sign(bits):
         return 0
-    return min(bits, one)
+    return min(bits, unit)
 
 
 def scale_output(bits: int, omod: int, fmt: Format, mode: Round) -> int:

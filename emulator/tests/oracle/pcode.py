@@ -84,12 +84,12 @@ class Scope:
         self.cells[name] = Cell(width, bits, kind=kind)
 
     def cell(self, name: str, create: bool = False) -> Cell:
-        found = self.cells.get(name)
-        if found is None:
+        cell = self.cells.get(name)
+        if cell is None:
             if not create:
                 raise UnknownNameError(name)
-            found = self.cells[name] = Cell()
-        return found
+            cell = self.cells[name] = Cell()
+        return cell
 
 
 class _Break(Exception):  # noqa: N818
@@ -102,7 +102,7 @@ class _Return(Exception):  # noqa: N818
 
 
 @dataclass
-class _Place:
+class _Location:
     cell: Cell
     low: int = 0
     width: int | None = None  # None: the whole cell
@@ -154,46 +154,46 @@ def _constant(name: str, kind: str, width: int, modes: Modes) -> Value:
     return values.real(kind, width, _CONSTANTS[name], modes)
 
 
-def _resolve(node: Node, scope: Scope, create: bool = False) -> _Place:
+def _resolve(node: Node, scope: Scope, create: bool = False) -> _Location:
     """The cell of a path. Anything that is not a name is copied into a nameless cell first."""
     if node[0] == "name":
-        return _Place(scope.cell(node[1], create))
+        return _Location(scope.cell(node[1], create))
     base, steps = node[1], list(node[2])
     if base[0] == "name":
         while steps and steps[0][0] == "field":
             base = ("name", f"{base[1]}.{steps.pop(0)[1]}")
         if base[1] in scope.arrays:
             count, make = scope.arrays[base[1]]
-            place = _Place(make(*(evaluate(steps.pop(0)[1], scope).as_integer() for _ in range(count))))
+            location = _Location(make(*(evaluate(steps.pop(0)[1], scope).as_integer() for _ in range(count))))
         elif base[1] in _SELECTS:
-            place = _Place(Cell(32, _SELECTS[base[1]]))
+            location = _Location(Cell(32, _SELECTS[base[1]]))
         else:
-            place = _Place(scope.cell(base[1], create))
+            location = _Location(scope.cell(base[1], create))
     else:
         value = evaluate(base, scope)
-        place = _Place(Cell(value.width, value.bits, kind=value.kind))
+        location = _Location(Cell(value.width, value.bits, kind=value.kind))
     for step in steps:
-        _follow(place, step, scope)
-    return place
+        _follow(location, step, scope)
+    return location
 
 
-def _follow(place: _Place, step: Node, scope: Scope) -> None:
+def _follow(location: _Location, step: Node, scope: Scope) -> None:
     if step[0] == "type":
-        place.kind = step[1]
-        place.width = step[2]
+        location.kind = step[1]
+        location.width = step[2]
     elif step[0] == "index":
         index = evaluate(step[1], scope).as_integer()
-        if place.cell.items is not None and place.width is None:
-            place.cell = place.cell.items[index]
+        if location.cell.items is not None and location.width is None:
+            location.cell = location.cell.items[index]
         else:
-            place.low, place.width, place.kind = place.low + index, 1, "u"
+            location.low, location.width, location.kind = location.low + index, 1, "u"
     elif step[0] == "range":
         high, low = evaluate(step[1], scope).as_integer(), evaluate(step[2], scope).as_integer()
-        place.reverse = high < low
-        place.low, place.width, place.kind = place.low + min(high, low), abs(high - low) + 1, "u"
+        location.reverse = high < low
+        location.low, location.width, location.kind = location.low + min(high, low), abs(high - low) + 1, "u"
     elif step[0] == "span":
         start, width = evaluate(step[1], scope).as_integer(), evaluate(step[2], scope).as_integer()
-        place.low, place.width, place.kind = place.low + start, width, "u"
+        location.low, location.width, location.kind = location.low + start, width, "u"
     else:
         raise UnknownNameError(f".{step[1]}")
 
@@ -210,13 +210,13 @@ def _path(node: Node, scope: Scope) -> Value:
     return _read(_resolve(node, scope))
 
 
-def _read(place: _Place) -> Value:
-    if place.width is None:
-        return place.cell.value()
-    bits = place.cell.read(place.low, place.width)
-    if place.reverse:
-        bits = int(f"{bits:0{place.width}b}"[::-1], 2)
-    return Value(place.kind or "u", place.width, bits)
+def _read(location: _Location) -> Value:
+    if location.width is None:
+        return location.cell.value()
+    bits = location.cell.read(location.low, location.width)
+    if location.reverse:
+        bits = int(f"{bits:0{location.width}b}"[::-1], 2)
+    return Value(location.kind or "u", location.width, bits)
 
 
 def _call(node: Node, scope: Scope) -> Value:
@@ -351,20 +351,20 @@ def assign(target: Node, value: Value, scope: Scope) -> None:
     if target == ("name", "ROUND_MODE"):
         scope.modes.forced = None if value.bits == 0xFFFFFFFF else floats.Round(value.bits)
         return
-    place = _resolve(target, scope, create=True)
-    if place.width is None:
-        place.cell.replace(_fit(value, place.cell, scope) if place.cell.register else value)
+    location = _resolve(target, scope, create=True)
+    if location.width is None:
+        location.cell.replace(_fit(value, location.cell, scope) if location.cell.register else value)
         return
-    stored = _convert(value, place.kind or "u", place.width, scope.modes)
-    if place.reverse:
+    stored = _convert(value, location.kind or "u", location.width, scope.modes)
+    if location.reverse:
         raise NotImplementedError("assignment to a reversed slice")
     steps = target[2] if target[0] == "path" else []
-    if len(steps) == 1 and steps[0][0] == "type" and not isinstance(place.cell, Remote):
-        place.cell.replace(stored)
-    elif place.width == 1 and place.cell.width <= 1 and not place.cell.register:
-        place.cell.write(place.low, 1, stored.bits)
+    if len(steps) == 1 and steps[0][0] == "type" and not isinstance(location.cell, Remote):
+        location.cell.replace(stored)
+    elif location.width == 1 and location.cell.width <= 1 and not location.cell.register:
+        location.cell.write(location.low, 1, stored.bits)
     else:
-        place.cell.write(place.low, place.width, stored.bits)
+        location.cell.write(location.low, location.width, stored.bits)
 
 
 def _fit(value: Value, cell: Cell, scope: Scope) -> Value:
@@ -465,16 +465,16 @@ def _bare(op: Any) -> str:
 @cache
 def _by_name() -> dict[str, str]:
     """Pseudocode by lower-case opcode name without encoding suffix, errata applied."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for op, text in PCODE.items():
-        found.setdefault(_bare(op).lower(), text)
-    found.update({name.lower(): text for name, text in ADDED.items()})
+        texts.setdefault(_bare(op).lower(), text)
+    texts.update({name.lower(): text for name, text in ADDED.items()})
     for name, (old, new, _) in CHANGED.items():
         key = name.strip().lower()  # a trailing space distinguishes a second erratum of an opcode
-        if old not in found[key]:
+        if old not in texts[key]:
             raise ValueError(f"erratum of {name}: the text is not there")
-        found[key] = found[key].replace(old, new)
-    return found
+        texts[key] = texts[key].replace(old, new)
+    return texts
 
 
 def text_by_name(name: str) -> str | None:

@@ -95,35 +95,37 @@ def expected_state(case: Case) -> State:
 
 def differences(case: Case, want: State, got: State) -> list[str]:
     """Everything that differs and may not; empty if the emulator agrees."""
-    found = []
+    different = []
     inst = view(case.program[0])
     if want.stopped != got.stopped:
-        found.append(f"stopped: expected {want.stopped}, got {got.stopped}")
+        different.append(f"stopped: expected {want.stopped}, got {got.stopped}")
     matrix = inst.op.name.startswith(MATRIX)
     accepted = _matrix_accepts(inst, case.state, got) if matrix else _accepts(case, want, got)
     for row, lane in np.argwhere((want.vector != got.vector) & ~accepted)[:6]:
         register = f"v{row}" if row < 256 else f"a{row - 256}"
         sources = " ".join(f"{case.state.vector[r, lane]:08x}" for r in (20, 30, 40))
-        found.append(
+        different.append(
             f"{register}[{lane}]: expected {want.vector[row, lane]:08x}, got {got.vector[row, lane]:08x}"
             f" (v20 v30 v40: {sources}, before {case.state.vector[row, lane]:08x})"
         )
-    found += [
+    different += [
         f"s{code}: expected {int(want.scalar[code]):08x}, got {int(got.scalar[code]):08x}"
         for code in COMPARED_SCALARS
         if want.scalar[code] != got.scalar[code]
     ]
     if want.mode != got.mode:
-        found.append(f"MODE: expected {want.mode:#x}, got {got.mode:#x}")
+        different.append(f"MODE: expected {want.mode:#x}, got {got.mode:#x}")
     if want.lds != got.lds:
         at = next(n for n, (a, b) in enumerate(zip(want.lds, got.lds, strict=True)) if a != b)
-        found.append(f"LDS from byte {at}: expected {want.lds[at : at + 16].hex()}, got {got.lds[at : at + 16].hex()}")
+        different.append(
+            f"LDS from byte {at}: expected {want.lds[at : at + 16].hex()}, got {got.lds[at : at + 16].hex()}"
+        )
     for base, data in want.memory.items():
         if data != got.memory[base]:
             at = next(n for n, (a, b) in enumerate(zip(data, got.memory[base], strict=True)) if a != b)
             pair = data[at : at + 16].hex(), got.memory[base][at : at + 16].hex()
-            found.append(f"memory from base + {at}: expected {pair[0]}, got {pair[1]}")
-    return found
+            different.append(f"memory from base + {at}: expected {pair[0]}, got {pair[1]}")
+    return different
 
 
 def _accepts(case: Case, want: State, got: State) -> Mask:
@@ -141,8 +143,8 @@ def _accepts(case: Case, want: State, got: State) -> Mask:
         for n in range(max(1, kind.bits // 32)):
             if fmt.width == 64:
                 if n % 2 == 0:
-                    wanted, found = (_join_words(state, row + n) for state in (want, got))
-                    _accept(accepted, row + n, wanted, found, fmt, case.tolerance)
+                    wanted, result = (_join_words(state, row + n) for state in (want, got))
+                    _accept(accepted, row + n, wanted, result, fmt, case.tolerance)
             else:
                 _accept(accepted, row + n, want.vector[row + n], got.vector[row + n], fmt, case.tolerance)
     return accepted
@@ -189,8 +191,8 @@ def _matrix_accepts(inst: Any, before: State, got: State) -> Mask:
     with np.errstate(all="ignore"):
         close = (np.abs(result - d) <= slack) | (np.isnan(d) & np.isnan(result)) | (d == result)
         overflow = np.isinf(result) & (np.abs(d) >= float(F32_MAX) * (1 - 2.0**-20)) & (np.sign(result) == np.sign(d))
-    words = 2 if shape.result == "F64" else 1
-    accepted[row : row + words * shape.registers] = np.repeat(close | (overflow & (words == 1)), words, axis=0)
+    dwords = 2 if shape.result == "F64" else 1
+    accepted[row : row + dwords * shape.registers] = np.repeat(close | (overflow & (dwords == 1)), dwords, axis=0)
     return accepted
 
 

@@ -61,16 +61,16 @@ class ListingError(ValueError):
 
 
 def tokens(text: str) -> list[tuple[str, str]]:
-    found, position = [], 0
+    pairs, position = [], 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
             raise ListingError(f"cannot read {text[position : position + 20]!r}")
         position = match.end()
         if match.lastgroup != "space":
-            found.append((str(match.lastgroup), match.group()))
-    found.append(("end", ""))
-    return found
+            pairs.append((str(match.lastgroup), match.group()))
+    pairs.append(("end", ""))
+    return pairs
 
 
 def type_of(name: str) -> tuple[str, int] | None:
@@ -246,13 +246,13 @@ class _Parser:
         raise ListingError(f"unexpected {text!r}")
 
     def arguments(self, end: str) -> list[Node]:
-        found = []
+        nodes = []
         while self.peek() != end:
-            found.append(self.expression())
+            nodes.append(self.expression())
             if self.peek() == ",":
                 self.next()
         self.expect(end)
-        return found
+        return nodes
 
     def path(self, base: Node) -> Node:
         steps: list[Node] = []
@@ -260,8 +260,8 @@ class _Parser:
             if self.peek() == ".":
                 self.next()
                 word = self.next()
-                found = type_of(word)
-                steps.append(("type", *found) if found else ("field", word))
+                kind = type_of(word)
+                steps.append(("type", *kind) if kind else ("field", word))
             elif self.peek() == "[":
                 self.next()
                 first = self.expression()

@@ -113,11 +113,11 @@ def execute(inst: Any, state: State) -> None:
                 _store(state, memory, at, row, lane, bits, kind, half, high)
             continue
         whole = int.from_bytes(memory[at : at + size], "little") if inside else 0
-        one = 1 if kind in ("uint", "sint") else f32(1.0)
-        values, low = [0, 0, 0, one], 0
+        unit = 1 if kind in ("uint", "sint") else f32(1.0)
+        values, low = [0, 0, 0, unit], 0
         for n, width in enumerate(bits):
             values[n], low = component(whole >> low & ((1 << width) - 1), width, kind), low + width
-        results = [values[one_of - 4] if one_of >= 4 else (0, one)[one_of] for one_of in select] if inside else [0] * 4
+        results = [values[one_of - 4] if one_of >= 4 else (0, unit)[one_of] for one_of in select] if inside else [0] * 4
         for n in range(count):
             _put(state, row, lane, n, results[n], kind, half, high)
 
@@ -195,9 +195,9 @@ def _bytes(data: int, kind: str, rng: np.random.Generator) -> bytes:
         numbers = rng.uniform(-300, 300, memory_cases.MEMORY_BYTES * 8 // width)
         return bytes(numbers.astype(np.float16 if width == 16 else np.float32).tobytes())
     if kind == "float":  # no exponent of all ones
-        words = rng.integers(0, 1 << 32, memory_cases.MEMORY_BYTES // 4, dtype=np.uint32)
+        dwords = rng.integers(0, 1 << 32, memory_cases.MEMORY_BYTES // 4, dtype=np.uint32)
         tops = (1 << 10 | 1 << 21 | 1 << 31) if DATA[data] == "10_11_11" else (1 << 9 | 1 << 20 | 1 << 31)
-        return bytes((words & np.uint32(~tops & 0xFFFFFFFF)).tobytes())
+        return bytes((dwords & np.uint32(~tops & 0xFFFFFFFF)).tobytes())
     return rng.bytes(memory_cases.MEMORY_BYTES)
 
 

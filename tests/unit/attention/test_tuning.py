@@ -15,10 +15,10 @@ from ckpm.base.errors import OutputError, ProblemError, RecordError
 from tests.unit.attention.fakes import PREFILL
 
 
-def execute(file: Path, words: str, *given: Any) -> list[Any]:
+def execute(file: Path, statement: str, *parameters: Any) -> list[Any]:
     """Run a statement as another program."""
     with contextlib.closing(sqlite3.connect(file)) as other, other:
-        return other.execute(words, given).fetchall()
+        return other.execute(statement, parameters).fetchall()
 
 
 def test_least_of_what_was_measured_is_best(tmp_path: Path) -> None:

@@ -223,10 +223,10 @@ def test_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None:
 def test_compilation_database_covers_every_source(stub_toolchain: Stub, request_for: Make) -> None:
     request = request_for(stub_toolchain())
     prepare(request)
-    place = request.work / request.folder
-    entries = json.loads((place / "compile_commands.json").read_text())
+    folder = request.work / request.folder
+    entries = json.loads((folder / "compile_commands.json").read_text())
     assert {entry["file"] for entry in entries} == {
-        str(f.relative_to(request.work)) for f in (place / "src").glob("*.hip")
+        str(f.relative_to(request.work)) for f in (folder / "src").glob("*.hip")
     }
     assert all(entry["arguments"][0] == request.toolchain.compiler[0] for entry in entries)
 

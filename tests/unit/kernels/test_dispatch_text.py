@@ -116,17 +116,17 @@ def test_same_decisions_told_otherwise_are_same() -> None:
 )
 def test_one_change_is_found_and_named(old: str, new: str, message: str) -> None:
     assert old in OTHER
-    found = compare(parse(ONE), parse(OTHER.replace(old, new)), NAMES)
-    assert message in "\n".join(found)
+    differences = compare(parse(ONE), parse(OTHER.replace(old, new)), NAMES)
+    assert message in "\n".join(differences)
 
 
 def test_swapped_branches_are_order_difference() -> None:
     swapped = OTHER.replace("T0 = host_traits<1", "T0 = host_traits<?").replace(
         "T1 = host_traits<2", "T1 = host_traits<1"
     )
-    found = compare(parse(ONE), parse(swapped.replace("<?", "<2")), NAMES)
-    assert found[0].startswith("kernel: another order in ")
-    assert found[0].endswith("branch 0 is upstream's small, ours large")
+    differences = compare(parse(ONE), parse(swapped.replace("<?", "<2")), NAMES)
+    assert differences[0].startswith("kernel: another order in ")
+    assert differences[0].endswith("branch 0 is upstream's small, ours large")
 
 
 def test_text_without_dispatch_is_error() -> None:

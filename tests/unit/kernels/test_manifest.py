@@ -39,11 +39,11 @@ def test_other_code_of_kernel_is_read_as_written(tmp_path: Path) -> None:
     stored = manifests.document({NAMES[0]: {"others": {"gfx950": [figures]}}, NAMES[1]: {}})
     (tmp_path / "manifest.json").write_text(json.dumps(stored))
     manifest = Manifest.read(tmp_path / "manifest.json")
-    assert [(one.symbol, one.vgpr) for one in manifest.kernels[NAMES[0]].resources_on("gfx950")] == [
+    assert [(resources.symbol, resources.vgpr) for resources in manifest.kernels[NAMES[0]].resources_on("gfx950")] == [
         ("k", 200),
         ("wide", 180),
     ]
-    assert [one.symbol for one in manifest.kernels[NAMES[1]].resources_on("gfx950")] == ["k"]
+    assert [resources.symbol for resources in manifest.kernels[NAMES[1]].resources_on("gfx950")] == ["k"]
     assert manifest.kernels[NAMES[0]].resources_on("gfx942") == ()
     manifest.write(tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text()) == stored
@@ -57,9 +57,9 @@ def test_manifest_of_earlier_version_is_read(tmp_path: Path) -> None:
     for name in ("text_bytes", "symbol", "text_sha256"):
         del stored["kernels"]["k"]["archs"]["gfx950"][name]
     (tmp_path / "manifest.json").write_text(json.dumps(stored))
-    found = Manifest.read(tmp_path / "manifest.json")
-    kernel = found.kernels["k"]
-    assert (found.left_out, kernel.archs["gfx950"].vgpr, kernel.batch_invariant) == ({}, 200, False)
+    manifest = Manifest.read(tmp_path / "manifest.json")
+    kernel = manifest.kernels["k"]
+    assert (manifest.left_out, kernel.archs["gfx950"].vgpr, kernel.batch_invariant) == ({}, 200, False)
 
 
 def test_its_keys_are_those_that_were_selected() -> None:

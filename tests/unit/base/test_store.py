@@ -81,14 +81,14 @@ def test_store_that_cannot_be_written_is_not_failure(tmp_path: Path) -> None:
 
 
 def test_adopted_file_is_known_by_its_bytes(tmp_path: Path) -> None:
-    place = tmp_path / "lib.so"
-    assert not is_adopted(place)
+    library = tmp_path / "lib.so"
+    assert not is_adopted(library)
     with draft_folder(tmp_path) as drafts:
         (drafts / "lib.so").write_bytes(b"\x7fELF")
-        adopt(drafts / "lib.so", place)
-    assert is_adopted(place)
-    place.write_bytes(b"\x7fELf")
-    assert not is_adopted(place)
+        adopt(drafts / "lib.so", library)
+    assert is_adopted(library)
+    library.write_bytes(b"\x7fELf")
+    assert not is_adopted(library)
 
 
 # ---- drafts

@@ -13,8 +13,8 @@ from ckpm.base.zig_cache import checked_link, linked_with
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     """A cache as zig leaves it after a link: libraries by digest, and its notes."""
-    made = ("o/aa/libc++.a", "o/aa/string.o", "o/bb/libcompiler_rt.a", "o/cc/libc.so.6", "o/cc/c.s", "h/aa", "h/bb")
-    for name in made:
+    names = ("o/aa/libc++.a", "o/aa/string.o", "o/bb/libcompiler_rt.a", "o/cc/libc.so.6", "o/cc/c.s", "h/aa", "h/bb")
+    for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"content of {name}")
     with checked_link(tmp_path):

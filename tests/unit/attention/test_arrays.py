@@ -308,7 +308,7 @@ def on_device(array: np.ndarray[Any, Any], dtype: str) -> OnDevice:
     return OnDevice(address=array.ctypes.data, shape=array.shape, dtype=dtype)
 
 
-def test_what_is_on_device_is_not_copied() -> None:
+def test_device_arrays_are_not_copied() -> None:
     q, k, o = encode(Q, "bf16", ARCH), encode(K, "bf16", ARCH), np.zeros(Q.shape, np.uint16)
     dispatcher, device = make_dispatcher(prefill())
     pages = Pages(indices=on_device(INDICES, "int32"), indptr=on_device(INDPTR, "int32"), longest=70)

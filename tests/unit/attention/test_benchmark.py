@@ -285,7 +285,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
 SMALL = ["sweep", "run", str(CONFIG), "--filter", "c.hdim_q == 128 and not c.logits", "--device", "emulator"]
 
 
-def test_run_that_was_ended_goes_on_where_it_was(bench: Bench, tmp_path: Path) -> None:
+def test_ended_run_is_resumed(bench: Bench, tmp_path: Path) -> None:
     bench.stop_after = 10
     assert cli.main(SMALL) == 130
     file = tmp_path / "build/benchmark/fwd_ci-gfx950-aiter-one.json"
@@ -307,7 +307,7 @@ def test_compiling_alone_runs_nothing(bench: Bench) -> None:
     assert list(Path("build/benchmark").glob("*.json")) == []
 
 
-def test_results_of_another_question_are_not_gone_on_with(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_of_another_request_are_not_resumed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(SMALL) == 0
     assert cli.main([*SMALL, "--verify"]) == 3
     assert "verify differs" in capsys.readouterr().err
@@ -367,7 +367,7 @@ def test_large_shapes_are_left_out_on_emulator_with_reason(bench: Bench) -> None
     ],
 )
 @pytest.mark.usefixtures("bench")
-def test_what_cannot_be_meant_is_one_error(
+def test_meaningless_options_are_one_error(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["sweep", "run", str(CONFIG), *options]) != 0

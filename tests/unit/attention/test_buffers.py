@@ -285,7 +285,7 @@ def test_consecutive_tokens_lie_in_order_of_pool() -> None:
     assert np.array_equal(rows, prepared.inputs.k[0][:, 0])
 
 
-def test_of_freed_pages_nothing_is_written() -> None:
+def test_freed_pages_are_not_written() -> None:
     problem = make_case(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
     prepared = prepare(problem)
     page = 16 * problem.hdim_q * 2
@@ -334,7 +334,7 @@ def test_stride_beyond_32_bits_is_refused() -> None:
         prepare(make_case(pool_pages=2**31, page_order="high"))
 
 
-def test_reading_what_was_never_written_is_refused() -> None:
+def test_reading_unwritten_memory_is_refused() -> None:
     buffer = Buffer(size=100, writes=(Write(10, np.arange(4, dtype=np.uint16)),))
     assert read(buffer, np.array([10, 16]), np.uint16).tolist() == [0, 3]
     for offset in (8, 18):

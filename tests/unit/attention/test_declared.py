@@ -59,7 +59,7 @@ def test_another_form_is_refused_with_its_line(tmp_path: Path, text: str, messag
         read(tmp_path, text)
 
 
-def test_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't be read"):
         declarations(tmp_path / "none.cpp")
 

@@ -280,7 +280,7 @@ def test_orders_that_don_t_exist_are_refused() -> None:
         make_dispatcher(prefill(), order="measured")
 
 
-def test_best_measured_is_taken_and_nothing_measured_is_said(tmp_path: Path) -> None:
+def test_best_measured_is_taken_and_missing_measurement_is_noted(tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
     dispatcher, _ = make_dispatcher(prefill(), order="measured", tuning=base)
     choice = dispatcher.why(PREFILL).choice
@@ -332,7 +332,7 @@ def test_pool_over_4_gb_is_refused_with_known_defect() -> None:
     assert len(device.loaded) == 1
 
 
-def test_plan_and_why_have_what_the_caller_ensures() -> None:
+def test_plan_and_why_have_conditions_of_caller() -> None:
     dispatcher, _ = make_dispatcher(prefill())
     kept = dispatcher.plan(PREFILL).keep
     assert any("table-read-past-end of aiter" in condition for condition in kept)
@@ -403,7 +403,7 @@ def test_why_without_any_kernel_reports_it() -> None:
         ({"sink_logits": True}, r"no kernel with sink logits among 2 .* has no sink_ptr", "page_size 1 "),
     ],
 )
-def test_problem_that_nothing_serves_reports_what_is_missing(changes: dict[str, Any], message: str, left: str) -> None:
+def test_unserved_problem_reports_missing_kernel(changes: dict[str, Any], message: str, left: str) -> None:
     """The message is without what is ``left``: a command for a problem beyond every CK, a field that is served."""
     dispatcher, device = make_dispatcher(prefill())
     with pytest.raises(NoKernelError, match=message) as raised:

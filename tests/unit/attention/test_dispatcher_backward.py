@@ -65,7 +65,7 @@ def test_bias_and_its_gradient_lie_as_fmha_s_bias_does() -> None:
         assert [group[f"{step}stride_{name}"] for step in ("batch_", "nhead_", "")] == [0, 60 * 70, 70]
 
 
-def test_heads_before_tokens_and_strides_that_are_given() -> None:
+def test_layout_and_strides_of_problem_reach_fields() -> None:
     problem = replace(PROBLEM, **BATCH, layout="BHSD", strides=(("k", Strides(9000, 70, 128)),))
     fields = backward_fields(problem)
     for tensor, wanted in {
@@ -160,7 +160,7 @@ def test_dk_and_dv_of_heads_of_q_are_added_up() -> None:
         ({"dtype": "fp16"}, NoKernelError, "no kernel with dtype fp16"),
     ],
 )
-def test_what_call_cannot_do_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_unserved_backward_call_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         fmha_backward(**call(**changes), dispatcher=make_backward_dispatcher()[0])
 

@@ -29,7 +29,7 @@ def test_no_key_gives_zero_and_minus_infinity() -> None:
     assert np.isneginf(lse).all()
 
 
-def test_agreement_sees_what_is_outside_its_tolerance() -> None:
+def test_agreement_beyond_tolerance_fails() -> None:
     want = np.array([[1.0, -2.0], [0.0, 4.0]])
     assert reference.agreement(want, want, "bf16").passed
     assert reference.agreement(want + 0.0099, want, "bf16").passed

@@ -217,7 +217,7 @@ def test_aiter_s_unified_attention_widens_a_few_fp8_queries(dtypes: tuple[str, .
         ({"k_descale": np.full(1, 0.5)}, "k and v of 16 bits have no scales"),
     ],
 )
-def test_aiter_s_unified_attention_refuses_the_rest(options: dict[str, Any], reason: str) -> None:
+def test_aiter_s_unified_attention_refuses_unserved_parameters(options: dict[str, Any], reason: str) -> None:
     dispatcher, device = make_dispatcher(
         Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16))
     )
@@ -504,7 +504,7 @@ def test_aiter_s_negative_q_descale_with_block_scales_is_refused() -> None:
         run_aiter(dispatcher, q=q, k=k, v=k, dtype=None, q_descale=np.float32(-1), kv_block_descale=scales)
 
 
-def test_what_is_not_served_is_refused() -> None:
+def test_flashinfer_s_unserved_parameters_are_refused() -> None:
     with pytest.raises(ProblemError, match="kv_layout 'DHN' is none of NHD, HND"):
         BatchPrefillWithPagedKVCacheWrapper(None, "DHN")
     with pytest.raises(ProblemError, match="run comes after plan"):

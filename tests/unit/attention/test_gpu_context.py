@@ -76,7 +76,7 @@ CASES: dict[str, tuple[Smi, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_amdsmi_tells_is_recorded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_amdsmi_are_recorded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     smi, recorded = CASES[case]
     monkeypatch.setitem(sys.modules, "amdsmi", smi)
     assert gpu_context.smi_sensors(BUS) == recorded

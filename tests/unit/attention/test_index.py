@@ -25,7 +25,7 @@ def index_of(folder: Path, *names: str) -> list[str]:
     return write_index(folder).read_text().splitlines()
 
 
-def test_each_kernel_has_line_with_what_its_name_says(tmp_path: Path) -> None:
+def test_each_kernel_has_line_with_fields_of_its_name(tmp_path: Path) -> None:
     lines = index_of(tmp_path, NAME, OTHER)
     assert lines[:5] == [
         "ckpm-kernels 1",
@@ -58,7 +58,7 @@ def test_command_reports_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("change", [{"kernels": {}}, {"mask_impl": "none"}])
-def test_manifest_that_is_none_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+def test_manifest_without_kernels_or_known_masks_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps({**manifests.document({NAME: {}}), **change}))
     with pytest.raises(RecordError):
         write_index(tmp_path)

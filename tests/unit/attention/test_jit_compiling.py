@@ -84,7 +84,7 @@ def test_each_kernel_has_its_folder_in_order_asked(script: Script, tmp_path: Pat
     assert all((folder / LIBRARY).read_text() == "library\n" for folder in folders)
 
 
-def test_what_is_finished_is_taken_as_it_is(script: Script, tmp_path: Path) -> None:
+def test_finished_library_is_not_compiled_again(script: Script, tmp_path: Path) -> None:
     script(FINISH)
     (first,) = compile_each([NAME], "gfx950", where())
     (second,) = compile_each([NAME], "gfx950", where())
@@ -171,7 +171,7 @@ def test_killed_compilation_is_error_and_is_not_kept(script: Script, cache: Path
     assert again.compiled
 
 
-def test_of_several_sound_ones_are_finished(script: Script, cache: Path) -> None:
+def test_failed_kernel_does_not_stop_others(script: Script, cache: Path) -> None:
     script(f'if grep -q {NAMES[1]} "$4"; then {FAIL} fi; {FINISH}')
     done = []
     with pytest.raises(CompileError) as failure:
@@ -197,7 +197,7 @@ def test_kernel_that_checkout_does_not_list_is_refused(
     assert not list(cache.glob("jit*"))
 
 
-def test_checkout_is_where_it_is_said_or_at_ck_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_checkout_is_at_option_or_ck_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CK_ROOT", "/from/environment")
     assert where("checkout").ck_root == "/from/environment"
     assert where("checkout", ck_root=tmp_path).ck_root == str(tmp_path)

@@ -25,7 +25,7 @@ def key_of(request: Request | None = None) -> str:
     return entries.content_key(request, entries.texts(request, keys))
 
 
-def test_same_is_same_in_another_folder() -> None:
+def test_same_request_in_another_folder_has_same_key() -> None:
     request, _ = make_request()
     moved = dataclasses.replace(request, work=Path("/elsewhere"), object_cache=None)
     assert key_of(moved) == key_of() == key_of()

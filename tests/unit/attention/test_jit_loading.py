@@ -114,6 +114,8 @@ def test_command_shows_where_time_lies(
         (["one", "--arch", "gfx1"], "unknown arch 'gfx1'"),
     ],
 )
-def test_what_command_refuses(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradicting_options_of_jit_are_refused(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["jit", *arguments]) in (2, 3)
     assert complaint in capsys.readouterr().err

@@ -281,7 +281,7 @@ def test_outcomes_that_are_no_verdict_on_numbers(monkeypatch: pytest.MonkeyPatch
     assert cast(FakeHip, device.hip).memory == {}
 
 
-def test_launch_that_runtime_refuses_reports_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launch_that_runtime_refuses_has_its_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_bench, _, library = bench(monkeypatch)
     library.status = Status.HIP_ERROR
     result = run_case(fake_bench, make())
@@ -294,7 +294,7 @@ def test_no_memory_is_infrastructure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cast(FakeHip, device.hip).memory == {}
 
 
-def test_request_that_must_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_refusal_decides_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_bench, _, library = bench(monkeypatch)
     wanted = make(expect="refused")
     assert "should be refused, but ended with ok" in run_case(fake_bench, wanted).message
@@ -377,7 +377,7 @@ def test_choices_of_devices() -> None:
     assert kind_of("emulator", "gfx950") == "emulator"
 
 
-def test_gpu_that_is_absent_is_reported_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_gpu_is_reported_with_present_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: None)
     with pytest.raises(DeviceError, match=r"ROCm's libamdhip64\.so was not found: install ROCm"):
         choose("hip", "gfx950")

@@ -98,7 +98,7 @@ def test_scales_of_heads_come_with_their_stride() -> None:
         ({"dropout": 0.5}, "no kernel"),
     ],
 )
-def test_what_does_not_fit_is_one_error(options: dict[str, Any], message: str) -> None:
+def test_mixed_call_with_wrong_argument_is_one_error(options: dict[str, Any], message: str) -> None:
     device = FakeDevice()
     with pytest.raises(CkPrefillError) as raised:
         call(device, **options)

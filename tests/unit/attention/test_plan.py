@@ -158,7 +158,7 @@ def test_bound_launch_with_workspaces_gives_struct_of_run() -> None:
     assert first["o_acc"]
 
 
-def test_what_family_has_no_field_for_is_refused() -> None:
+def test_plan_field_that_family_lacks_is_refused() -> None:
     dispatcher, _ = make_dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)))
     with pytest.raises(ProblemError, match="fwd has no field for sinks"):
         dispatcher.plan(Problem(sink_logits=True))

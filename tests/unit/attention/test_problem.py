@@ -26,7 +26,7 @@ _SPLIT = {
 }
 
 
-def test_every_setter_reports_its_own() -> None:
+def test_every_setter_sets_its_own_fields() -> None:
     build = ProblemBuilder()
     setters: dict[str, tuple[ProblemBuilder, dict[str, Any]]] = {
         "family": (build.family("fwd_splitkv"), {"family": "fwd_splitkv"}),
@@ -79,7 +79,7 @@ def test_every_setter_reports_its_own() -> None:
     assert covered == set(plain), "a field without a setter"
 
 
-def test_builder_builds_what_can_be_posed() -> None:
+def test_builder_builds_valid_problem_only() -> None:
     problem = ProblemBuilder().heads(8, 2).lengths(512, 700).mask("top_left", right=0).dtype("fp16").lse().build()
     assert problem == Problem(
         nhead_q=8, nhead_k=2, seqlen_q=512, seqlen_k=700, mask="top_left", window_right=0, dtype="fp16", lse=True
@@ -170,13 +170,13 @@ def test_builder_builds_what_can_be_posed() -> None:
         ({**_SPLIT, "nhead_q": 16, "nhead_k": 1, "seqlen_q": 2**18}, "O in float32 of 16 heads spans"),
     ],
 )
-def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], message: str) -> None:
+def test_contradicting_problem_is_one_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ProblemError) as raised:
         validate(dataclasses.replace(Problem(), **changes))
     assert message in str(raised.value)
 
 
-def test_rules_are_matrix_s_own_words() -> None:
+def test_broken_rules_have_text_of_matrix() -> None:
     """The rules are `ckpm validate`'s. The registry keeps rules that CK's own kernels contradict."""
     (line,) = broken_rules(Problem(hdim_q=12))
     text = RULES["head_dims_are_multiples_of_8"].complaint(12, 128)

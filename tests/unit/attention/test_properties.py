@@ -106,7 +106,7 @@ def test_plan_has_kernels_that_problem_asks_for(problem: Problem, order: str) ->
 
 @settings(max_examples=25, deadline=None)
 @given(sensible())
-def test_what_plan_chooses_why_names(problem: Problem) -> None:
+def test_why_has_kernels_of_plan(problem: Problem) -> None:
     dispatcher = Dispatcher(registry(), FakeDevice(), order="first-fit")
     choice = dispatcher.why(problem).choice
     if choice is not None:

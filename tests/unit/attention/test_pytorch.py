@@ -147,7 +147,7 @@ def test_numbers_read_as_float32_are_widened() -> None:
     assert single_precision(np.ones(1, np.uint16), INDPTR).dtype == np.uint16
 
 
-def test_torch_s_own_short_dtypes() -> None:
+def test_torch_s_short_dtypes_reach_kernels() -> None:
     torch = pytest.importorskip("torch")
     dispatcher, device = make_dispatcher(prefill())
     q, k = torch.ones(60, 4, 128, dtype=torch.bfloat16), torch.ones(100, 1, 2, 128, dtype=torch.bfloat16)

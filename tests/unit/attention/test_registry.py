@@ -20,7 +20,7 @@ from tests.unit import manifests
 from tests.unit.attention.fakes import ARCH, built
 
 
-def test_set_holds_what_its_values_name() -> None:
+def test_kernel_set_has_kernels_with_its_values() -> None:
     """Against the whole family, filtered here by hand."""
     every = enumerate_keys(dialect(upstreams()["aiter"].dialect).family("fwd"), arch=ARCH)
     chosen = kernel_set(
@@ -126,7 +126,7 @@ def test_library_brings_kernels_that_it_has_code_of(tmp_path: Path) -> None:
         Registry().add_library(file)
 
 
-def test_what_is_exported_is_read_back(tmp_path: Path) -> None:
+def test_exported_registry_is_read_back(tmp_path: Path) -> None:
     names = [kernel.name for kernel in kernel_set("batch_prefill", ARCH, dtype="fp16")]
     registry = Registry(kernel_set("fwd", ARCH, dtype="bf16", priority=3))
     registry.add_library(library(tmp_path, names))
@@ -205,7 +205,7 @@ def test_registry_that_is_not_json_is_named(tmp_path: Path) -> None:
         Registry.read(tmp_path / "none.json")
 
 
-def test_threads_lose_nothing() -> None:
+def test_registry_add_in_threads_loses_no_kernel() -> None:
     kernels = kernel_set("fwd", ARCH, dtype=("bf16", "fp16"), hdim_q=128)
     parts = [kernels[start::8] for start in range(8)]
     registry = Registry()

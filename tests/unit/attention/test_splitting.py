@@ -142,7 +142,7 @@ def test_why_of_chosen_split_judges_other_split_kernels_by_it() -> None:
     assert not [reason for reason in reasons if "pipeline" in reason]
 
 
-def test_split_that_pays_and_no_kernel_serves_is_said() -> None:
+def test_split_without_kernel_is_reported_in_note() -> None:
     fields: dict[str, Any] = {
         "dtype": "bf16kvfp8", "hdim_q": 128, "page_size": 64, "lse": False, "pipeline": "qr_async",
     }  # fmt: skip

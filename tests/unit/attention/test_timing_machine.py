@@ -39,12 +39,12 @@ def test_doubts_are_marked() -> None:
     assert cannot_see()
 
 
-def test_arch_that_model_does_not_know() -> None:
+def test_numbers_of_unknown_arch_are_refused() -> None:
     with pytest.raises(InconclusiveError, match=r"no numbers of gfx90a: add them to machine\.yaml"):
         numbers("gfx90a")
 
 
-def test_figure_mistyped(tmp_path: Path) -> None:
+def test_mistyped_field_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "machine.yaml"
     file.write_text(TABLE.read_text().replace("doubtful: true", "doubtfull: true", 1))
     with pytest.raises(TableError, match=r"numbers\.issue_cycles\.doubtfull: unknown field"):

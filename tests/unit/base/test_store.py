@@ -37,7 +37,7 @@ def damage(content: bytes, seed: int) -> bytes:
 
 
 @given(key=st.text("0123456789abcdef", min_size=1, max_size=64), content=st.binary(max_size=300))
-def test_what_was_stored_comes_back(tmp_path_factory: pytest.TempPathFactory, key: str, content: bytes) -> None:
+def test_stored_content_is_returned(tmp_path_factory: pytest.TempPathFactory, key: str, content: bytes) -> None:
     store = Store(tmp_path_factory.mktemp("store") / "new")
     assert store.get(key) is None
     store.put(key, content)

@@ -50,7 +50,7 @@ def configurations_of(kernel: Guarded, arch: str, head_dim: int) -> list[dict[st
 
 
 @pytest.mark.parametrize(("arch", "head_dim"), FORCED)
-def test_forced_launch_is_one_that_guard_looks_at(arch: str, head_dim: int) -> None:
+def test_forced_launch_is_in_guard_table(arch: str, head_dim: int) -> None:
     launch: Launch = FORCED[arch, head_dim]
     expected = {"BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n, "STEP": launch.step, **launch.options}
     tables = [configurations_of(kernel, arch, head_dim) for kernel in read_guard_table(OWN).kernels]

@@ -53,7 +53,7 @@ def test_figure_past_budget_is_reason(metric: str, value: int, reason: str) -> N
     assert over_budget(dataclasses.replace(LEAN, **{metric: value}), BUDGET) == (reason,)
 
 
-def test_what_equals_budget_fits() -> None:
+def test_figure_equal_to_budget_fits() -> None:
     edge = dataclasses.replace(LEAN, vgpr=128, lds_bytes=4096, waves=2)
     assert over_budget(edge, BUDGET) == ()
 
@@ -113,7 +113,7 @@ def test_each_part_of_candidate_is_of_its_identity(other: dict[str, Any]) -> Non
     assert dataclasses.replace(CANDIDATE, **other).identity != CANDIDATE.identity
 
 
-def test_order_of_constants_is_none() -> None:
+def test_order_of_constants_keeps_identity() -> None:
     first, second = ({"A": 1, "B": 2}, {"B": 2, "A": 1})
     assert dataclasses.replace(CANDIDATE, constexprs=first).identity == (
         dataclasses.replace(CANDIDATE, constexprs=second).identity

@@ -159,7 +159,7 @@ def test_names_are_looked_up_from_inside_out() -> None:
         (FLAT.replace("k{}", "{}"), "is not given a kernel object"),
     ],
 )
-def test_what_cannot_be_followed_is_error(text: str, message: str) -> None:
+def test_text_that_cannot_be_followed_is_error(text: str, message: str) -> None:
     with pytest.raises(UpstreamError) as caught:
         bindings(text)
     assert message in str(caught.value)

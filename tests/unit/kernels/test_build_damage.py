@@ -67,7 +67,7 @@ def truncate(file: Path) -> None:
         ("obj/dispatch.o", truncate, False, "1 compiled (0 kernels), 0 from the cache, 5 unchanged"),
     ],
 )
-def test_what_was_damaged_is_made_again(
+def test_damaged_file_is_made_again(
     finished_build: Make, name: str, damage: Callable[[Path], None], cached: bool, done: str
 ) -> None:
     request = finished_build(cached=cached)
@@ -115,7 +115,7 @@ def test_damaged_entries_of_cache_are_replaced(finished_build: Make, request_for
     assert build(third)[0].compiled == 0
 
 
-def test_garbage_in_caches_configuration_is_not_matter(stub_toolchain: Stub, request_for: Make) -> None:
+def test_garbage_in_configuration_of_cache_is_ignored(stub_toolchain: Stub, request_for: Make) -> None:
     request = request_for(stub_toolchain(), where=FEW)
     assert request.object_cache is not None
     request.object_cache.mkdir()
@@ -228,7 +228,7 @@ def test_unchanged_headers_leave_objects(stub_toolchain: Stub, request_for: Make
     ],
     ids=["same size and time", "deleted", "touched", "longer"],
 )
-def test_whatever_became_of_header_is_change(tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_any_change_of_header_is_reported(tmp_path: Path, change: Callable[[Path], None]) -> None:
     header = tmp_path / "core.hpp"
     header.write_text("// core\n")
     headers.write(tmp_path, states([header]))

@@ -207,7 +207,7 @@ def test_gradients_of_k_and_v_are_of_each_head_of_q() -> None:
         request(seqlens_k=(3, 4))
 
 
-def test_what_kernels_add_to_or_leave_out_begins_with_zeros() -> None:
+def test_arrays_that_kernels_add_to_begin_with_zeros() -> None:
     case = request(bias="bias", dbias=True, deterministic=True)
     arrays = laid_out(case, tensors(case))
     assert workspaces(case)["dq_acc"] == 6 * 140 * 4 * 64 * 4  # 90 keys are 6 times 16

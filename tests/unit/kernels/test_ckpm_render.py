@@ -118,7 +118,7 @@ def test_no_assert_calls_out_of_kernel() -> None:
         assert not re.search(r"\b(assert|printf|abort|__trap|__builtin_trap)\s*\(", file.read_text()), file
 
 
-def test_our_headers_are_ours() -> None:
+def test_our_headers_have_no_text_of_ck() -> None:
     """No text of CK's is in this repository: each file begins with what it is for, and none with CK's licence line."""
     for file in sorted(Path(HEADERS).rglob("*.hpp")):
         text = file.read_text()

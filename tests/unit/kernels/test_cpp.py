@@ -128,7 +128,7 @@ def test_load_selector_is_called_as_header_declares_it(base: bool, call: str) ->
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
+def test_harness_refuses_values_unknown_to_its_dialect(name: str) -> None:
     text = harness_text(name, words.features(name))
     for field in ("kv_last_page_lens", "batch_stride_block_table", "qscale_type", "page_size"):
         assert (f"p.{field} != " in text) == (name not in PAGED or field == "qscale_type")

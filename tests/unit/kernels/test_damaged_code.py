@@ -78,7 +78,7 @@ def kernel(**change: object) -> dict[str, Any]:
     return {**METADATA, "amdhsa.kernels": [{**KERNEL, **{f".{name}": value for name, value in change.items()}}]}
 
 
-def test_undamaged_one_is_read() -> None:
+def test_undamaged_code_object_is_read() -> None:
     (resources,) = kernel_code.kernels(elf())
     assert (resources.symbol, resources.vgpr, resources.arch, resources.text_bytes) == ("k", 8, "gfx950", 4)
     assert kernel_code.functions(elf()) == {"k": CODE}
@@ -115,7 +115,7 @@ def test_damage_is_one_error(data: bytes, message: str) -> None:
 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
-def test_whatever_bytes_change_it_is_read_or_refused(data: st.DataObject) -> None:
+def test_changed_code_object_is_read_or_refused(data: st.DataObject) -> None:
     changed = bytearray(elf())
     for at in data.draw(st.lists(st.integers(0, len(changed) - 1), min_size=1, max_size=8)):
         changed[at] = data.draw(st.integers(0, 255))
@@ -124,7 +124,7 @@ def test_whatever_bytes_change_it_is_read_or_refused(data: st.DataObject) -> Non
             read(bytes(changed))
 
 
-def test_what_is_not_plain_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_file_that_is_not_plain_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "endless").symlink_to("/dev/zero")
     (tmp_path / "loop").symlink_to("loop")
     for name, message in (("endless", "no plain file"), ("loop", "Too many levels"), ("", "Is a directory")):

@@ -86,7 +86,7 @@ float fmha_batch_prefill(Traits request, Args arguments, const Stream& stream)
 NAMES = {"host_traits<1, Half>": "small", "host_traits<2, Half>": "large", "host_traits<3, Half>": "y"}
 
 
-def test_same_decisions_told_otherwise_are_same() -> None:
+def test_equal_decisions_in_another_form_are_equal() -> None:
     assert compare(parse(ONE), parse(OTHER), NAMES) == []
     assert [node.takes for node in parse(ONE).kernels()] == list(NAMES)
 
@@ -215,7 +215,7 @@ def test_arithmetic_is_that_of_c(text: str, value: Number) -> None:
         ("1 << 2", "unexpected '<<'"),
     ],
 )
-def test_anything_else_is_refused(text: str, message: str) -> None:
+def test_unknown_expression_is_refused(text: str, message: str) -> None:
     with pytest.raises(UpstreamError) as caught:
         evaluate(tokenize(text), {}, {})
     assert message in str(caught.value)

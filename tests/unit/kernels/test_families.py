@@ -147,7 +147,7 @@ def test_toy_s_kernels_get_cases_with_its_own_scenarios(toy: MatrixFamily) -> No
     assert [len(case.variants) for case in cases] == [2, 2]  # its one candidate, and the same with the checks
 
 
-def test_without_its_line_in_table_nothing_knows_toy() -> None:
+def test_family_without_line_in_table_is_unknown() -> None:
     with pytest.raises(NameSyntaxError, match=f"no family of {DIALECT} names kernels so"):
         family_of(dialect(DIALECT), NAMES[0])
     with pytest.raises(UsageError, match="toy of dialect ck-2025-11 can't be rendered"):

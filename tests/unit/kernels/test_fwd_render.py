@@ -124,7 +124,7 @@ def test_problems_that_are_not_laid_out_are_refused() -> None:
     "options",
     [["bwd_dq_dk_dv", "--dialect", "ck-2025-06"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]],
 )
-def test_what_cannot_be_rendered_is_said(
+def test_families_without_common_library_are_refused(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "sources"

@@ -231,7 +231,7 @@ def test_other_variants_are_another_number_of_launches(old: str, new: str, count
         ("false == false", "false", "launches nothing"),
     ],
 )
-def test_what_cannot_be_followed_is_error(old: str, new: str, message: str) -> None:
+def test_text_that_cannot_be_followed_is_error(old: str, new: str, message: str) -> None:
     text = replace_text(LONG, old, new)
     if "nothing" in message:
         text = text.replace("        run_instance</*kOdd=*/true>(s, a);", "")

@@ -78,7 +78,7 @@ def test_folders_name_is_leak_and_longer_name_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [["--work", "x"], ["--no-cache"]])
-def test_options_that_it_would_ignore_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_without_effect_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--reproduce", "--arch", "gfx950", *option]) == UsageError.exit_code
     assert option[0] in capsys.readouterr().err
 

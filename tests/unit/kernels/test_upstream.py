@@ -156,7 +156,7 @@ def test_tree_of_no_dialect_s_words_or_names_is_refused(tmp_path: Path, lines: l
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("")])
-def test_what_is_not_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
+def test_folder_without_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
     make(tmp_path / "root")  # type: ignore[operator]
     with pytest.raises(SetupError, match=r"no Composable Kernel tree\. Expected example/ck_tile/01_fmha/generate\.py"):
         checkout(tmp_path / "root")
@@ -378,7 +378,7 @@ def test_find_links_serve_package_without_network(tmp_path: Path, monkeypatch: p
         ({"index-url": "http://127.0.0.1:9/simple/"}, "neither in the cache nor to be downloaded"),
     ],
 )
-def test_without_network_message_reports_what_to_set(
+def test_message_without_network_has_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], reason: str
 ) -> None:
     monkeypatch.setattr(package_index, "pip_settings", lambda: settings)
@@ -449,7 +449,7 @@ def test_tree_that_was_deleted_is_unpacked_again(
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])
-def test_cache_that_is_file(package: list[str], tmp_path: Path, below: str) -> None:
+def test_cache_that_is_file_is_refused(package: list[str], tmp_path: Path, below: str) -> None:
     cache = tmp_path / "cache"
     cache.write_text("")
     with pytest.raises(
@@ -459,7 +459,7 @@ def test_cache_that_is_file(package: list[str], tmp_path: Path, below: str) -> N
     assert package == []
 
 
-def test_checkout_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkout_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path, CODEGEN["ck-2025-11"])
 
     def refuse(file: Path) -> bytes:

@@ -25,8 +25,8 @@ TALLY = "tally.json"  # written at the end, beside the order
 def compile_order(file: Path, jobs: int) -> int:
     """Build an order's library below the folder of its file, and return 0. Raises as kernels.library.command.run."""
     order = Order.read(file)
-    cache, place = settings.cache_folder(), order.place
-    request = order.request(place.tree(cache), detect(place.toolchain, cache=cache), file.parent)
+    cache, origin = settings.cache_folder(), order.place
+    request = order.request(origin.tree(cache), detect(origin.toolchain, cache=cache), file.parent)
     tally = command.run(request, jobs=jobs)
     write_index(request.work / request.folder)
     write_atomically(file.with_name(TALLY), as_text({"compilers": tally.seconds}))

@@ -79,10 +79,10 @@ class Explanation:
             lines = ["no registered kernel serves the problem"]
         else:
             how = "by name" if self.choice.named else "as the expected kernel: the library decides at launch"
-            lines = [f"{one.name}\n  chosen {how}, order {self.choice.order}" for one in self.choice.stages]
+            lines = [f"{stage.name}\n  chosen {how}, order {self.choice.order}" for stage in self.choice.stages]
             lines += [f"  {self.choice.note}"] if self.choice.note else []
-            lines += [f"  the caller's part: {one}" for one in self.choice.keep]
-        return "\n".join([*lines, *(f"{one.name}\n  {reason}" for one, reason in self.refused.items())])
+            lines += [f"  the caller's part: {condition}" for condition in self.choice.keep]
+        return "\n".join([*lines, *(f"{instance.name}\n  {reason}" for instance, reason in self.refused.items())])
 
 
 class Dispatcher:
@@ -146,7 +146,7 @@ class Dispatcher:
     def _keep_plan(self, problem: Problem) -> None:
         """Make the plan of a problem, or keep the reason against it. Raises as :meth:`plan`."""
         try:
-            made = self._make_plan(validate(problem))
+            plan = self._make_plan(validate(problem))
         except (NoKernelError, CompileError) as reason:  # kept, as a search or a compilation takes long
             if len(self._refused) >= _MOST_PLANS:
                 self._refused.clear()
@@ -154,7 +154,7 @@ class Dispatcher:
             raise
         if self._plans_version != self.registry.version or len(self._plans) >= _MOST_PLANS:
             self._forget()  # compiling registers libraries
-        self._plans[problem] = made
+        self._plans[problem] = plan
 
     @property
     def reads_ahead(self) -> bool:
@@ -178,24 +178,26 @@ class Dispatcher:
         Raises:
             ProblemError, UsageError: as :meth:`plan`.
         """
-        asked = problem = validate(self._with_order(problem))
+        original = problem = validate(self._with_order(problem))
         choice = None
         for built in (True, *((False,) if self._compile is not None else ())):
-            found = self._search(problem, built=built)
-            choice = choice or (found if isinstance(found, Choice) else None)
-        chosen = {one.identity for one in choice.stages} if choice is not None else set()
-        others = (one for one in self.registry.instances() if one.identity not in chosen)
+            result = self._search(problem, built=built)
+            choice = choice or (result if isinstance(result, Choice) else None)
+        chosen = {stage.identity for stage in choice.stages} if choice is not None else set()
+        others = (instance for instance in self.registry.instances() if instance.identity not in chosen)
         split, why = self._split(problem)
         if choice is not None:  # its mask may be open
-            problem, split = (replace(one, mask=choice.problem.mask) for one in (problem, split))
+            problem, split = (replace(posed, mask=choice.problem.mask) for posed in (problem, split))
 
-        def against(one: Instance) -> str:
-            if not is_split(one.key.pipeline):
-                return refusal(one, problem)
-            return refusal(one, split) if split.split_keys else why
+        def against(instance: Instance) -> str:
+            if not is_split(instance.key.pipeline):
+                return refusal(instance, problem)
+            return refusal(instance, split) if split.split_keys else why
 
-        refused = {one: against(one) or _passed_over(one, self._compile is not None) for one in others}
-        return Explanation(problem=asked, choice=choice, refused=refused)
+        refused = {
+            instance: against(instance) or _passed_over(instance, self._compile is not None) for instance in others
+        }
+        return Explanation(problem=original, choice=choice, refused=refused)
 
     def _forget(self) -> None:
         """Begin anew: after a change of the registry, and at the end."""
@@ -237,14 +239,14 @@ class Dispatcher:
 
     def _no_kernel(self, problem: Problem, reason: str, *, built: bool) -> NoKernelError:
         """The refusal of a problem that nothing serves, with the kernel that would."""
-        one = find_missing(problem, (each.upstream for each in self.registry.instances(problem.arch)))
-        if isinstance(one, str):
-            against = f" ({one})" if one and one not in reason else ""
+        missing = find_missing(problem, (instance.upstream for instance in self.registry.instances(problem.arch)))
+        if isinstance(missing, str):
+            against = f" ({missing})" if missing and missing not in reason else ""
             remedy = f"No kernel of {', '.join(upstreams())} serves it either{against}: change the problem."
         elif built:
-            remedy = f"Compile one: {compile_command(one)}, and add the library in the folder that it prints."
+            remedy = f"Compile one: {compile_command(missing)}, and add the library in the folder that it prints."
         else:
-            remedy = f"Declare {one.name} of {one.upstream}."
+            remedy = f"Declare {missing.name} of {missing.upstream}."
         state = "built" if built else "declared"
         return NoKernelError(f"no {state} kernel of {problem.family} serves the problem: {reason}. {remedy}")
 
@@ -253,7 +255,7 @@ class Dispatcher:
         none = "keys are not split: the problem has no split_keys"
         if problem.split_keys or problem.batch_invariant or self._order != UPSTREAM:
             return problem, none
-        there = any(is_split(one.key.pipeline) for one in self.registry.instances(problem.arch))
+        there = any(is_split(instance.key.pipeline) for instance in self.registry.instances(problem.arch))
         split = best_split(problem, self.device.compute_units) if there else None
         if not (split and split.keys):
             return problem, split.why if split else none
@@ -268,36 +270,38 @@ class Dispatcher:
         """
         split, why = self._split(problem)
         if split is not problem:
-            found = self._search_posed(split, built=built)
-            if isinstance(found, Choice):
-                return _add_note(found, why)
-            why = f"keys are not split: {found}"
+            result = self._search_posed(split, built=built)
+            if isinstance(result, Choice):
+                return _add_note(result, why)
+            why = f"keys are not split: {result}"
         whole = self._search_posed(problem, built=built)
         return _add_note(whole, why) if isinstance(whole, Choice) and split is not problem else whole
 
     def _search_posed(self, problem: Problem, *, built: bool) -> Choice | str:
         """The same with the keys split as the problem has them."""
         stages(problem.family)  # raises for a family without libraries
-        there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
-        problem, found, mask = open_mask(problem, there)
-        reaching = reach_every_pool(found.instances, problem)
-        able = found.instances if self._order in (UPSTREAM, MEASURED) else reaching
+        there = tuple(
+            instance for instance in self.registry.instances(problem.arch) if (instance.library is not None) is built
+        )
+        problem, serving, mask = open_mask(problem, there)
+        reaching = reach_every_pool(serving.instances, problem)
+        able = serving.instances if self._order in (UPSTREAM, MEASURED) else reaching
         able = same_in_every_batch(reaching) if problem.batch_invariant else able
-        defects = {one: reason for one in able if (reason := known_defect(one, problem))}
-        lacking = [*found.reasons, *defects.values()]
+        defects = {instance: reason for instance in able if (reason := known_defect(instance, problem))}
+        lacking = [*serving.reasons, *defects.values()]
         if problem.batch_invariant and defects:
             lacking.append("batch_invariant takes no other kernel instead: set the priority of one without the defect")
-        sound = tuple(one for one in able if one not in defects)
+        sound = tuple(instance for instance in able if instance not in defects)
         ordered, order, named, note = self._order_kernels(problem, sound) if sound else ((), UPSTREAM, False, "")
         fit = tiles_for_blocks(reaching, problem, self.device.compute_units) if order == UPSTREAM else reaching
         for first in ordered:
             chosen, lack = _all_stages(first, there, problem)
-            spoiled = any(one.library == first.library for one in defects)
+            spoiled = any(instance.library == first.library for instance in defects)
             by_name = named or spoiled or not _dispatch_finds(first, there, problem)
             if not chosen:
                 lacking.append(lack)
             elif not by_name or first in fit:
-                keep = tuple(text for one in chosen for text in to_keep(one, problem))
+                keep = tuple(text for instance in chosen for text in to_keep(instance, problem))
                 choice = Choice(stages=chosen, problem=problem, order=order, named=by_name, note=note, keep=keep)
                 return _add_note(choice, mask)
         none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"
@@ -312,10 +316,10 @@ class Dispatcher:
         if self._order in ORDERS:
             return ORDERS[self._order](problem, able), self._order, True, ""
         if self._order == MEASURED and self._tuning is not None:
-            best = self._tuning.best(problem, self.device.kind, [one.name for one in able])
+            best = self._tuning.best(problem, self.device.kind, [instance.name for instance in able])
             if best is not None:
                 wide = best.kernel.replace("_bload_", "_gload_")  # what its tile has by name
-                first = [one for one in able if one.name in (best.kernel, wide)]
+                first = [instance for instance in able if instance.name in (best.kernel, wide)]
                 return (
                     [*first, *able],
                     MEASURED,
@@ -343,19 +347,23 @@ def _add_note(choice: Choice, note: str) -> Choice:
 def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) -> tuple[tuple[Instance, ...], str]:
     """``first`` and, of the same library, a kernel for each other stage; empty with the reason if one is missing."""
     chosen = []
-    mates = [one for one in there if (one.library, one.upstream) == (first.library, first.upstream)]
+    mates = [instance for instance in there if (instance.library, instance.upstream) == (first.library, first.upstream)]
     for family in stages(problem.family):
         if family == first.key.family:
             chosen.append(first)
             continue
         if skips_stage(first, family):
             continue
-        beside = [one for one in mates if one.key.family == family and FAMILIES[family].serves(one.key, first.key)]
-        found = find_serving(family, beside, problem)
-        defects = [known_defect(one, problem) for one in found.instances]
+        beside = [
+            instance
+            for instance in mates
+            if instance.key.family == family and FAMILIES[family].serves(instance.key, first.key)
+        ]
+        serving = find_serving(family, beside, problem)
+        defects = [known_defect(instance, problem) for instance in serving.instances]
         if all(defects):
-            return (), f"{family}: {'; '.join((*found.reasons, *defects)) or 'no kernel of it is there'}"
-        chosen.append(found.instances[defects.index("")])
+            return (), f"{family}: {'; '.join((*serving.reasons, *defects)) or 'no kernel of it is there'}"
+        chosen.append(serving.instances[defects.index("")])
     return tuple(chosen), ""
 
 
@@ -371,12 +379,12 @@ def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem
         return True
     if first.library is None or (first.key.load == "gload" and needs_named_loads(problem)):
         return False  # it will be compiled alone, or dispatch may take its 32-bit twin
-    keys = [one.key for one in there if one.library == first.library]
+    keys = [instance.key for instance in there if instance.library == first.library]
     able = serving_kernels(keys, problem)
     return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)
 
 
-def _passed_over(one: Instance, compiles: bool) -> str:
-    if one.library is not None:
+def _passed_over(instance: Instance, compiles: bool) -> str:
+    if instance.library is not None:
         return "it serves, but ranks lower"
     return "it serves, and is only declared: built kernels come first" if compiles else "it serves, and is not built"

@@ -22,7 +22,7 @@ from ckpm.attention.launch.plan import Plan
 from ckpm.base.errors import ProblemError
 
 _MOST = 4096  # with more all are forgotten
-_FIELDS = tuple(one.name for one in dataclasses.fields(Pages))
+_FIELDS = tuple(field.name for field in dataclasses.fields(Pages))
 
 
 Outputs = Callable[[Plan, Posed], tuple[Sequence[str], Any]]
@@ -47,49 +47,49 @@ class Kept(NamedTuple):
 
     def addresses(self, tensors: Sequence[Any]) -> list[int]:
         """Addresses of the inputs."""
-        found = map(self.read_address, self.pick(tensors))
-        return [*map(operator.add, found, self.offsets)] if self.offsets else [*found]
+        addresses = map(self.read_address, self.pick(tensors))
+        return [*map(operator.add, addresses, self.offsets)] if self.offsets else [*addresses]
 
     def pointers(self, tensors: Sequence[Any]) -> dict[str, int]:
         """Addresses of the inputs by the C ABI's names."""
         return dict(zip((name for name, _, _ in self.inputs), self.addresses(tensors), strict=True))
 
 
-def find(over: Dispatcher, key: Any, tensors: Sequence[Any], make: Callable[[], Kept | None]) -> Kept | None:
+def find(dispatcher: Dispatcher, key: Any, tensors: Sequence[Any], make: Callable[[], Kept | None]) -> Kept | None:
     """The plan of a key and of tensors, made at the first call; without a plan None. Raises as ``make``.
 
     The tensors of the latest call with a key are compared by PyTorch's own guards, which read all of a signature at
     once. Others are looked up by their signatures.
     """
-    if (latest := find_latest(over, key, tensors)) is not None:
+    if (latest := find_latest(dispatcher, key, tensors)) is not None:
         return latest
-    near = over.registry.version, key
-    there = [one for one in tensors if one is not None]
+    near = dispatcher.registry.version, key
+    there = [tensor for tensor in tensors if tensor is not None]
     whole = near, *map(type, tensors), *map(signature, there)
     try:
-        found: Kept | None = over.kept[whole]
+        kept: Kept | None = dispatcher.kept[whole]
     except KeyError:
-        found = make()
-        if len(over.kept) >= _MOST:
-            over.kept.clear()
-            over.latest.clear()
-        over.kept[whole] = found
-    if found is not None and len(set(map(id, there))) == len(there) > 0 and (guards := _guards()) is not None:
-        lengths, steps = [list(one.shape) for one in there], [list(one.stride()) for one in there]
+        kept = make()
+        if len(dispatcher.kept) >= _MOST:
+            dispatcher.kept.clear()
+            dispatcher.latest.clear()
+        dispatcher.kept[whole] = kept
+    if kept is not None and len(set(map(id, there))) == len(there) > 0 and (guards := _guards()) is not None:
+        lengths, steps = [list(tensor.shape) for tensor in there], [list(tensor.stride()) for tensor in there]
         guard = guards(*there, dynamic_dims_sizes=lengths, dynamic_dims_strides=steps).check
-        places = [at for at, one in enumerate(tensors) if one is not None]
-        absent: list[Any] = [at for at, one in enumerate(tensors) if one is None]
+        places = [at for at, tensor in enumerate(tensors) if tensor is not None]
+        absent: list[Any] = [at for at, tensor in enumerate(tensors) if tensor is None]
         pick, pick_absent = operator.itemgetter(*places), operator.itemgetter(*absent or [slice(0)])
-        over.latest[near] = pick, guard, pick_absent, pick_absent(tensors), found
-    return found
+        dispatcher.latest[near] = pick, guard, pick_absent, pick_absent(tensors), kept
+    return kept
 
 
-def find_latest(over: Dispatcher, key: Any, tensors: Sequence[Any]) -> Kept | None:
+def find_latest(dispatcher: Dispatcher, key: Any, tensors: Sequence[Any]) -> Kept | None:
     """The plan of the latest call with a key, if its tensors were like these."""
-    if (latest := over.latest.get((over.registry.version, key))) is None:
+    if (latest := dispatcher.latest.get((dispatcher.registry.version, key))) is None:
         return None
-    pick, guard, pick_absent, absent, found = latest
-    return found if guard(*pick(tensors)) and pick_absent(tensors) == absent else None
+    pick, guard, pick_absent, absent, kept = latest
+    return kept if guard(*pick(tensors)) and pick_absent(tensors) == absent else None
 
 
 @functools.cache
@@ -107,17 +107,17 @@ def signature(tensor: Any) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()
 
 
-def stand_in(at: int, given: Any) -> Any:
+def stand_in(at: int, tensor: Any) -> Any:
     """A tensor's shape and dtype, with the address ``at``; None for None."""
-    if given is None:
+    if tensor is None:
         return None
-    word = WORDS[str(given.dtype).rpartition(".")[2]]
-    return OnDevice(address=at, shape=tuple(given.shape), dtype=word, strides=given.stride())
+    word = WORDS[str(tensor.dtype).rpartition(".")[2]]
+    return OnDevice(address=at, shape=tuple(tensor.shape), dtype=word, strides=tensor.stride())
 
 
-def keep(over: Dispatcher, posed: Posed, more: Sequence[str] = (), o: Any = None) -> Kept:
+def keep(dispatcher: Dispatcher, posed: Posed, more: Sequence[str] = (), o: Any = None) -> Kept:
     """Make a plan of posed stand-ins, whose addresses are 1, 2 and so on. Raises as Dispatcher.plan."""
-    plan = over.plan(posed.problem)
+    plan = dispatcher.plan(posed.problem)
     there = [name for name in plan.inputs if name in posed.inputs]
     inputs = tuple((name, posed.inputs[name].address - 1, posed.offset(name)) for name in there)
     pick, offsets = operator.itemgetter(*(at for _, at, _ in inputs)), tuple(offset for *_, offset in inputs)
@@ -125,71 +125,73 @@ def keep(over: Dispatcher, posed: Posed, more: Sequence[str] = (), o: Any = None
     return Kept(plan, posed, inputs, plan.bind((*there, *more)), pick, read_address, offsets if any(offsets) else (), o)
 
 
-def find_posed(over: Dispatcher, pose_call: Any, tensors: Sequence[Any], numbers: Any, outputs: Outputs) -> Kept | None:
+def find_posed(
+    dispatcher: Dispatcher, pose_call: Any, tensors: Sequence[Any], numbers: Any, outputs: Outputs
+) -> Kept | None:
     """The kept plan of tensors and numbers that ``pose_call`` makes Q, K, V and options of; None as :func:`find_kept`.
 
     ``outputs`` returns :func:`keep`'s ``more`` and ``o`` of the plan and what was posed.
     """
 
     def make() -> Kept | None:
-        if len({one.get_device() for one in tensors if one is not None}) > 1:
+        if len({tensor.get_device() for tensor in tensors if tensor is not None}) > 1:
             return None
         try:
-            (q, k, v), options = pose_call([stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers)
-            posed = pose(over.device, q, k, v, Options(**options))
+            (q, k, v), options = pose_call([stand_in(at, tensor) for at, tensor in enumerate(tensors, 1)], numbers)
+            posed = pose(dispatcher.device, q, k, v, Options(**options))
         except (ProblemError, KeyError):
             return None
-        return keep(over, posed, *outputs(over.plan(posed.problem), posed))
+        return keep(dispatcher, posed, *outputs(dispatcher.plan(posed.problem), posed))
 
     try:
-        return find(over, (pose_call, numbers), tensors, make)
+        return find(dispatcher, (pose_call, numbers), tensors, make)
     except (AttributeError, TypeError):  # a number or an array among the tensors, or a number without a hash
         return None
 
 
-def find_kept(over: Dispatcher, given: Mapping[str, Any], outputs: Outputs) -> tuple[Kept, list[Any]] | None:
+def find_kept(dispatcher: Dispatcher, arguments: Mapping[str, Any], outputs: Outputs) -> tuple[Kept, list[Any]] | None:
     """The kept plan of ``fmha``'s Q, K, V and options, and its tensors; None if the call has to be posed each time.
 
     Such are calls whose inputs are converted (scales that are numbers or have 16 bits), calls with other arrays than
     tensors of one GPU, and those that are refused.
     """
-    torch, tensors = namespace(given["q"]), list[Any]()
+    torch, tensors = namespace(arguments["q"]), list[Any]()
 
-    def sign(one: Any) -> Any:
-        if isinstance(one, OnDevice):
+    def sign(value: Any) -> Any:
+        if isinstance(value, OnDevice):
             raise TypeError("an address of the caller's")
-        if not isinstance(one, torch.Tensor):
-            return one
-        tensors.append(one)
-        return signature(one)
+        if not isinstance(value, torch.Tensor):
+            return value
+        tensors.append(value)
+        return signature(value)
 
     def make() -> Kept | None:
-        if len({one.get_device() for one in tensors}) > 1:
+        if len({tensor.get_device() for tensor in tensors}) > 1:
             return None
         places = iter(range(1, len(tensors) + 1))
         try:
             posing = _map_leaves(
-                given, lambda one: stand_in(next(places), one) if isinstance(one, torch.Tensor) else one
+                arguments, lambda value: stand_in(next(places), value) if isinstance(value, torch.Tensor) else value
             )
             arrays = posing.pop("q"), posing.pop("k"), posing.pop("v")
-            posed = pose(over.device, *arrays, Options(**posing))
+            posed = pose(dispatcher.device, *arrays, Options(**posing))
         except (ProblemError, KeyError):  # posing the tensors themselves converts them, or raises with their names
             return None
-        return keep(over, posed, *outputs(over.plan(posed.problem), posed))
+        return keep(dispatcher, posed, *outputs(dispatcher.plan(posed.problem), posed))
 
     try:
-        kept = find(over, tuple(_map_leaves(given, sign).items()), (), make)
+        kept = find(dispatcher, tuple(_map_leaves(arguments, sign).items()), (), make)
     except TypeError:  # an array without a hash; posing raises those of options
         return None
     return None if kept is None else (kept, tensors)
 
 
-def _map_leaves(given: Mapping[str, Any], act: Callable[[Any], Any]) -> dict[str, Any]:
+def _map_leaves(arguments: Mapping[str, Any], act: Callable[[Any], Any]) -> dict[str, Any]:
     """The same options with each table, tuple's element or value replaced by ``act``'s result."""
-    made: dict[str, Any] = {}
-    for name, one in given.items():
-        if isinstance(one, Pages):
-            made[name] = Pages(**{field: act(getattr(one, field)) for field in _FIELDS})
+    replaced: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, Pages):
+            replaced[name] = Pages(**{field: act(getattr(value, field)) for field in _FIELDS})
         else:
-            made[name] = tuple(map(act, one)) if isinstance(one, tuple) else act(one)
-    return made
+            replaced[name] = tuple(map(act, value)) if isinstance(value, tuple) else act(value)
+    return replaced

@@ -48,9 +48,9 @@ def kernel_set(
     """
     if mask_impl not in MASK_IMPLS:
         raise LibraryError(unknown_word("mask set", str(mask_impl), MASK_IMPLS), kind="unknown-kernel")
-    known = dialect(check_upstream(upstream).dialect)
-    known.check_arch(arch)
-    keys = enumerate_keys(known.family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
+    upstream_dialect = dialect(check_upstream(upstream).dialect)
+    upstream_dialect.check_arch(arch)
+    keys = enumerate_keys(upstream_dialect.family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
     left = keys
     for name, value in _wanted_values(fields, {"tile": tile, "wave": wave, "warp": warp}).items():
         if value == ANY:
@@ -68,27 +68,30 @@ def kernel_set(
             )
     if not left:
         raise LibraryError(f"{upstream} has no kernel of {family} for {arch}.", kind="unknown-kernel")
-    return tuple(Instance(key=key, arch=arch, upstream=upstream, dialect=known.name, priority=priority) for key in left)
+    return tuple(
+        Instance(key=key, arch=arch, upstream=upstream, dialect=upstream_dialect.name, priority=priority)
+        for key in left
+    )
 
 
 def _wanted_values(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str, int] | None]) -> dict[str, Any]:
     """Field -> values; those of a tile as ``tile.bm0``. Raises LibraryError: there is no such field."""
     wanted = {}
     for name, value in fields.items():
-        wanted[_known(name, _FIELDS)] = value
+        wanted[_check_field(name, _FIELDS)] = value
     for group, numbers in of_tile.items():
         if numbers is not None and not isinstance(numbers, Mapping):
             raise LibraryError(f"{group} is {numbers!r}: it must be a mapping to numbers.", kind="unknown-kernel")
         for name, number in (numbers or {}).items():
-            wanted[f"tile.{_known(name, _OF_TILE[group])}"] = number
+            wanted[f"tile.{_check_field(name, _OF_TILE[group])}"] = number
     return wanted
 
 
-def _known(name: str, known: tuple[str, ...]) -> str:
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
+def _check_field(name: str, names: tuple[str, ...]) -> str:
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
-        raise LibraryError(f"a kernel has no field '{name}'{hint} Known: {', '.join(known)}.", kind="unknown-kernel")
+        raise LibraryError(f"a kernel has no field '{name}'{hint} Known: {', '.join(names)}.", kind="unknown-kernel")
     return name
 
 

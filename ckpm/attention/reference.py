@@ -228,11 +228,11 @@ def attention(
     causal mask with ALiBi.
     """
     inputs = inputs_of(problem, q, k, v, bias=bias, slopes=slopes, sink_logits=sink_logits)
-    found = exact(inputs, random_values)
+    expected = exact(inputs, random_values)
     if slopes is None:
-        return found.o, found.lse
+        return expected.o, expected.lse
     lengths = list(zip(map(len, q), map(len, k), strict=True))
-    return found.o, found.lse - np.concatenate(sequence_shifts(problem, slopes, lengths), axis=1)
+    return expected.o, expected.lse - np.concatenate(sequence_shifts(problem, slopes, lengths), axis=1)
 
 
 def inputs_of(
@@ -246,10 +246,10 @@ def inputs_of(
     sink_logits: Floats | None = None,
 ) -> Inputs:
     """The numbers of a call as :func:`exact` takes them."""
-    asked = {field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)}
+    fields = {field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)}
     lengths: dict[str, Any] = {"seqlens_q": tuple(map(len, q)), "seqlens_k": tuple(map(len, k))}
     names = dict.fromkeys(("name", "suite", "tier", "group"), "reference")
-    case = SuiteCase(**{**asked, **names, **lengths, "seed": problem.dropout_seed})
+    case = SuiteCase(**{**fields, **names, **lengths, "seed": problem.dropout_seed})
     added = None if bias is None else tuple(bias)
     return Inputs(problem=case, q=tuple(q), k=tuple(k), v=tuple(v), bias=added, slopes=slopes, sink_logits=sink_logits)
 
@@ -265,11 +265,11 @@ def agreement(got: NDArray[Any], want: Floats, kind: str) -> Agreement:
     if not got.size:
         return Agreement(passed=True, worst=0.0, where=())
     relative, absolute = TOLERANCES[kind]
-    mine = got.astype(np.float64)
+    numbers = got.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        error = np.where(mine == want, 0.0, np.abs(mine - want))
+        error = np.where(numbers == want, 0.0, np.abs(numbers - want))
         units = np.where(error == 0, 0.0, error / (absolute + relative * np.abs(want)))
     units = np.where(np.isnan(units), np.inf, units)
-    place = np.unravel_index(int(np.argmax(units)), units.shape)
-    worst = float(units[place])
-    return Agreement(passed=worst <= 1, worst=worst, where=tuple(int(index) for index in place))
+    position = np.unravel_index(int(np.argmax(units)), units.shape)
+    worst = float(units[position])
+    return Agreement(passed=worst <= 1, worst=worst, where=tuple(int(index) for index in position))

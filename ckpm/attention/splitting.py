@@ -63,7 +63,7 @@ def best_split(problem: Problem, compute_units: int) -> Split | None:
     if p.family != "batch_prefill" or p.bias != "no" or p.p_drop or not 0 < p.seqlen_q <= MOST_QUERIES:
         return None
     kernel = next(
-        (one for hdim, one in _KERNELS.items() if hdim >= p.hdim_q and (hdim != 192 or p.hdim_v <= 128)), None
+        (kernel for hdim, kernel in _KERNELS.items() if hdim >= p.hdim_q and (hdim != 192 or p.hdim_v <= 128)), None
     )
     if not kernel:
         return None

@@ -145,7 +145,7 @@ def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> Comparis
         error = np.where(np.isnan(error), np.inf, error)
         units = np.where(same, 0.0, np.where(tolerance > 0, error / tolerance, np.inf))
         relative = np.where(same, 0.0, error / np.abs(want))
-    place = np.unravel_index(int(np.argmax(units)), units.shape)
+    position = np.unravel_index(int(np.argmax(units)), units.shape)
     return Comparison(
         name=name,
         elements=got.size,
@@ -153,8 +153,8 @@ def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> Comparis
         nans=int(np.isnan(got).sum()),
         max_abs=float(error.max()),
         max_rel=float(relative.max()),
-        worst=float(units[place]),
-        where=tuple(int(index) for index in place),
+        worst=float(units[position]),
+        where=tuple(int(index) for index in position),
     )
 
 

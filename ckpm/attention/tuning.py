@@ -83,14 +83,24 @@ class TuningDatabase:
 
         Raises ProblemError: a value is not a finite number above 0.
         """
-        for one in measurements:
-            if not _is_time(one.value):
+        for measurement in measurements:
+            if not _is_time(measurement.value):
                 raise ProblemError(
-                    f"{one.kernel} has the measurement {one.value!r}: a time is a finite number above 0.", kind="tuning"
+                    f"{measurement.kernel} has the measurement {measurement.value!r}: a time is a finite number "
+                    "above 0.",
+                    kind="tuning",
                 )
         rows = [
-            (filed_as(problem), problem.arch, device, one.kernel, one.value, one.unit, one.library)
-            for one in measurements
+            (
+                filed_as(problem),
+                problem.arch,
+                device,
+                measurement.kernel,
+                measurement.value,
+                measurement.unit,
+                measurement.library,
+            )
+            for measurement in measurements
         ]
         with self._connect() as base:
             base.executemany("INSERT OR REPLACE INTO measured VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
@@ -114,13 +124,13 @@ class TuningDatabase:
 
     def best(self, problem: Problem, device: str, kernels: Sequence[str]) -> Best | None:
         """The fastest of these kernels in the unit that most of them were measured in; None without any."""
-        rows = [one for one in self.measurements(problem, device) if one.kernel in set(kernels)]
+        rows = [measurement for measurement in self.measurements(problem, device) if measurement.kernel in set(kernels)]
         if not rows:
             return None
-        units = [one.unit for one in rows]
+        units = [measurement.unit for measurement in rows]
         unit = max(dict.fromkeys(units), key=units.count)
-        alike = [one for one in rows if one.unit == unit]
-        least = min(alike, key=lambda one: one.value)
+        alike = [measurement for measurement in rows if measurement.unit == unit]
+        least = min(alike, key=lambda measurement: measurement.value)
         return Best(kernel=least.kernel, value=least.value, unit=unit, compared=len(alike))
 
     @contextlib.contextmanager
@@ -129,14 +139,14 @@ class TuningDatabase:
         try:
             base = sqlite3.connect(self.file, timeout=self._wait)
         except sqlite3.Error as error:
-            raise self._said(error) from error
+            raise self._convert_error(error) from error
         try:
             with base:
                 base.execute("BEGIN IMMEDIATE")
                 self._check(base)
                 yield base
         except sqlite3.Error as error:
-            raise self._said(error) from error
+            raise self._convert_error(error) from error
         finally:
             base.close()
 
@@ -158,7 +168,7 @@ class TuningDatabase:
                 kind="tuning-version",
             )
 
-    def _said(self, error: sqlite3.Error) -> Exception:
+    def _convert_error(self, error: sqlite3.Error) -> Exception:
         """The project's error for an error of SQLite."""
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

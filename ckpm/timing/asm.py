@@ -40,15 +40,15 @@ def code_object(arch: str, causal: bool, cache: Path) -> tuple[bytes, str]:
 
 def _package(cache: Path) -> Path:
     package = check_upstream("aiter")
-    place = cache / "upstream" / package.file
-    with hold_lock(place.with_suffix(".lock")):
-        if not place.is_file():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            download(package.package, package.version, package.file, place)
-        if sha256_of(place) != package.sha256:
-            place.unlink()
-            raise TrustError(f"{place}: not the package of upstreams.yaml; it is deleted. Run again.", kind="untrusted")
-    return place
+    file = cache / "upstream" / package.file
+    with hold_lock(file.with_suffix(".lock")):
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            download(package.package, package.version, package.file, file)
+        if sha256_of(file) != package.sha256:
+            file.unlink()
+            raise TrustError(f"{file}: not the package of upstreams.yaml; it is deleted. Run again.", kind="untrusted")
+    return file
 
 
 def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: Shape) -> None:
@@ -64,7 +64,7 @@ def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: Shape) -> Non
     with upload(device, host_buffers(arrays, {}) | outputs) as memory:
         tiles = -(-shape.length // ROWS)
         grid = (-(-tiles // 2) if shape.causal else tiles, shape.heads, shape.batch)
-        addresses = {name: one.address for name, one in memory.items()}
+        addresses = {name: part.address for name, part in memory.items()}
         device.launch_code(code[0], code[1], grid, _THREADS, _arguments(addresses, shape))
 
 
@@ -73,8 +73,8 @@ def _arguments(at: dict[str, int], shape: Shape) -> bytes:
     of_query, of_key = (query, head, query * shape.length), (key, head, key * shape.length)
     numbers: list[tuple[str, float]] = [("Q", at[name]) for name in ("o", "q", "k", "v", "lse")]
     numbers.append(("f", _HEAD_DIM**-0.5))
-    numbers += [("I", one) for one in (shape.length, query, ROWS * query, *of_query[1:])]
-    numbers += [("I", one) for one in (shape.heads // shape.kv_heads, *of_key, _TUNING, 0, shape.length)]
-    numbers += [("I", one) for one in (_HEAD_DIM, _HEAD_DIM, shape.heads, *of_key, *of_query)]
+    numbers += [("I", number) for number in (shape.length, query, ROWS * query, *of_query[1:])]
+    numbers += [("I", number) for number in (shape.heads // shape.kv_heads, *of_key, _TUNING, 0, shape.length)]
+    numbers += [("I", number) for number in (_HEAD_DIM, _HEAD_DIM, shape.heads, *of_key, *of_query)]
     numbers += [("Q", 0), ("Q", 0), ("I", 0), ("Q", 0), ("Q", 0)]  # of sequences of many lengths
     return b"".join(struct.pack(f"<{kind}", value).ljust(16, b"\0") for kind, value in numbers)

@@ -41,7 +41,7 @@ class Model:
         """Percent of the hot loop's time in which the matrix units of the SIMDs work."""
         waves = self.replay(stream)["waves"]
         loops = [wave["loop"] for wave in waves]
-        busy = sum(one["matrix"] / (one["end"] - one["begin"]) for one in loops)
+        busy = sum(loop["matrix"] / (loop["end"] - loop["begin"]) for loop in loops)
         return float(100 * busy / min(SIMDS, len(waves)))
 
     def pass_cycles(self, stream: Stream) -> float:
@@ -50,7 +50,7 @@ class Model:
         return float((loop["end"] - loop["begin"]) / (loop["passes"] - 1))
 
 
-def model(device: EmulatedDevice, known: Mapping[str, Number], figures: Sequence[PublishedFigure]) -> list[float]:
+def model(device: EmulatedDevice, machine: Mapping[str, Number], figures: Sequence[PublishedFigure]) -> list[float]:
     """Model figures that have a stream.
 
     Raises:
@@ -58,10 +58,10 @@ def model(device: EmulatedDevice, known: Mapping[str, Number], figures: Sequence
         SetupError: the embedded toolchain, which assembles the streams, is missing.
         InconclusiveError, DeviceError: a stream can't be assembled, run or replayed.
     """
-    if unknown := [one.label for one in figures if one.label not in _STREAMS]:
+    if unknown := [figure.label for figure in figures if figure.label not in _STREAMS]:
         raise TableError(f"published.yaml: no stream for '{unknown[0]}'; there are {', '.join(_STREAMS)}")
-    replays = Model(device, values(known))
-    return [_STREAMS[one.label](replays) for one in figures]
+    replays = Model(device, values(machine))
+    return [_STREAMS[figure.label](replays) for figure in figures]
 
 
 def _rate(mfma: str, flops: int, model: Model) -> float:

@@ -41,19 +41,19 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
     timings.write(args.output)
     for name, why in timings.left_out.items():
         show(f"left out: {name}: {why}")
-    for one in timings.problems:
-        show(summary(one))
+    for timed in timings.problems:
+        show(summary(timed))
     show(f"{len(timings.problems)} problems of tier {args.tier} modelled on {arch}: {args.output}")
     return 0
 
 
-def summary(one: Timed) -> str:
+def summary(timed: Timed) -> str:
     """Cycles of a workgroup, and the share of each phase with what stalls it most."""
     shares = []
-    for phase in one.phases():
+    for phase in timed.phases():
         cause, most = max(phase.stalls.items(), key=lambda stall: stall[1])
         shares.append(f"{phase.phase} {phase.cycles:.1%}" + (f" ({cause} {most:.1%})" if most else ""))
-    return f"{one.problem}: {one.cycles} cycles; phases with their largest stalls: {', '.join(shares)}"
+    return f"{timed.problem}: {timed.cycles} cycles; phases with their largest stalls: {', '.join(shares)}"
 
 
 def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
@@ -67,23 +67,25 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     # only here: other commands do without NumPy and the emulator
     from ckpm.timing import modelling
 
-    place = modelling.open_library(library, arch, foreign=args.library is not None)
-    keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
-    asked = modelling.Asked(
+    modelled = modelling.open_library(library, arch, foreign=args.library is not None)
+    keys = [key for key in modelled.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
+    part = modelling.Asked(
         workgroup=args.workgroup, resident=args.resident, full_gpu=args.full_gpu, sensitivity=args.sensitivity
     )
     timed, left_out = [], {}
     for problem in performance_problems(args.tier):
         if not fnmatch.fnmatchcase(problem.name, args.problem):
             continue
-        one = missing_kernel(keys, problem) or place.model(problem, kernel_name(keys, problem, args.kernel), asked)
-        if isinstance(one, str):
-            left_out[problem.name] = one
+        outcome = missing_kernel(keys, problem) or modelled.model(
+            problem, kernel_name(keys, problem, args.kernel), part
+        )
+        if isinstance(outcome, str):
+            left_out[problem.name] = outcome
         else:
-            timed.append(one)
+            timed.append(outcome)
     if not timed:
         raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
-    return Timings(provenance=place.provenance(args.tier), problems=tuple(timed), left_out=left_out)
+    return Timings(provenance=modelled.provenance(args.tier), problems=tuple(timed), left_out=left_out)
 
 
 def _count(text: str) -> int:

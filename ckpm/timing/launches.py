@@ -78,12 +78,12 @@ class Answer:
 
 def estimate(workgroup: Workgroup, keys: Sequence[int], units: int) -> Answer:
     """Model a launch whose workgroups have so many ``keys`` each, in the order of their numbers."""
-    by_keys = {one: workgroup.at(one) for one in set(keys)}
-    lengths = [by_keys[one][0] for one in keys]
+    by_keys = {count: workgroup.at(count) for count in set(keys)}
+    lengths = [by_keys[count][0] for count in keys]
     middle, least, most = (
         grid.cycles(lengths, units, workgroup.speeds(pick)) for pick in (statistics.median, min, max)
     )
-    matrix = sum(by_keys[one][1] for one in keys)
+    matrix = sum(by_keys[count][1] for count in keys)
     return Answer(value=middle, least=least, most=most, matrix_share=matrix / (middle * units))
 
 
@@ -101,41 +101,41 @@ def answers(
         InconclusiveError: a figure of model fwd, without ``ck``; a launch failed.
         DeviceError, LibraryError, and as :func:`record_asm` and :func:`checks.model`.
     """
-    if ck is None and (fwd := [one for one in figures if one.model == "fwd"]):
+    if ck is None and (fwd := [figure for figure in figures if figure.model == "fwd"]):
         raise MeasureError(
             f"{len(fwd)} figures are of CK's forward kernels, on {arch}: give a library of these kernels."
         )
-    device, known, caches = choose("emulator", arch), numbers(arch), launch_numbers(arch)
+    device, machine, caches = choose("emulator", arch), numbers(arch), launch_numbers(arch)
     if changed:
         name, side = changed
-        table = known if name in known else caches
+        table = machine if name in machine else caches
         table[name] = table[name]._replace(value=neighbours(table[name])[side])
     assert isinstance(device, EmulatedDevice)
-    streams = [one for one in figures if one.model == "stream"]
-    of_streams = dict(zip(streams, model(device, known, streams), strict=True))
+    streams = [figure for figure in figures if figure.model == "stream"]
+    of_streams = dict(zip(streams, model(device, machine, streams), strict=True))
     kernels = CkKernels.open(device, ck) if ck else None
-    launched = {latency(one.shape, caches) for one in figures if one.shape}
+    launched = {latency(figure.shape, caches) for figure in figures if figure.shape}
     of_launches = {
-        cycles: {**known, "memory_latency": known["memory_latency"]._replace(value=cycles)} for cycles in launched
+        cycles: {**machine, "memory_latency": machine["memory_latency"]._replace(value=cycles)} for cycles in launched
     }
     laws: dict[tuple[str, int, bool], tuple[Mapping[int, Workgroup], int]] = {}
-    made = []
-    for one in figures:
-        if one.shape is None:
-            value = of_streams[one]
-            made.append(Answer(value=value, least=value, most=value))
+    modelled = []
+    for figure in figures:
+        if figure.shape is None:
+            value = of_streams[figure]
+            modelled.append(Answer(value=value, least=value, most=value))
             continue
-        law = one.model, one.shape.head_dim, one.shape.causal
+        law = figure.model, figure.shape.head_dim, figure.shape.causal
         if law not in laws:
-            if one.model == "fwd":
+            if figure.model == "fwd":
                 assert kernels is not None, "refused above"
-                laws[law] = kernels.record(device, of_launches, one.shape)
+                laws[law] = kernels.record(device, of_launches, figure.shape)
             else:
-                laws[law] = record_asm(device, of_launches, one.shape.causal, cache_folder()), asm.ROWS
+                laws[law] = record_asm(device, of_launches, figure.shape.causal, cache_folder()), asm.ROWS
         workgroups, rows = laws[law]
-        keys = asm_keys(one.shape) if one.model == "asm" else ck_keys(one.shape, rows)
-        made.append(estimate(workgroups[latency(one.shape, caches)], keys, units))
-    return made
+        keys = asm_keys(figure.shape) if figure.model == "asm" else ck_keys(figure.shape, rows)
+        modelled.append(estimate(workgroups[latency(figure.shape, caches)], keys, units))
+    return modelled
 
 
 def latency(shape: Shape, caches: Mapping[str, Number]) -> int:
@@ -163,7 +163,7 @@ def ck_keys(shape: Shape, rows: int) -> list[int]:
     return [keys for keys in lengths for _ in range(shape.heads)] * shape.batch
 
 
-def record_asm(device: EmulatedDevice, known: ByLatency, causal: bool, cache: Path) -> Mapping[int, Workgroup]:
+def record_asm(device: EmulatedDevice, machines: ByLatency, causal: bool, cache: Path) -> Mapping[int, Workgroup]:
     """Record AITER's kernel once, for each latency.
 
     Raises DeviceError, ServiceError, TrustError, DiskFullError, OutputError.
@@ -176,7 +176,7 @@ def record_asm(device: EmulatedDevice, known: ByLatency, causal: bool, cache: Pa
             device, code, Shape(batch=1, heads=8, kv_heads=8, length=length, head_dim=128, causal=causal)
         )  # fmt: skip
 
-    return _record(device, known, launch, copies=1)
+    return _record(device, machines, launch, copies=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ class CkKernels:
         manifest = manifest_of(file, device.arch)
         return cls(library=device.load(file, host("fwd").arguments), manifest=manifest)
 
-    def record(self, device: EmulatedDevice, known: ByLatency, shape: Shape) -> tuple[Mapping[int, Workgroup], int]:
+    def record(self, device: EmulatedDevice, machines: ByLatency, shape: Shape) -> tuple[Mapping[int, Workgroup], int]:
         """Record dispatch's kernel for a shape once, for each latency; also its queries a workgroup.
 
         Raises InconclusiveError: it can't be launched; DeviceError.
@@ -214,7 +214,7 @@ class CkKernels:
         key = self.manifest.keys(ran[:1])[0]
         room = built.occupancy_waves * SIMDS // (key.tile.rm0 * key.tile.rn0 * key.tile.rk0)
         copies = max(1, min(room, declared_copies(built.symbol)))
-        return _record(device, known, launch, copies), key.tile.bm0
+        return _record(device, machines, launch, copies), key.tile.bm0
 
 
 def declared_copies(symbol: str) -> int:
@@ -224,21 +224,21 @@ def declared_copies(symbol: str) -> int:
 
     Raises InconclusiveError: the name has none.
     """
-    found = _DECLARED.search(symbol)
-    if found is None:
+    match = _DECLARED.search(symbol)
+    if match is None:
         raise MeasureError(f"'{symbol}' does not say for how many workgroups it is compiled")
-    return int(found[1])
+    return int(match[1])
 
 
 def _record(
-    device: EmulatedDevice, known: ByLatency, launch: Callable[[int], None], copies: int
+    device: EmulatedDevice, machines: ByLatency, launch: Callable[[int], None], copies: int
 ) -> Mapping[int, Workgroup]:
-    alone = {cycles: list[float]() for cycles in known}
+    alone = {cycles: list[float]() for cycles in machines}
     matrix, replayed = [], dict[str, Any]()
     for length in LENGTHS:
         device.forget_recording()
         launch(length)
-        for cycles, machine in known.items():
+        for cycles, machine in machines.items():
             replayed = dict(device.replay(values(machine)))
             alone[cycles].append(float(replayed["cycles"]))
         matrix.append(sum(wave["matrix"] for wave in replayed["waves"]) / SIMDS)
@@ -252,7 +252,7 @@ def _record(
                 for count in range(2, copies + 1)
             ),
         )
-        for cycles, machine in known.items()
+        for cycles, machine in machines.items()
     }
 
 

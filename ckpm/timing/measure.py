@@ -106,7 +106,7 @@ def performance_problems(tier: str) -> tuple[SuiteCase, ...]:
     if tier not in TIERS:
         raise UnknownWordError("tier", tier, TIERS)
     tiers = TIERS[: TIERS.index(tier) + 1]
-    return tuple(problem for one in tiers for problem in read(TABLE, "performance", one))
+    return tuple(problem for tier_name in tiers for problem in read(TABLE, "performance", tier_name))
 
 
 def compulsory_bytes(problem: SuiteCase) -> int:
@@ -211,9 +211,9 @@ def manifest_of(library: Path, arch: str) -> Manifest:
     Raises InconclusiveError: a file is missing, or the library is not built for the arch.
     """
     file = library.with_name(MANIFEST)
-    for one in (library, file):
-        if not one.is_file():
-            raise MeasureError(f"{one}: no such file. Build the library first: ckpm build --arch {arch}")
+    for path in (library, file):
+        if not path.is_file():
+            raise MeasureError(f"{path}: no such file. Build the library first: ckpm build --arch {arch}")
     try:
         manifest = Manifest.read(file)
     except RecordError as error:
@@ -258,7 +258,7 @@ def run_apart(command: Callable[[], int], library: Path) -> int:
         if child == 0:
             _child(command, printed, failed, ended)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        code, output, errors = (_text(one) for one in (ended, printed, failed))
+        code, output, errors = (_text(file) for file in (ended, printed, failed))
     show(output, end="")
     show(errors, end="", file=sys.stderr)
     if not code:
@@ -279,7 +279,7 @@ def _child(command: Callable[[], int], printed: BinaryIO, failed: BinaryIO, ende
     """Run the command, and write its exit code last. Never returns: what the parent cleans up is not this process's."""
     try:
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        sys.stdout, sys.stderr = (io.TextIOWrapper(one, encoding="utf-8") for one in (printed, failed))
+        sys.stdout, sys.stderr = (io.TextIOWrapper(file, encoding="utf-8") for file in (printed, failed))
         try:
             code = exit_code(command)
         except Exception:  # a mistake of this program keeps its traceback, and Python's exit code for it

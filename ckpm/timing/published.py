@@ -104,14 +104,14 @@ def published_figures(file: Path = TABLE) -> tuple[PublishedFigure, ...]:
     same = ("kernel", "gpu", "metric", "role", "model", "reason", "bits")
     return tuple(
         PublishedFigure(
-            **{name: getattr(one, name) for name in same},
+            **{name: getattr(published_set, name) for name in same},
             label=label,
             value=value,
-            source=record.sources[one.source].title,
-            shape=_shape(label, one.attention) if one.attention else None,
+            source=record.sources[published_set.source].title,
+            shape=_shape(label, published_set.attention) if published_set.attention else None,
         )
-        for one in record.sets
-        for label, value in one.rows.items()
+        for published_set in record.sets
+        for label, value in published_set.rows.items()
     )
 
 
@@ -123,18 +123,18 @@ def published_pairs(file: Path = TABLE) -> tuple[tuple[str, str], ...]:
 def _check(table: Table[PublishedTable]) -> None:
     roles: dict[str, str] = {}
     seen = set()
-    for at, one in enumerate(table.record.sets):
-        if roles.setdefault(one.kernel, one.role) != one.role:
-            raise table.fail(f"'{one.kernel}' calibrates the model and is scored by it", "sets", at)
-        if one.source not in table.record.sources:
-            raise table.fail(f"there is no source '{one.source}'", "sets", at)
-        if bool(one.model) == bool(one.reason):
+    for at, published_set in enumerate(table.record.sets):
+        if roles.setdefault(published_set.kernel, published_set.role) != published_set.role:
+            raise table.fail(f"'{published_set.kernel}' calibrates the model and is scored by it", "sets", at)
+        if published_set.source not in table.record.sources:
+            raise table.fail(f"there is no source '{published_set.source}'", "sets", at)
+        if bool(published_set.model) == bool(published_set.reason):
             raise table.fail("give a model, or the reason why there is none", "sets", at)
-        for label in one.rows:
-            if (row := (one.kernel, one.gpu, one.metric, label)) in seen:
+        for label in published_set.rows:
+            if (row := (published_set.kernel, published_set.gpu, published_set.metric, label)) in seen:
                 raise table.fail(f"row '{label}' is given twice", "sets", at)
             seen.add(row)
-            if one.attention and not _SHAPE.fullmatch(label):
+            if published_set.attention and not _SHAPE.fullmatch(label):
                 raise table.fail(f"'{label}' is not a shape BATCHxHEADS/KV_HEADSxLENGTH", "sets", at)
     for pair in table.record.pairs:
         if unknown := [kernel for kernel in pair if kernel not in roles]:
@@ -142,9 +142,9 @@ def _check(table: Table[PublishedTable]) -> None:
 
 
 def _shape(label: str, attention: Attention) -> Shape:
-    found = _SHAPE.fullmatch(label)
-    assert found
-    batch, heads, kv_heads, length = map(int, found.groups())
+    match = _SHAPE.fullmatch(label)
+    assert match
+    batch, heads, kv_heads, length = map(int, match.groups())
     return Shape(
         batch=batch, heads=heads, kv_heads=kv_heads, length=length,
         head_dim=attention.head_dim, causal=attention.causal,

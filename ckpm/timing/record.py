@@ -225,10 +225,10 @@ class Timings:
     def read(cls, file: Path) -> Timings:
         """Read a file of timings. Raises RecordError: it can't be read; the message names the field."""
         document = of_library(file, "timings", _FORMAT, "Model them again: ckpm timing model --help.")
-        made = document.record(cls)
-        if not made.problems:
+        timings = document.record(cls)
+        if not timings.problems:
             raise document.get("problems").fail("expected a list of at least one")
-        return made
+        return timings
 
 
 def wave_of(replayed: Mapping[str, Any]) -> WaveTime:

@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
     demand_place(args.output)
     timings = model(args.problem, args.toolchain, args.work)
     timings.write(args.output)
-    for one in timings.problems:
-        show(summary(one))
+    for timed in timings.problems:
+        show(summary(timed))
     show(f"{len(timings.problems)} workgroups modelled on {ARCH}: {args.output}")
     return 0
 
@@ -68,12 +68,12 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
         InconclusiveError: no such problem, the build failed, a kernel is missing, or a launch fails.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
-    chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
+    chosen = [problem for problem in performance_problems(TIER) if fnmatch.fnmatchcase(problem.name, problems)]
     if not chosen:
         raise MeasureError(f"no problem fits '{problems}'. See matrix/performance.yaml.")
-    place = open_library(library(toolchain, work), ARCH)
-    rows = tuple(_model_row(place, problem, version) for problem in chosen for version in VERSIONS)
-    return Timings(provenance=place.provenance(TIER), problems=rows)
+    modelled = open_library(library(toolchain, work), ARCH)
+    rows = tuple(_model_row(modelled, problem, version) for problem in chosen for version in VERSIONS)
+    return Timings(provenance=modelled.provenance(TIER), problems=rows)
 
 
 _SHORT = 8192  # keys of a problem that is replayed with start offsets and other numbers, too
@@ -98,17 +98,17 @@ def library(
     return work / "build" / ARCH / folder_name(upstream, family) / LIBRARY
 
 
-def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
+def _model_row(modelled: Modelled, problem: SuiteCase, version: str) -> Timed:
     """Raises InconclusiveError: the library has no such kernel, or the launch fails."""
     head = dataclasses.replace(problem, nhead_q=problem.nhead_q // problem.nhead_k, nhead_k=1, v3=version)
-    if why := missing_kernel(place.keys, head):
+    if why := missing_kernel(modelled.keys, head):
         raise MeasureError(f"{problem.name}: {why}")
-    key = serving_kernels(place.keys, head)[0]
+    key = serving_kernels(modelled.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
     short = problem.seqlens_k[0] <= _SHORT
     last = 0 if version == "on" else tiles - 1  # V3's tiles run backwards
-    asked = Asked(workgroup=last, heads=problem.nhead_k, offsets=short, sensitivity=short)
-    timed = place.model(head, key.name, asked)
+    part = Asked(workgroup=last, heads=problem.nhead_k, offsets=short, sensitivity=short)
+    timed = modelled.model(head, key.name, part)
     if isinstance(timed, str):
         raise MeasureError(f"{problem.name}: {timed}")
     if timed.launched != tiles * problem.nhead_q:

@@ -85,19 +85,21 @@ class Options:
         if self.descales is not None:
             fields["qscale"] = "pertensor" if self.kv_block_descale is None else "kv_blockscale"
             if self.of_family != "batch_prefill":
-                fields["descales"] = tuple(float(one.item() if hasattr(one, "item") else one) for one in self.descales)
+                fields["descales"] = tuple(
+                    float(scale.item() if hasattr(scale, "item") else scale) for scale in self.descales
+                )
         return fields
 
     def more(self, dtype: str) -> Mapping[str, tuple[Any, str]]:
         """Inputs beside Q, K, V and tables, by the C ABI's names, with the dtypes of their elements."""
-        given: dict[str, tuple[Any, str]] = {"sink": (self.sink_logits, "fp32")}
+        inputs: dict[str, tuple[Any, str]] = {"sink": (self.sink_logits, "fp32")}
         if self.bias is not None:
-            given["bias"] = self.bias, "fp32" if dtype == "fp8bf16" else tensor_dtypes(dtype)[0]
+            inputs["bias"] = self.bias, "fp32" if dtype == "fp8bf16" else tensor_dtypes(dtype)[0]
         else:
-            given["bias"] = self.alibi_slopes, "fp32"
+            inputs["bias"] = self.alibi_slopes, "fp32"
         if self.descales is not None and self.of_family == "batch_prefill":
             of_q, of_k, of_v = self.descales
             if self.kv_block_descale is not None:
                 of_k = of_v = self.kv_block_descale
-            given |= {"q_descale": (of_q, "fp32"), "k_descale": (of_k, "fp32"), "v_descale": (of_v, "fp32")}
-        return {name: (array, word) for name, (array, word) in given.items() if array is not None}
+            inputs |= {"q_descale": (of_q, "fp32"), "k_descale": (of_k, "fp32"), "v_descale": (of_v, "fp32")}
+        return {name: (array, word) for name, (array, word) in inputs.items() if array is not None}

@@ -62,18 +62,18 @@ def lengths_of(sums: Operand, total: int, name: str, *, spare: bool = False) -> 
     return lengths
 
 
-def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
+def longest_of(name: str, longest: int | None, lengths: Lengths | None) -> int:
     """The longest length: the one that the caller gives, else the maximum.
 
     Raises ArgumentError: none is given for lengths on the device, or the given one is less than a length.
     """
     if lengths is None:
-        if said is None:
+        if longest is None:
             raise ArgumentError(f"{name} must be given: the lengths are on the device.", kind="shape")
-        return said
-    if said is not None and said < lengths.max():
-        raise ArgumentError(f"{name} {said} is less than the longest sequence, {lengths.max()}.", kind="shape")
-    return int(lengths.max()) if said is None else said
+        return longest
+    if longest is not None and longest < lengths.max():
+        raise ArgumentError(f"{name} {longest} is less than the longest sequence, {lengths.max()}.", kind="shape")
+    return int(lengths.max()) if longest is None else longest
 
 
 def round_up(longest: int, most: int) -> int:
@@ -84,24 +84,24 @@ def round_up(longest: int, most: int) -> int:
 
 def rows_of_batch(listed: Mapping[str, Operand], batch: int) -> dict[str, Operand]:
     """Page tables without rows of a larger batch. The list of pages is whole."""
-    made = dict(listed)
+    tables = dict(listed)
     for name in set(TABLES) & set(listed):
-        one, rows = listed[name], batch + (name == "indptr")
-        if len(one.shape) == (2 if name == "indices" else 1) and one.shape[0] > rows:
-            array = None if one.array is None else one.array[:rows]
-            made[name] = replace(one, shape=(rows, *one.shape[1:]), array=array)
-    return made
+        table, rows = listed[name], batch + (name == "indptr")
+        if len(table.shape) == (2 if name == "indices" else 1) and table.shape[0] > rows:
+            array = None if table.array is None else table.array[:rows]
+            tables[name] = replace(table, shape=(rows, *table.shape[1:]), array=array)
+    return tables
 
 
 def paged_keys(
-    given: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any],
+    tensors: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any],
     *, exact: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """More sizes of the problem, from the shapes of K, V and the page table.
 
     ``exact``: ``seqlen_k`` is the longest that the caller gives for tables on the device. Else it may be above it.
     """
-    k, v, batch = given["k"], given["v"], sizes["batch"]
+    k, v, batch = tensors["k"], tensors["v"], sizes["batch"]
     x = 16 // ELEMENT_BYTES[dtype]
     if pages.kv_layout == "vectorized":
         if len(k.shape) != 5 or len(v.shape) != 5:

@@ -70,13 +70,13 @@ def fmha_backward(
         ArgumentError: arrays on the device.
         Errors of pose, Dispatcher.plan and Plan.run.
     """
-    over = dispatcher if dispatcher is not None else default()
-    posed = pose(over.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
+    dispatcher = dispatcher if dispatcher is not None else default()
+    posed = pose(dispatcher.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
         raise ArgumentError(_HOST_ARRAYS, kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
-    inputs = {**posed.inputs, **_of_forward(over.device, posed, do, o, lse)}
-    plan = over.plan(p)
+    inputs = {**posed.inputs, **_of_forward(dispatcher.device, posed, do, o, lse)}
+    plan = dispatcher.plan(p)
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
         array = inputs[name].array
@@ -87,8 +87,8 @@ def fmha_backward(
     if p.dbias:
         arrays["dbias"] = np.zeros(shapes["dbias"], kind)  # hidden scores are not written
     sizes = {name: size for name, size in plan.outputs.items() if name != "dbias"}
-    hip = over.device.hip
-    with upload(over.device, host_buffers(arrays, sizes)) as memory:
+    hip = dispatcher.device.hip
+    with upload(dispatcher.device, host_buffers(arrays, sizes)) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)
         plan.finish()
         bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}
@@ -98,22 +98,24 @@ def fmha_backward(
 
 def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
     """Raises ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
-    p, made = posed.problem, {}
-    for name, given, dtype, shape in (
+    p, operands = posed.problem, {}
+    for name, array, dtype, shape in (
         ("dout", do, p.dtype, o_shape(p)),
         ("o", o, p.dtype, o_shape(p)),
         ("lse", lse, "fp32", lse_shape(p)),
     ):
-        one = operand("do" if name == "dout" else name, given, device)
-        if one.on_device:
-            raise ArgumentError(f"{one.name} is on the device and q on the host: give all on the host.", kind="device")
-        demand_shape(one, shape, "as the forward pass gives it")
-        made[name] = encode_operand(one, dtype, device.arch)
-    softmax_s = made["lse"].array
+        tensor = operand("do" if name == "dout" else name, array, device)
+        if tensor.on_device:
+            raise ArgumentError(
+                f"{tensor.name} is on the device and q on the host: give all on the host.", kind="device"
+            )
+        demand_shape(tensor, shape, "as the forward pass gives it")
+        operands[name] = encode_operand(tensor, dtype, device.arch)
+    softmax_s = operands["lse"].array
     if softmax_s is not None and shifts_lse(p):
         kernel_s = (softmax_s + shift_of(posed)).astype(np.float32)
-        made["lse"] = dataclasses.replace(made["lse"], array=kernel_s)
-    return made
+        operands["lse"] = dataclasses.replace(operands["lse"], array=kernel_s)
+    return operands
 
 
 def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
@@ -137,13 +139,13 @@ def _gradients(posed: Posed, p: Problem, bits: Mapping[str, NDArray[Any]]) -> di
     q = posed.inputs["q"].array
     assert q is not None, "all are on the host"
     heads, gradients = 1 if p.mode == "batch" and p.layout == "BHSD" else -2, {}
-    for name, one in bits.items():
+    for name, gradient in bits.items():
         if name in ("dk", "dv") and p.nhead_q != p.nhead_k:
-            numbers = _added_up(decode(one, p.dtype, p.arch), p, heads)
-            one = numbers if posed.floats is not None else encode(numbers, p.dtype, p.arch)
+            numbers = _added_up(decode(gradient, p.dtype, p.arch), p, heads)
+            gradient = numbers if posed.floats is not None else encode(numbers, p.dtype, p.arch)
         elif posed.floats is not None:
-            one = decode(one, p.dtype, p.arch)
-        gradients[name] = one.view(q.dtype) if posed.floats is None else one.astype(posed.floats)
+            gradient = decode(gradient, p.dtype, p.arch)
+        gradients[name] = gradient.view(q.dtype) if posed.floats is None else gradient.astype(posed.floats)
     return gradients
 
 

@@ -72,21 +72,21 @@ def exact_gradients(backward: Backward, random_values: Sequence[Bytes] | None = 
     p = backward.inputs.problem
     if p.p_drop and random_values is None:
         raise ValueError(f"{p.name}: gradients under dropout need its random values, and none are given")
-    found = BoundedGradients(values=_zeros(p), tolerances=_zeros(p))
+    bounded = BoundedGradients(values=_zeros(p), tolerances=_zeros(p))
     starts_q, starts_k = np.cumsum((0, *p.seqlens_q)), np.cumsum((0, *p.seqlens_k))
     for sequence in range(p.batch):
         rows, keys = slice(*starts_q[sequence : sequence + 2]), slice(*starts_k[sequence : sequence + 2])
         for head in range(p.nhead_q):
             drawn = random_values[sequence][head] if p.p_drop and random_values else None
             for name, (value, tolerance) in _of_head(backward, sequence, head, rows, drawn).items():
-                places: dict[str, tuple[Any, ...]] = {
+                indices: dict[str, tuple[Any, ...]] = {
                     "dq": (rows, head),
                     "d": (head, rows),
                     "dbias": (head, rows, slice(p.seqlens_k[sequence])),
                 }
-                place = places.get(name, (keys, head))
-                found.values[name][place], found.tolerances[name][place] = value, tolerance
-    return found
+                index = indices.get(name, (keys, head))
+                bounded.values[name][index], bounded.tolerances[name][index] = value, tolerance
+    return bounded
 
 
 def _zeros(p: SuiteCase) -> dict[str, Floats]:
@@ -196,12 +196,12 @@ def gradients(
     inputs = inputs_of(problem, q, k, v, bias=bias, slopes=slopes)
     p, forward = inputs.problem, exact(inputs, random_values)
     backward = Backward(inputs=inputs, o=forward.o, dout=np.concatenate(do), lse=forward.lse)
-    found = exact_gradients(backward, random_values).values
+    values = exact_gradients(backward, random_values).values
     starts = np.cumsum((0, *p.seqlens_q))
     return Gradients(
-        dq=found["dq"],
-        **{name: _of_kv_heads(p, found[name]) for name in ("dk", "dv")},
-        dbias=tuple(found["dbias"][:, starts[i] : starts[i + 1], :keys] for i, keys in enumerate(p.seqlens_k)),
+        dq=values["dq"],
+        **{name: _of_kv_heads(p, values[name]) for name in ("dk", "dv")},
+        dbias=tuple(values["dbias"][:, starts[i] : starts[i + 1], :keys] for i, keys in enumerate(p.seqlens_k)),
     )
 
 

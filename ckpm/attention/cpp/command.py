@@ -35,9 +35,9 @@ def _list_declared(args: argparse.Namespace) -> None:
     """A line for each kernel: set, upstream, name. Raises InputError, UnknownWordError."""
     from ckpm.attention.cpp.declared import declarations, kernels_of
 
-    for one in declarations(args.file):
-        for key in kernels_of(one, args.arch):
-            show(f"{one.name} {one.upstream} {key.name}")
+    for kernel_set in declarations(args.file):
+        for key in kernels_of(kernel_set, args.arch):
+            show(f"{kernel_set.name} {kernel_set.upstream} {key.name}")
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:

@@ -61,8 +61,11 @@ class Pattern:
         return cls(conditions)
 
     def fits(self, key: Key) -> bool:
-        known = fields(key)
-        return all(name in known and (not values or known[name] in values) for name, values in self.conditions.items())
+        key_fields = fields(key)
+        return all(
+            name in key_fields and (not values or key_fields[name] in values)
+            for name, values in self.conditions.items()
+        )
 
 
 INDEX = "kernels.txt"
@@ -94,6 +97,6 @@ def write_index(folder: Path, output: Path | None = None) -> Path:
     Raises:
         RecordError: no manifest, or a damaged one. DiskFullError, OutputError: it can't be written.
     """
-    place = output or folder / INDEX
-    write_if_changed(place, text(Manifest.read(folder / MANIFEST)))
-    return place
+    file = output or folder / INDEX
+    write_if_changed(file, text(Manifest.read(folder / MANIFEST)))
+    return file

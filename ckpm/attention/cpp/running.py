@@ -47,7 +47,7 @@ def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:
     return output
 
 
-def run_program(program: Path, device: Device, words: Sequence[str]) -> int:
+def run_program(program: Path, device: Device, arguments: Sequence[str]) -> int:
     """Call the ``main`` of a program; what it returns. HIP's names lead to ``device``, which is there already.
 
     Raises InputError: it can't be loaded, or has no main.
@@ -57,9 +57,9 @@ def run_program(program: Path, device: Device, words: Sequence[str]) -> int:
         main = ctypes.CDLL(str(program.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL).main
     except (OSError, AttributeError) as error:
         raise InputError(f"{program}: its main can't be called: {error}", kind="program") from error
-    arguments = (ctypes.c_char_p * (len(words) + 2))(
-        str(program).encode(), *(os.fsencode(word) for word in words), None
+    argv = (ctypes.c_char_p * (len(arguments) + 2))(
+        str(program).encode(), *(os.fsencode(word) for word in arguments), None
     )
     main.argtypes, main.restype = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)], ctypes.c_int
-    code: int = main(len(words) + 1, arguments)
+    code: int = main(len(arguments) + 1, argv)
     return code

@@ -63,7 +63,7 @@ def mha_batch_prefill_func(
     deterministic: bool = False, return_lse: bool = False, return_attn_probs: bool = False, out: Any = None,
     kv_last_page_lens: Any = None, block_table: Any = None, seqlen_k: Any = None, q_descale: Any = None,
     k_descale: Any = None, v_descale: Any = None, kv_block_descale: Any = None, sink_ptr: Any = None,
-    sink_size: int = 0, **ours: Any,
+    sink_size: int = 0, **own_options: Any,
 ) -> Any:
     # fmt: on
     """O, or (O, LSE), or (O, LSE, random bytes).
@@ -78,7 +78,7 @@ def mha_batch_prefill_func(
     """
     del deterministic
     if block_table is None:
-        tables = pad_list(_dispatcher(ours), kv_page_indices), kv_indptr, kv_last_page_lens, None
+        tables = pad_list(_dispatcher(own_options), kv_page_indices), kv_indptr, kv_last_page_lens, None
     else:
         tables = block_table, None, None, seqlen_k
     tensors = (
@@ -89,7 +89,7 @@ def mha_batch_prefill_func(
         max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, logits_soft_cap, causal, window_size, sink_size,
         return_lse, return_attn_probs,
     )  # fmt: skip
-    done = fmha_of(_pose_batch_prefill, tensors, numbers, out=out, **ours)
+    done = fmha_of(_pose_batch_prefill, tensors, numbers, out=out, **own_options)
     return _results(done, return_lse, return_attn_probs)
 
 
@@ -117,7 +117,7 @@ def flash_attn_varlen_func(
     causal: bool = False, window_size: tuple[int, ...] = (-1, -1, 0), bias: Any = None, alibi_slopes: Any = None,
     deterministic: bool = False, return_lse: bool = False, return_attn_probs: bool = False,
     how_v3_bf16_cvt: int = 1, block_table: Any = None, out: Any = None, cu_seqlens_q_padded: Any = None,
-    cu_seqlens_k_padded: Any = None, sink_ptr: Any = None, **ours: Any,
+    cu_seqlens_k_padded: Any = None, sink_ptr: Any = None, **own_options: Any,
 ) -> Any:
     # fmt: on
     """O, or (O, LSE), or (O, LSE, random bytes), of sequences one after another, or with ``block_table`` in pages.
@@ -141,7 +141,7 @@ def flash_attn_varlen_func(
         "cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": max_seqlen_q, "dropout": dropout_p,
         "scale": demand_scale(softmax_scale), "soft_cap": logits_soft_cap, "alibi_slopes": alibi_slopes,
         "lse": return_lse, "sink_logits": sink_ptr, "random_values": return_attn_probs and dropout_p > 0, "out": out,
-        **_mask(causal, window_size, 0), **ours,
+        **_mask(causal, window_size, 0), **own_options,
     }  # fmt: skip
 
     def attend(k: Any, v: Any, **keys: Any) -> Any:
@@ -151,8 +151,8 @@ def flash_attn_varlen_func(
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
         return attend(k, v, pages=Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k))
     needed = sink_ptr is not None or k.shape[-1] != v.shape[-1]
-    faster = causal and has_fp8(k) and k.shape[0] and not ours.keys() & {"family", "splits"}
-    if (needed or (faster and _dispatcher(ours).has_own)) and not isinstance(k, OnDevice):
+    faster = causal and has_fp8(k) and k.shape[0] and not own_options.keys() & {"family", "splits"}
+    if (needed or (faster and _dispatcher(own_options).has_own)) and not isinstance(k, OnDevice):
         pages = Pages(indices=count_up(k.shape[0], k), indptr=cu_seqlens_k, longest=max_seqlen_k)
         with contextlib.suppress(*(() if needed else (*_NOT_SERVED, ProblemError))):  # fwd reports mistakes
             return attend(add_page_axis(k), add_page_axis(v), pages=pages)
@@ -163,14 +163,15 @@ def flash_attn_varlen_func(
 def flash_attn_varlen_fp8_pertensor_func(
     q: Any, k: Any, v: Any, q_descale: Any, k_descale: Any, v_descale: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
     max_seqlen_q: int, max_seqlen_k: int, min_seqlen_q: int = 0, logits_soft_cap: float = 0.0, causal: bool = False,
-    window_size: tuple[int, ...] = (-1, -1, 0), softmax_scale: float | None = None, sink_ptr: Any = None, **ours: Any,
+    window_size: tuple[int, ...] = (-1, -1, 0), softmax_scale: float | None = None, sink_ptr: Any = None,
+    **own_options: Any,
 ) -> Any:
     # fmt: on
     """O in bf16, of Q, K and V in fp8 with a scale each. Raises as :func:`flash_attn_varlen_func`."""
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, min_seqlen_q, softmax_scale=softmax_scale,
         logits_soft_cap=logits_soft_cap, causal=causal, window_size=window_size, sink_ptr=sink_ptr,
-        descales=descales_of((q_descale, k_descale, v_descale), None), **ours,
+        descales=descales_of((q_descale, k_descale, v_descale), None), **own_options,
     )  # fmt: skip
 
 
@@ -180,7 +181,7 @@ def unified_attention(
     softmax_scale: float, causal: bool, window_size: tuple[int, ...], block_table: Any, softcap: float, q_descale: Any,
     k_descale: Any, v_descale: Any, q_scales: Any = None, alibi_slopes: Any = None, output_scale: Any = None,
     qq_bias: Any = None, sinks: Any = None, shuffled_kv_cache: bool = False, skip_reduce: bool = False,
-    backend: str | None = None, **ours: Any,
+    backend: str | None = None, **own_options: Any,
 ) -> Any:
     # fmt: on
     """``out``, of queries over the pages of a block table; prefill and decode alike.
@@ -207,12 +208,12 @@ def unified_attention(
     attend = functools.partial(
         _attend_pages, k=k, v=v, pages=pages, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
         scale=demand_scale(softmax_scale), soft_cap=softcap, alibi_slopes=alibi_slopes, sink_logits=sinks, out=out,
-        **_mask(causal, window_size, 0), **ours,
+        **_mask(causal, window_size, 0), **own_options,
     )  # fmt: skip
-    invariant = _dispatcher(ours).batch_invariant or ours.get("batch_invariant")
+    invariant = _dispatcher(own_options).batch_invariant or own_options.get("batch_invariant")
     few = (not invariant and max_seqlen_q <= MOST_QUERIES) or q.shape[-1] > _MOST_FP8_DIMS
     scales = q_descale, k_descale, v_descale
-    if "dtype" in ours or not can_widen(q, out):
+    if "dtype" in own_options or not can_widen(q, out):
         return attend(q=q, scales=scales)
     return _widen_first_or_last(attend, q, scales, out, first=few)
 
@@ -222,7 +223,7 @@ def paged_attention_v1(
     out: Any, workspace_buffer: Any, query: Any, key_cache: Any, value_cache: Any, scale: float, block_tables: Any,
     cu_query_lens: Any, context_lens: Any, max_context_len: int, alibi_slopes: Any, kv_cache_dtype: str,
     kv_cache_layout: str, logits_soft_cap: float, k_scale: Any, v_scale: Any, fp8_out_scale: Any = None,
-    partition_size: int = 256, mtp: int = 1, sliding_window: int = 0, **ours: Any,
+    partition_size: int = 256, mtp: int = 1, sliding_window: int = 0, **own_options: Any,
 ) -> Any:
     # fmt: on
     """``out``, of one query a sequence over the pages of a block table.
@@ -241,7 +242,7 @@ def paged_attention_v1(
     pages = Pages(indices=block_tables, seqlens_k=as_int32(context_lens), longest=max_context_len)
     return _attend_last(
         query, key_cache, value_cache, kv_cache_layout, pages, (k_scale, v_scale), out=out, scale=demand_scale(scale),
-        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(max(sliding_window, 0) - 1, 0), **ours,
+        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(max(sliding_window, 0) - 1, 0), **own_options,
     )  # fmt: skip
 
 
@@ -250,7 +251,7 @@ def paged_attention_ragged(
     out: Any, workspace_buffer: Any, query: Any, key_cache: Any, value_cache: Any, scale: float, kv_indptr: Any,
     kv_page_indices: Any, kv_last_page_lens: Any, block_size: int, max_num_partitions: int, alibi_slopes: Any,
     kv_cache_dtype: str, kv_cache_layout: str, logits_soft_cap: float, k_scale: Any, v_scale: Any,
-    fp8_out_scale: Any = None, partition_size: int = 256, mtp: int = 1, q_scale: Any = None, **ours: Any,
+    fp8_out_scale: Any = None, partition_size: int = 256, mtp: int = 1, q_scale: Any = None, **own_options: Any,
 ) -> Any:
     # fmt: on
     """``out``, of one query a sequence over a list of pages; else as :func:`paged_attention_v1`."""
@@ -261,7 +262,7 @@ def paged_attention_ragged(
     pages = listed_pages(kv_page_indices, kv_indptr, kv_last_page_lens, block_size)
     return _attend_last(
         query, key_cache, value_cache, kv_cache_layout, pages, (k_scale, v_scale), out=out, scale=demand_scale(scale),
-        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(-1, 0), **ours,
+        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(-1, 0), **own_options,
     )  # fmt: skip
 
 
@@ -302,10 +303,10 @@ def _attend_pages(q: Any, scales: tuple[Any, Any, Any], *, k: Any, v: Any, pages
     return fmha(q, k, v, pages=pages, descales=cache_descales(k, scales), **options).o
 
 
-def _dispatcher(ours: Mapping[str, Any]) -> Dispatcher:
+def _dispatcher(own_options: Mapping[str, Any]) -> Dispatcher:
     """The dispatcher of a call: the given one, or the machine's. Raises as :func:`ckpm.attention.call.default`."""
-    given: Dispatcher | None = ours.get("dispatcher")
-    return given if given is not None else default()
+    dispatcher: Dispatcher | None = own_options.get("dispatcher")
+    return dispatcher if dispatcher is not None else default()
 
 
 def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:

@@ -26,18 +26,18 @@ def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
     whole = weight_a + weight_b
     divisor = xp.where(whole == 0, xp.ones_like(whole), whole)
     v = (v_a * weight_a[..., None] + v_b * weight_b[..., None]) / divisor[..., None]
-    as_given = v.astype if hasattr(v, "astype") else v.to
-    return as_given(v_a.dtype), xp.where(whole == 0, largest, base + xp.log2(divisor))
+    convert = v.astype if hasattr(v, "astype") else v.to
+    return convert(v_a.dtype), xp.where(whole == 0, largest, base + xp.log2(divisor))
 
 
 def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any = None) -> None:
     """Merge a state into ``v`` and ``s``; with ``mask`` [query token] only where it is true."""
     merged = merge_state(v, s, v_other, s_other)
-    for target, one in zip((v, s), merged, strict=True):
+    for target, source in zip((v, s), merged, strict=True):
         if mask is None:
-            target[...] = one
+            target[...] = source
         else:
-            target[mask] = one[mask]
+            target[mask] = source[mask]
 
 
 def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
@@ -71,7 +71,7 @@ class MultiLevelCascadeAttentionWrapper:
             BatchPrefillWithPagedKVCacheWrapper(
                 float_workspace_buffer, kv_layout, use_cuda_graph, *buffers, dispatcher=dispatcher
             )
-            for buffers in zip(*(one or none for one in arrays), strict=True)
+            for buffers in zip(*(array or none for array in arrays), strict=True)
         ]
 
     @property

@@ -44,8 +44,8 @@ def bias_of(
     for queries, keys, part in zip(lengths_q, lengths_k, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
         rows[:queries, :keys][part[: queries * keys].reshape(queries, keys) != 0] = 0
         rows = rows[queries:]
-    made: Any = np.ascontiguousarray(np.broadcast_to(bias, (nhead, *bias.shape)))
-    given = mask if packed is None else packed
-    if (torch := namespace(given)) is not np:
-        made = torch.from_numpy(made).to(given.device, getattr(torch, dtype))
-    return made, bias.shape[1]
+    head_bias: Any = np.ascontiguousarray(np.broadcast_to(bias, (nhead, *bias.shape)))
+    source = mask if packed is None else packed
+    if (torch := namespace(source)) is not np:
+        head_bias = torch.from_numpy(head_bias).to(source.device, getattr(torch, dtype))
+    return head_bias, bias.shape[1]

@@ -73,9 +73,9 @@ def _kernel_dtype(q_data_type: Any, kv_data_type: Any, o_data_type: Any) -> str:
     dtype, of_kv = _DTYPES[word], word if kv_data_type is None else _dtype_name(kv_data_type)
     if f"{dtype}kvfp8" in MIXED_DTYPES and _DTYPES.get(of_kv) == "fp8bf16":
         dtype, of_kv = f"{dtype}kvfp8", word
-    for name, given, served in (("kv_data_type", of_kv, word), ("o_data_type", o_data_type, written)):
-        if given is not None and _dtype_name(given) != served:
-            raise ProblemError(f"{name} {_dtype_name(given)} is not served with q_data_type {word}: {served}.")
+    for name, data_type, served in (("kv_data_type", of_kv, word), ("o_data_type", o_data_type, written)):
+        if data_type is not None and _dtype_name(data_type) != served:
+            raise ProblemError(f"{name} {_dtype_name(data_type)} is not served with q_data_type {word}: {served}.")
     return dtype
 
 
@@ -247,7 +247,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
             raise ArgumentError("LSE of raw addresses stays natural: call dispatcher.fmha with lse_out.", kind="device")
         if window_left is not None:
             options |= _mask(options["window"][1] == 0, window_left, custom=options["bias"] is not None)
-        scales = tuple(1.0 if one is None else one for one in (q_scale, k_scale, v_scale))
+        scales = tuple(1.0 if scale is None else scale for scale in (q_scale, k_scale, v_scale))
         of_o = _take_scales(options, scales, planned.hdims[0])
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
             raise ArgumentError("v_scale of raw addresses or bits can't be applied here: scale V or O.", kind="device")
@@ -281,9 +281,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
         if self._planned is None:
             raise ProblemError("forward comes after plan.")
         custom = self._planned.options["bias"] is not None
-        given = {"scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0}
-        given |= _mask(causal, window_left, custom=custom)
-        self._planned = dataclasses.replace(self._planned, options={**self._planned.options, **given})
+        changes = {"scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0}
+        changes |= _mask(causal, window_left, custom=custom)
+        self._planned = dataclasses.replace(self._planned, options={**self._planned.options, **changes})
         return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse)
 
     forward_return_lse = functools.partialmethod(forward, return_lse=True)
@@ -304,9 +304,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
         of_qk, of_vo = planned.hdims
         wanted: dict[str, tuple[Any, tuple[int, ...]]] = {"q": (q.shape[1:], (planned.nhead_q, of_qk))}
         wanted |= {"k": (k.shape[1:], (*planned.cache, of_qk)), "v": (v.shape[1:], (*planned.cache, of_vo))}
-        for name, (given, planned_shape) in wanted.items():
-            if tuple(given) != planned_shape:
+        for name, (shape, planned_shape) in wanted.items():
+            if tuple(shape) != planned_shape:
                 raise ArgumentError(
-                    f"{name} has {list(given)} after its first axis, and {list(planned_shape)} was planned.",
+                    f"{name} has {list(shape)} after its first axis, and {list(planned_shape)} was planned.",
                     kind="shape",
                 )

@@ -23,7 +23,7 @@ class FixedTables:
             "qo_indptr_buf": qo_indptr, "paged_kv_indptr_buf": indptr, "paged_kv_indices_buf": indices,
             "paged_kv_last_page_len_buf": last_page_lens,
         }  # fmt: skip
-        if missing := [name for name, one in named.items() if one is None]:
+        if missing := [name for name, buffer in named.items() if buffer is None]:
             raise ArgumentError(f"use_cuda_graph=True comes with {', '.join(missing)}.", kind="null")
         self._batch, self._rows = len(qo_indptr) - 1, 0
         if (len(indptr) - 1, len(last_page_lens)) != (self._batch, self._batch):
@@ -42,13 +42,13 @@ class FixedTables:
         pages than the buffer has room for.
         """
         rows = int(read_on_host(qo_indptr)[-1])
-        for name, given, most, limit in (
+        for name, count, most, limit in (
             ("sequences", len(qo_indptr) - 1, "exactly", self._batch),
             ("query tokens", rows, "at most", self._rows or rows),
             ("pages", len(indices), "at most", len(self._indices)),
         ):
-            if given > limit or (most == "exactly" and given != limit):
-                raise ProblemError(f"{given} {name}: with use_cuda_graph this wrapper's plans have {most} {limit}.")
+            if count > limit or (most == "exactly" and count != limit):
+                raise ProblemError(f"{count} {name}: with use_cuda_graph this wrapper's plans have {most} {limit}.")
         self._rows = self._rows or rows  # of the first plan that fits
         for buffer, table in (
             (self._qo_indptr, qo_indptr),

@@ -46,15 +46,15 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
             homes.append(importlib.import_module(name))
     replaced = {}
     for name in SERVED:
-        original = next((one for home in homes if callable(one := getattr(home, name, None))), None)
+        original = next((function for home in homes if callable(function := getattr(home, name, None))), None)
         if original is not None:
             original = getattr(original, "replaced_by_ckpm", original)
             replaced[name] = original, _replacement(name, getattr(served, name), original, dispatcher)
     for module in list(sys.modules.values()):
-        for name, (original, ours) in replaced.items():
+        for name, (original, replacement) in replaced.items():
             there = getattr(module, "__dict__", {}).get(name)
             if there is not None and getattr(there, "replaced_by_ckpm", there) is original:
-                setattr(module, name, ours)
+                setattr(module, name, replacement)
     operators = getattr(getattr(sys.modules.get("torch"), "ops", None), "aiter", None)
     for name in _OPERATORS:
         if name in replaced and hasattr(operators, name):
@@ -64,17 +64,21 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
 
 
 def _replacement(
-    name: str, ours: Callable[..., Any], original: Callable[..., Any], dispatcher: Dispatcher | None
+    name: str, function: Callable[..., Any], original: Callable[..., Any], dispatcher: Dispatcher | None
 ) -> Callable[..., Any]:
-    known = [one.name for one in inspect.signature(ours).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    names = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
 
     @functools.wraps(original)
     def call(*args: Any, **named: Any) -> Any:
         try:
-            _check_served(known, args, named)
-            done = ours(*args, **named, dispatcher=dispatcher)
+            _check_served(names, args, named)
+            done = function(*args, **named, dispatcher=dispatcher)
         except (NoKernelError, ProblemError) as reason:
-            if any(hasattr(one, LSE) for one in (*args, *named.values())):
+            if any(hasattr(argument, LSE) for argument in (*args, *named.values())):
                 raise  # O is whole, and aiter would merge parts that nothing wrote
             level = logging.DEBUG if name == "mla_reduce_v1" else logging.WARNING  # aiter's own decode calls it
             _LOG.log(level, "aiter.%s: this call goes to aiter: %s", name, reason)
@@ -86,12 +90,12 @@ def _replacement(
     return call
 
 
-def _check_served(known: list[str], args: tuple[Any, ...], named: dict[str, Any]) -> None:
+def _check_served(names: list[str], args: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Raises ProblemError: a parameter of a newer aiter, or gradients, which these functions don't have."""
-    if unknown := [*named.keys() - set(known), *map(str, range(len(known), len(args)))]:
+    if unknown := [*named.keys() - set(names), *map(str, range(len(names), len(args)))]:
         raise ProblemError(f"aiter's parameter {', '.join(sorted(unknown))} is not known here.")
     torch = sys.modules.get("torch")
     if torch is not None and torch.is_grad_enabled():
-        given = [*args, *named.values()]
-        if any(getattr(one, "requires_grad", False) for one in given):
+        arguments = [*args, *named.values()]
+        if any(getattr(argument, "requires_grad", False) for argument in arguments):
             raise ProblemError("the call needs gradients: ckpm.torch.varlen_attention has them.")

@@ -38,7 +38,7 @@ def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int
     """
     if has_kernels(page_size):
         return None
-    sums, numbers, last = (read_on_host(one).astype(np.int64) for one in (indptr, indices, last_page_lens))
+    sums, numbers, last = (read_on_host(array).astype(np.int64) for array in (indptr, indices, last_page_lens))
     counts = np.diff(sums)
     demand_last_lengths(counts, page_size, last)
     lengths = keys_of_list(counts, page_size, last)

@@ -51,14 +51,14 @@ def run(args: argparse.Namespace) -> int:
     rows: list[tuple[Compiled, float]] = []
     device = None
     for upstream, keys in _keys_by_upstream(args).items():
-        place = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
-        libraries = compile_each(keys, args.arch, place, jobs=args.jobs)
+        origin = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
+        libraries = compile_each(keys, args.arch, origin, jobs=args.jobs)
         with closing(libraries):
-            for one in libraries:
+            for library in libraries:
                 device = device or devices.choose(args.device, args.arch)
                 begun = time.monotonic()
-                load(one.folder, device)
-                rows.append((one, time.monotonic() - begun))
+                load(library.folder, device)
+                rows.append((library, time.monotonic() - begun))
     _show(rows, time.monotonic() - started)
     return 0
 
@@ -69,10 +69,10 @@ def _keys_by_upstream(args: argparse.Namespace) -> dict[str, list[str | Key]]:
         raise UsageError("name kernels, or with --declared a C++ file that declares them; one of the two")
     if args.declared is None:
         return {args.upstream: args.name}
-    asked: dict[str, list[str | Key]] = {}
-    for one in declarations(args.declared):
-        asked.setdefault(one.upstream, []).extend(kernels_of(one, args.arch))
-    return asked
+    keys: dict[str, list[str | Key]] = {}
+    for kernel_set in declarations(args.declared):
+        keys.setdefault(kernel_set.upstream, []).extend(kernels_of(kernel_set, args.arch))
+    return keys
 
 
 def _show(rows: list[tuple[Compiled, float]], seconds: float) -> None:
@@ -82,11 +82,11 @@ def _show(rows: list[tuple[Compiled, float]], seconds: float) -> None:
     for column in ("render", "wait", "build", "compilers", "load"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for one, load_seconds in rows:
-        figures = (one.render, one.wait, one.build, one.compilers, load_seconds)
-        state = "compiled" if one.compiled else "was there"
-        table.add_row(one.name, *(f"{figure:.2f}" for figure in figures), state)
+    for library, load_seconds in rows:
+        figures = (library.render, library.wait, library.build, library.compilers, load_seconds)
+        state = "compiled" if library.compiled else "was there"
+        table.add_row(library.name, *(f"{figure:.2f}" for figure in figures), state)
     console().print(table)
-    for one, _ in rows:
-        show(str(one.folder))
+    for library, _ in rows:
+        show(str(library.folder))
     show(f"{len(rows)} loaded in {seconds:.2f} s")

@@ -67,7 +67,7 @@ class Compiled:
 class _Job:
     """A library to compile or to take from the cache. ``render``: seconds spent to find its key."""
 
-    asked: str | Key
+    key: str | Key
     order: Order
     content: str
     render: float
@@ -88,8 +88,8 @@ def compile_keys(
     jobs: int | None = None,
 ) -> tuple[Path, ...]:
     """The folder of a finished library for each of ``keys``, in their order; arguments as :func:`compile_each`."""
-    place = where(upstream, toolchain=toolchain, ck_root=ck_root, headers=headers)
-    folders = {one.asked: one.folder for one in compile_each(keys, arch, place, jobs=jobs)}
+    origin = where(upstream, toolchain=toolchain, ck_root=ck_root, headers=headers)
+    folders = {library.asked: library.folder for library in compile_each(keys, arch, origin, jobs=jobs)}
     return tuple(folders[key] for key in keys)
 
 
@@ -114,7 +114,7 @@ def where(
 
 
 def compile_each(
-    keys: Sequence[str | Key], arch: str, place: Place, *, jobs: int | None = None
+    keys: Sequence[str | Key], arch: str, origin: Place, *, jobs: int | None = None
 ) -> Generator[Compiled, None, None]:
     """Libraries of ``keys`` (or names) for ``arch``, each as soon as it is finished; each key once.
 
@@ -131,33 +131,33 @@ def compile_each(
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least one compiler must run")
-    asked = list(dict.fromkeys(keys))
+    distinct_keys = list(dict.fromkeys(keys))
     cache = settings.cache_folder()
-    tree, compiler = _source(place, cache)
+    tree, compiler = _source(origin, cache)
     entries = Entries(cache)
     most = job_count(jobs)
     finished: queue.SimpleQueue[Future[Compiled]] = queue.SimpleQueue()
     # compilers for each library, so that all together stay within ``most``
-    share = max(1, most // max(1, min(most, len(asked))))
+    share = max(1, most // max(1, min(most, len(distinct_keys))))
     with Pool(most, "jit") as pool:
-        for key in asked:
-            job = _job(key, place, arch, tree, compiler)
+        for key in distinct_keys:
+            job = _job(key, origin, arch, tree, compiler)
             pool.submit(_obtain, job, entries, share, pool).add_done_callback(finished.put)
-        yield from _successes(finished, len(asked))
+        yield from _successes(finished, len(distinct_keys))
 
 
-def _source(place: Place, cache: Path) -> tuple[Tree, Toolchain]:
-    compiler = detect(place.toolchain, cache=cache)
-    return place.tree(cache), compiler
+def _source(origin: Place, cache: Path) -> tuple[Tree, Toolchain]:
+    compiler = detect(origin.toolchain, cache=cache)
+    return origin.tree(cache), compiler
 
 
-def _job(key: str | Key, place: Place, arch: str, tree: Tree, compiler: Toolchain) -> _Job:
+def _job(key: str | Key, origin: Place, arch: str, tree: Tree, compiler: Toolchain) -> _Job:
     started = time.monotonic()
-    order, members = order_for(key, place, arch, tree.dialect)
+    order, members = order_for(key, origin, arch, tree.dialect)
     request = order.request(tree, compiler, Path())
     listed_by_tree(request, [*members[:1]])  # before a library of it is compiled or taken from the cache
     content = content_key(request, texts(request, members))
-    return _Job(asked=key, order=order, content=content, render=time.monotonic() - started)
+    return _Job(key=key, order=order, content=content, render=time.monotonic() - started)
 
 
 def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Iterator[Compiled]:
@@ -171,9 +171,9 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
     if len(failures) == 1:
         raise failures[0]
     if failures:
-        kind = CompileError if any(isinstance(one, CompileError) for one in failures) else ServiceError
-        words = "\n".join(map(str, failures))
-        raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{words}", kind="jit")
+        kind = CompileError if any(isinstance(failure, CompileError) for failure in failures) else ServiceError
+        messages = "\n".join(map(str, failures))
+        raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{messages}", kind="jit")
 
 
 def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
@@ -181,7 +181,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
 
     Raises as :func:`compile_each`; StoppedError.
     """
-    finished = functools.partial(Compiled, asked=job.asked, name=job.name, render=job.render)
+    finished = functools.partial(Compiled, asked=job.key, name=job.name, render=job.render)
     if folder := entries.get(job.content):
         return finished(folder=folder, compiled=False)
     started = time.monotonic()

@@ -21,7 +21,7 @@ def on_demand(**options: Any) -> Compile:
     """
 
     def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:
-        first = next(one for one in stages if library_with(one.key.family) == one.key.family)
+        first = next(stage for stage in stages if library_with(stage.key.family) == stage.key.family)
         with print_logs("stderr"):
             folders = compile_keys([first.key], first.arch, first.upstream, **options)
         return tuple(folder / LIBRARY for folder in folders)

@@ -39,7 +39,7 @@ class Place:
 
     def tree(self, cache: Path) -> Tree:
         """CK's tree. Raises as kernels.upstream.trees.locate."""
-        ck_root, headers = (Path(given) if given else None for given in (self.ck_root, self.headers))
+        ck_root, headers = (Path(path) if path else None for path in (self.ck_root, self.headers))
         return locate(self.upstream, cache=cache, ck_root=ck_root, headers=headers)
 
 
@@ -81,7 +81,7 @@ class Order:
         return Source(file, "an order", "Ask for the kernel again.", RecordError).read().record(cls)
 
 
-def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> tuple[Order, tuple[Key, ...]]:
+def order_for(kernel: str | Key, origin: Place, arch: str, dialect_name: str) -> tuple[Order, tuple[Key, ...]]:
     """The compile order of one kernel of a dialect, by key or name, and the keys of its library.
 
     The library also has the kernels of later stages that serve the kernel, such as split-KV's combine kernels. In a
@@ -93,7 +93,7 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
     """
     check_built_arch(arch)
     chosen = dialect(dialect_name)
-    name, masks = (asked.name, asked.mask_impl) if isinstance(asked, Key) else (asked, "")
+    name, masks = (kernel.name, kernel.mask_impl) if isinstance(kernel, Key) else (kernel, "")
     family, key = find_key(chosen, name, masks or "simplified")
     if family.name not in FAMILIES:
         raise UsageError(f"{name}: of {family.name} only names are known, so there is no C++ to compile.")
@@ -116,9 +116,9 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
     others = tuple(name for name in members if name != family.name)
     keys = (key, *_kernels_that_serve(key, dataclasses.replace(selection, families=others), dialect_name))
     order = Order(
-        place=place,
+        place=origin,
         arch=arch,
-        names=tuple(one.name for one in keys),
+        names=tuple(member.name for member in keys),
         families=members,
         receipt=receipt,
         mask_impl=selection.mask_impl,
@@ -130,4 +130,8 @@ def _kernels_that_serve(key: Key, selection: Selection, dialect_name: str) -> Se
     """The kernels of other stages that may serve a key; none for a library of one stage."""
     if not selection.families:
         return ()
-    return [one for one in select(dialect(dialect_name), selection) if FAMILIES[one.family].serves(one, key)]
+    return [
+        candidate
+        for candidate in select(dialect(dialect_name), selection)
+        if FAMILIES[candidate.family].serves(candidate, key)
+    ]

@@ -62,11 +62,11 @@ def attention_fields(problem: Problem) -> Fields:
 def _stride_fields(strides: Mapping[str, Strides]) -> Fields:
     """The three fields of each tensor's strides."""
     fields: Fields = {}
-    for tensor, one in strides.items():
+    for tensor, tensor_strides in strides.items():
         fields |= {
-            f"stride_{tensor}": one.row,
-            f"nhead_stride_{tensor}": one.nhead,
-            f"batch_stride_{tensor}": one.batch,
+            f"stride_{tensor}": tensor_strides.row,
+            f"nhead_stride_{tensor}": tensor_strides.nhead,
+            f"batch_stride_{tensor}": tensor_strides.batch,
         }
     return fields
 
@@ -77,7 +77,7 @@ def _score_fields(p: Problem) -> Fields:
     if p.bias == "alibi":
         fields["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
     wanted = {"bias": p.bias == "bias", "dbias": p.dbias, "randval": p.stores_random}
-    rows = {name: p.stride("bias" if name == "dbias" else name) for name, given in wanted.items() if given}
+    rows = {name: p.stride("bias" if name == "dbias" else name) for name, is_wanted in wanted.items() if is_wanted}
     fields |= _stride_fields(rows)
     if p.p_drop:
         fields |= {"has_dropout": 1, "p_drop": p.p_drop, "store_randval": int(p.store_randval)}

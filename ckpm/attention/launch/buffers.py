@@ -244,7 +244,7 @@ def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any, unwritten: int |
     places = np.flatnonzero(written)
     order = places[np.argsort(index[places], kind="stable")]
     numbers, begins = np.unique(index[order], return_index=True)
-    for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
+    for number, indices in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
         data = writes[number].data.reshape(-1).view(kind)
-        values[mine] = data[(flat[mine] - starts[number]) // np.dtype(kind).itemsize]
+        values[indices] = data[(flat[indices] - starts[number]) // np.dtype(kind).itemsize]
     return values.reshape(offsets.shape)

@@ -76,12 +76,12 @@ class Measurements:
             counters.allow(tuple(METRICS))
             for name in METRICS:
                 counters.get(name).count()
-        made = document.record(cls)
-        if not made.problems:
+        measurements = document.record(cls)
+        if not measurements.problems:
             raise document.get("problems").fail("expected a list of at least one")
-        if len({one.problem for one in made.problems}) != len(made.problems):
+        if len({measured.problem for measured in measurements.problems}) != len(measurements.problems):
             raise document.get("problems").fail("one is named twice")
-        return made
+        return measurements
 
 
 def of_library(file: Path, what: str, form: int, remedy: str) -> Value:

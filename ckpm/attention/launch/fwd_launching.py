@@ -138,9 +138,9 @@ def pages(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[str, 
         tokens = tensors[name]
         pool = np.full((table.pool_pages, p.page_size, *tokens.shape[1:]), np.iinfo(tokens.dtype).max, tokens.dtype)
         for numbers, (begin, end) in zip(table.pages, ends, strict=True):
-            mine = pool[numbers].reshape(-1, *tokens.shape[1:])
-            mine[: end - begin] = tokens[begin:end]
-            pool[numbers] = mine.reshape(-1, *pool.shape[1:])
+            slots = pool[numbers].reshape(-1, *tokens.shape[1:])
+            slots[: end - begin] = tokens[begin:end]
+            pool[numbers] = slots.reshape(-1, *pool.shape[1:])
         arrays[name] = pool
     if p.mode == "batch" and len({*p.seqlens_k}) > 1:
         arrays["seqlen_k_ptr"] = np.array(p.seqlens_k, np.int32)
@@ -154,7 +154,7 @@ def run_attention(
     return launch(device, library, problem, laid_out(problem, tensors))
 
 
-def launch(device: Device, library: Library, problem: SuiteCase, given: Mapping[str, NDArray[Any]]) -> FwdOutcome:
+def launch(device: Device, library: Library, problem: SuiteCase, arrays: Mapping[str, NDArray[Any]]) -> FwdOutcome:
     """Launch what dispatch chooses. ``given``: see :func:`laid_out`.
 
     Raises:
@@ -163,7 +163,7 @@ def launch(device: Device, library: Library, problem: SuiteCase, given: Mapping[
     """
     p = pose(problem, library.family, device.arch)
     plan = Plan(p, device, library)
-    ended = launch_plan(plan, host_buffers(given, {**plan.outputs, **plan.workspaces}), None, plan.outputs)
+    ended = launch_plan(plan, host_buffers(arrays, {**plan.outputs, **plan.workspaces}), None, plan.outputs)
     kind = np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
     if not ended.ran:
         return FwdOutcome(launch=ended.launch, fault=ended.fault, o=np.empty(0, kind), lse=None)

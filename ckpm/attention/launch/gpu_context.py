@@ -62,11 +62,11 @@ def _import() -> ModuleType:
     try:
         return importlib.import_module(_MODULE)
     except ModuleNotFoundError:
-        place = next((place for place in package_folders() if (place / _MODULE / "__init__.py").is_file()), None)
-        if place is None:
+        folder = next((folder for folder in package_folders() if (folder / _MODULE / "__init__.py").is_file()), None)
+        if folder is None:
             raise
     before = list(sys.path)
-    sys.path.append(str(place))  # last: nothing of the system's packages replaces one of ours
+    sys.path.append(str(folder))  # last: nothing of the system's packages replaces one of ours
     try:
         return importlib.import_module(_MODULE)
     finally:

@@ -69,7 +69,8 @@ class Pool:
         self.k: list[Floats] = []
         self.v: list[Floats] = []
         self.base_descale = range_descale(p, p.kv_range, 112)
-        self.place = {int(page): place for pages in table.pages for place, page in enumerate(pages)}  # in its sequence
+        # page -> its position in its sequence
+        self.positions = {int(page): position for pages in table.pages for position, page in enumerate(pages)}
         for index, pages in enumerate(table.pages):
             for number, (tensor, hdim) in enumerate((("k", p.hdim_q), ("v", p.hdim_v))):
                 tokens = self._fill_pages(index, pages, number, tensor, hdim)
@@ -127,10 +128,10 @@ class Pool:
 
     def _factors(self, pages: NDArray[np.int64], tensor: str) -> Floats | None:
         """[page]: the problem's page scales, which go by a page's place in its sequence; None without."""
-        given = self.problem.k_page_scales if tensor == "k" else self.problem.v_page_scales
-        if not given:
+        scales = self.problem.k_page_scales if tensor == "k" else self.problem.v_page_scales
+        if not scales:
             return None
-        return np.array([given[self.place[page] % len(given)] for page in pages.tolist()])
+        return np.array([scales[self.positions[page] % len(scales)] for page in pages.tolist()])
 
     def pointers(self) -> dict[str, tuple[str, int]]:
         p = self.problem
@@ -172,8 +173,8 @@ class Pool:
             )
         if p.qscale in ("pertensor", "perhead"):
             for tensor in ("k", "v"):
-                one = np.array([self.base_descale], np.float32)
-                scales = self._head_scales(tensor) if p.qscale == "perhead" else one
+                tensor_scale = np.array([self.base_descale], np.float32)
+                scales = self._head_scales(tensor) if p.qscale == "perhead" else tensor_scale
                 buffers[f"{tensor}_descale"] = Buffer(size=scales.nbytes, writes=(Write(0, scales),), guard=guard)
         elif p.qscale == "kv_blockscale":
             pages = np.array(sorted(self.pages["k"]), np.int64)

@@ -137,12 +137,12 @@ def launch_plan(
     """
     device = plan.device
     with contextlib.closing(plan), upload(device, buffers) as memory:
-        given = {name: memory[name].address for name in memory}
+        launch_pointers = {name: memory[name].address for name in memory}
         if pointers is not None:
-            given = {name: memory[buffer].address + at for name, (buffer, at) in pointers.items()}
+            launch_pointers = {name: memory[buffer].address + at for name, (buffer, at) in pointers.items()}
         device.reset_counters()
         started = time.perf_counter()
-        launch = plan.launch(given)
+        launch = plan.launch(launch_pointers)
         fault = device.fault()
         if fault is None:
             device.hip.synchronize()
@@ -168,7 +168,10 @@ def run_problem(device: Device, library: Library, prepared: Prepared, kernel: st
     """
     check(prepared)
     ended = launch_plan(plan_of(device, library, prepared, kernel), prepared.buffers, prepared.pointers, OUTPUTS)
-    return Outcome(prepared=prepared, **{one.name: getattr(ended, one.name) for one in fields(Launched)})
+    return Outcome(
+        prepared=prepared,
+        **{launched_field.name: getattr(ended, launched_field.name) for launched_field in fields(Launched)},
+    )
 
 
 def plan_of(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Plan:

@@ -128,7 +128,7 @@ class Plan:
         """
         self.problem, self.device, self.library = problem, device, library
         self.stages, self.named, self.keep = stages, named, keep
-        self.kernels = kernels or tuple(one.name for one in stages)
+        self.kernels = kernels or tuple(stage.name for stage in stages)
         self.inputs, self.outputs = arguments.inputs(problem), arguments.outputs(problem)
         self.workspaces, self.cleared = arguments.workspaces(problem), arguments.zeroed_workspaces(problem)
         self.fields = arguments.fields(library.family, problem)
@@ -152,7 +152,7 @@ class Plan:
 
     def _demand_pointers(self, pointers: Mapping[str, int]) -> None:
         if not all(map(pointers.get, self._needed)):
-            name = next(one for one in self._needed if not pointers.get(one))
+            name = next(pointer for pointer in self._needed if not pointers.get(pointer))
             raise ArgumentError(f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null")
 
     def _fill(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
@@ -192,7 +192,7 @@ class Plan:
                 launches.append(self._ended_well(self.launch(pointers, stream, 0, 1)))
         finally:
             self.device.hip.free(flushed)
-        return Ran(kernels=launches[0].kernels, milliseconds=tuple(one.milliseconds for one in launches))
+        return Ran(kernels=launches[0].kernels, milliseconds=tuple(launch.milliseconds for launch in launches))
 
     def bind(self, names: Sequence[str]) -> Callable[[Sequence[int], int], None]:
         """Return :meth:`run` for callers that launch often: of the addresses of ``names``, in order, and a stream."""

@@ -62,7 +62,7 @@ class ProblemBuilder:
 
     def strides(self, tensor: str, batch: int, nhead: int, row: int) -> ProblemBuilder:
         """Strides of q, k, v or o, in elements."""
-        others = tuple(one for one in self._problem.strides if one[0] != tensor)
+        others = tuple(pair for pair in self._problem.strides if pair[0] != tensor)
         return self._with(strides=(*others, (tensor, Strides(batch, nhead, row))))
 
     def mask(self, corner: str, left: int = -1, right: int = -1) -> ProblemBuilder:

@@ -26,9 +26,11 @@ def broken_rules(problem: Problem) -> list[str]:
         "logits": p.logits_soft_cap > 0, "dropout": p.p_drop > 0, "qscale": p.qscale, "rope": p.rope,
         "sink": p.sink_size > 0, "paged_kv": p.page_size > 0, "page_size": p.page_size,
     }  # fmt: skip
-    found = findings(Configuration(values, {}))
+    all_findings = findings(Configuration(values, {}))
     return [
-        f"{one.text} ({one.rule}: {one.reason})" for one in found if one.severity == "error" and not one.contradiction
+        f"{finding.text} ({finding.rule}: {finding.reason})"
+        for finding in all_findings
+        if finding.severity == "error" and not finding.contradiction
     ]
 
 

@@ -58,9 +58,9 @@ def _check_types(p: Problem) -> None:
         if field.name in _SIZES or (isinstance(value, wanted) and isinstance(value, bool) is (kind is bool)):
             continue
         raise ProblemError(f"{field.name} is {value!r}: it must be of type {kind.__name__}.", kind="dimension")
-    if len(p.descales) != 3 or not all(isinstance(one, Real) for one in p.descales):
+    if len(p.descales) != 3 or not all(isinstance(descale, Real) for descale in p.descales):
         raise ProblemError(f"descales are {p.descales!r}: they must be three numbers.", kind="dimension")
-    if not all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Strides) for one in p.strides):
+    if not all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Strides) for pair in p.strides):
         raise ProblemError(f"strides are {p.strides!r}: they must be pairs of a name and Strides.", kind="dimension")
 
 
@@ -87,9 +87,9 @@ def _check_range(name: str, value: object, smallest: int, largest: int = _LARGES
 
 
 def _unknown_words(p: Problem) -> Iterator[str]:
-    for name, known in {**CHOICES, "arch": tuple(limits().archs)}.items():
-        if getattr(p, name) not in known:
-            yield f"{name} '{getattr(p, name)}' is none of {', '.join(known)}"
+    for name, choices in {**CHOICES, "arch": tuple(limits().archs)}.items():
+        if getattr(p, name) not in choices:
+            yield f"{name} '{getattr(p, name)}' is none of {', '.join(choices)}"
 
 
 def _contradictions(p: Problem) -> Iterator[str]:
@@ -204,8 +204,8 @@ def _page_contradictions(p: Problem) -> Iterator[str]:
 
 
 def _check_strides(p: Problem) -> None:
-    given = dict(p.strides)
-    if len(given) != len(p.strides) or set(given) - {"q", "k", "v", "o"}:
+    strides_by_name = dict(p.strides)
+    if len(strides_by_name) != len(p.strides) or set(strides_by_name) - {"q", "k", "v", "o"}:
         named = sorted(name for name, _ in p.strides)
         raise ProblemError(f"strides are given once each for q, k, v and o, not for {named}.")
     others = {"bias": p.bias == "bias", "randval": p.stores_random, "lse": p.lse}
@@ -213,7 +213,7 @@ def _check_strides(p: Problem) -> None:
         strides = p.stride(tensor)
         for field in dataclasses.fields(strides):
             _check_range(f"{field.name} stride of {tensor}", getattr(strides, field.name), 0)
-        if tensor in given and not (tensor == "v" and p.vlayout == "col"):
+        if tensor in strides_by_name and not (tensor == "v" and p.vlayout == "col"):
             _check_overlap(p, tensor, strides)
         if p.family == "batch_prefill" and tensor not in others:
             _check_span(p, tensor, strides)

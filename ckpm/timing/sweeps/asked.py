@@ -97,20 +97,22 @@ def asked_for(args: argparse.Namespace) -> Asked:
     chosen = filter_keys(chosen, args.filter, args.filter_file)[: args.max_kernels]
     if not chosen:
         raise UsageError(f"no kernel of {args.config} is left by --filter and --filter-file.", kind="empty-selection")
-    mine = chosen if shard[1] == 1 else take_shard(chosen, shard)
-    if not mine:
+    shard_keys = chosen if shard[1] == 1 else take_shard(chosen, shard)
+    if not shard_keys:
         raise UsageError(
             f"--shard {args.shard} of {len(chosen)} kernels is empty: use fewer shards.", kind="empty-selection"
         )
-    made = own_cases(mine, sizes) if args.category is None else cases(chosen, shapes(args.category), mine)
+    sweep_cases = (
+        own_cases(shard_keys, sizes) if args.category is None else cases(chosen, shapes(args.category), shard_keys)
+    )
     return Asked(
         arch=arch,
         tree=tree,
         families=sweep.families,
         library=library,
-        keys=(*mine, *_later_stages(keys, mine)),
+        keys=(*shard_keys, *_later_stages(keys, shard_keys)),
         order={key.name: at for at, key in enumerate(chosen)},
-        cases=made,
+        cases=sweep_cases,
         facts=_facts(args, tree, arch),
     )
 
@@ -149,13 +151,13 @@ def _facts(args: argparse.Namespace, tree: Tree, arch: str) -> dict[str, str]:
     }
 
 
-def request(asked: Asked, keys: Sequence[Key], toolchain: str, work: Path) -> Request:
+def request(sweep: Asked, keys: Sequence[Key], toolchain: str, work: Path) -> Request:
     """The request to build one library with these kernels in ``work``."""
     cache = settings.cache_folder()
     names = tuple(key.name for key in keys)
     return Request(
-        selection=Selection(archs=(asked.arch,), families=asked.families, where=(f"key.name in {names!r}",)),
-        tree=asked.tree,
+        selection=Selection(archs=(sweep.arch,), families=sweep.families, where=(f"key.name in {names!r}",)),
+        tree=sweep.tree,
         toolchain=detect(toolchain, cache=cache),
         work=work,
         object_cache=cache / "objects",

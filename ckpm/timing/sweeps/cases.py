@@ -49,13 +49,13 @@ def cases(keys: Sequence[Key], shapes: Sequence[Shape], shard: Sequence[Key] | N
     dims of all decide which kernel serves a shape.
     """
     family, matcher = keys[0].family, Matcher(keys)
-    mine = {key.name for key in (keys if shard is None else shard)}
+    names = {key.name for key in (keys if shard is None else shard)}
     return tuple(
         Case(_settle(shape, key), key)
         for shape in shapes
         if is_tried(family, shape)
         for key in matcher(family, shape).kernels
-        if key.name in mine
+        if key.name in names
     )
 
 
@@ -64,23 +64,26 @@ def own_cases(keys: Sequence[Key], sizes: Shape) -> tuple[Case, ...]:
 
     A kernel that pads no keys gets as many as fill its tiles: the next multiple of kN0.
     """
-    made = []
+    kernel_cases = []
     for key in keys:
         shape = dataclasses.replace(sizes, direction="fwd", **_of_key(key))
         if not Matcher([key])(key.family, shape).kernels:
             step = key.tile.bn0 or 1
             shape = dataclasses.replace(shape, seqlen_k=-(-shape.seqlen_k // step) * step)
-        made.append(Case(_settle(dataclasses.replace(shape, name=_shape_name(shape)), key), key))
-    return tuple(made)
+        kernel_cases.append(Case(_settle(dataclasses.replace(shape, name=_shape_name(shape)), key), key))
+    return tuple(kernel_cases)
 
 
 def _shape_name(shape: Shape) -> str:
     """A name that kernels of other features don't share; features that are off are left out."""
     s = shape
     sizes = f"b{s.batch}-q{s.seqlen_q}k{s.seqlen_k}-h{s.nhead_q}x{s.nhead_k}-d{s.hdim_q}x{s.hdim_v}-{s.dtype}"
-    words = [s.layout.lower() if s.layout != "BHSD" else "", *(one for one in (s.mask, s.bias) if one != "no")]
-    words += [name for name in ("lse", "dropout", "logits", "sink", "skip") if getattr(s, name)]
-    return "-".join(filter(None, (f"one/{sizes}", *words)))
+    features = [
+        s.layout.lower() if s.layout != "BHSD" else "",
+        *(feature for feature in (s.mask, s.bias) if feature != "no"),
+    ]
+    features += [name for name in ("lse", "dropout", "logits", "sink", "skip") if getattr(s, name)]
+    return "-".join(filter(None, (f"one/{sizes}", *features)))
 
 
 def _of_key(key: Key) -> dict[str, Any]:
@@ -163,7 +166,7 @@ def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
     q = _drawn(random, s, arch, s.batch, s.seqlen_q, s.nhead_q, s.hdim_q)
     k = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_q)
     v = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_v)
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "dtype": s.dtype, "family": case.key.family, "mask": s.mask, "dropout": s.dropout,
         "seed": 7, "random_values": random_values and s.dropout > 0, "soft_cap": _CAP if s.logits else 0.0,
         "lse": s.lse,
@@ -172,21 +175,21 @@ def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
         "descales": (1.0, 1.0, 1.0) if s.qscale == "pertensor" else None,
     }  # fmt: skip
     if s.mode == "batch":
-        given["layout"] = s.layout
+        options["layout"] = s.layout
     more: dict[str, Any] = {}
     if s.bias == "bias":
         bias = _drawn(random, s, arch, s.nhead_q, s.batch * s.seqlen_q, s.seqlen_k)
         more["bias"] = np.split(bias, s.batch, axis=1)
-        given["bias"] = bias if s.mode == "group" else np.stack(more["bias"])
+        options["bias"] = bias if s.mode == "group" else np.stack(more["bias"])
     elif s.bias == "alibi":
         slopes = 2.0 ** -(1 + np.arange(s.nhead_q) % 8)
-        given["alibi_slopes"], more["slopes"] = slopes.astype(np.float32), np.tile(slopes, (s.batch, 1))
-    arrays = (_queries(q, s), *_keys(k, v, s, case.key.family, given))
+        options["alibi_slopes"], more["slopes"] = slopes.astype(np.float32), np.tile(slopes, (s.batch, 1))
+    arrays = (_queries(q, s), *_keys(k, v, s, case.key.family, options))
     return Tensors(
         q=arrays[0],
         k=arrays[1],
         v=arrays[2],
-        options=Options(**given),
+        options=Options(**options),
         sequences=(list(q), list(k), list(v)),
         more=more,
     )
@@ -204,37 +207,37 @@ def _queries(q: Floats, s: Shape) -> Floats:
     return q.swapaxes(1, 2) if s.layout == "BHSD" else q
 
 
-def _keys(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
+def _keys(k: Floats, v: Floats, s: Shape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
     """K and V as they lie, with their tables among the options."""
     if s.mode == "group":
-        given["cu_seqlens_q"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_q
+        options["cu_seqlens_q"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_q
     if s.paged_kv:
-        return _to_pages(k, v, s, family, given)
+        return _to_pages(k, v, s, family, options)
     if s.mode == "group":
-        given["cu_seqlens_k"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_k
+        options["cu_seqlens_k"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_k
     return _queries(k, s), _queries(v, s)
 
 
-def _to_pages(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
+def _to_pages(k: Floats, v: Floats, s: Shape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
     """K and V in pages, the last page first, with zeros after each sequence's end."""
-    ours = family == "batch_prefill"
-    size = (s.page_size or 1) if ours else _PAGE
+    is_prefill = family == "batch_prefill"
+    size = (s.page_size or 1) if is_prefill else _PAGE
     count = math.ceil(s.seqlen_k / size)
     padding = ((0, 0), (0, count * size - s.seqlen_k), (0, 0), (0, 0))
-    of_k, of_v = (np.pad(one, padding).reshape(-1, size, *one.shape[2:])[::-1] for one in (k, v))
+    of_k, of_v = (np.pad(tensor, padding).reshape(-1, size, *tensor.shape[2:])[::-1] for tensor in (k, v))
     table = np.arange(s.batch * count, dtype=np.int32)[::-1].reshape(s.batch, count)
     lengths = np.full(s.batch, s.seqlen_k, np.int32)
-    if ours and s.kv_table == "sglang":
-        given["pages"] = Pages(
+    if is_prefill and s.kv_table == "sglang":
+        options["pages"] = Pages(
             indices=np.ascontiguousarray(table.reshape(-1)),
             indptr=np.arange(s.batch + 1, dtype=np.int32) * count,
             last_page_lens=(lengths - 1) % size + 1 if size > 1 else None,
             kv_layout=s.kv_layout or "linear",
         )
     else:
-        layout = (s.kv_layout or "linear") if ours else "linear"
-        given["pages"] = Pages(indices=np.ascontiguousarray(table), seqlens_k=lengths, kv_layout=layout)
-    if ours and s.kv_layout == "vectorized":
+        layout = (s.kv_layout or "linear") if is_prefill else "linear"
+        options["pages"] = Pages(indices=np.ascontiguousarray(table), seqlens_k=lengths, kv_layout=layout)
+    if is_prefill and s.kv_layout == "vectorized":
         return _vectorize(of_k, of_v, 16 // ELEMENT_BYTES[s.dtype])
     return np.ascontiguousarray(of_k), np.ascontiguousarray(of_v)
 

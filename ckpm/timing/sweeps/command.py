@@ -69,23 +69,23 @@ def run(args: argparse.Namespace) -> int:
     for output in filter(None, (args.csv, args.json)):
         refuse_inputs(output, [args.config, *args.filter_file])
         demand_place(output)
-    asked = asked_for(args)
-    file = args.work / f"{args.config.stem}-{asked.arch}-{asked.tree.name}-{args.category or 'one'}{_shard(args)}.json"
+    sweep = asked_for(args)
+    file = args.work / f"{args.config.stem}-{sweep.arch}-{sweep.tree.name}-{args.category or 'one'}{_shard(args)}.json"
     demand_place(file)
-    log.info(f"{len(asked.keys)} kernels, {len(asked.cases)} cases of kernel and shape")
-    if not asked.cases and not args.compile_only:
+    log.info(f"{len(sweep.keys)} kernels, {len(sweep.cases)} cases of kernel and shape")
+    if not sweep.cases and not args.compile_only:
         raise InconclusiveError(
-            f"none of the {len(asked.keys)} kernels serves a shape of {args.category}.", kind="nothing-measured"
+            f"none of the {len(sweep.keys)} kernels serves a shape of {args.category}.", kind="nothing-measured"
         )
-    progress = Progress(resume(file, asked), file)
-    built = libraries_of(asked, args.toolchain, args.work / file.stem, job_count(args.jobs))
+    progress = Progress(resume(file, sweep), file)
+    built = libraries_of(sweep, args.toolchain, args.work / file.stem, job_count(args.jobs))
     if args.compile_only:
         return 0
-    _run_all(args, asked, built, progress)
+    _run_all(args, sweep, built, progress)
     results = progress.results
     _write(args, results)
     if args.tuning:
-        show(f"{args.tuning}: {tune(args.tuning, results, asked.cases)} problems")
+        show(f"{args.tuning}: {tune(args.tuning, results, sweep.cases)} problems")
     _show(results, file)
     _judge(results)
     return 0
@@ -95,16 +95,16 @@ def _shard(args: argparse.Namespace) -> str:
     return "" if args.shard == "1/1" else f"-{args.shard.replace('/', 'of')}"
 
 
-def _run_all(args: argparse.Namespace, asked: Asked, built: list[Path], progress: Progress) -> None:
+def _run_all(args: argparse.Namespace, sweep: Asked, built: list[Path], progress: Progress) -> None:
     """Run what is not yet done."""
-    device = choose(args.device, asked.arch)
+    device = choose(args.device, sweep.arch)
     most = args.most_instructions if device.kind == "emulator" else None
     if before := len(progress.done()):
         log.info(f"{before} cases are done already")
-    left = sort_out(asked.cases, progress, most=most)
+    left = sort_out(sweep.cases, progress, most=most)
     try:
         for path in built if left else []:
-            run_library(open_bench(path, device, asked), left, asked, progress, verify=args.verify)
+            run_library(open_bench(path, device, sweep), left, sweep, progress, verify=args.verify)
     finally:
         progress.write()
 
@@ -152,9 +152,9 @@ def run_best(args: argparse.Namespace) -> int:
 def table(rows: Sequence[Best]) -> Table:
     """A line for each problem. First is the problem whose default kernel is slowest compared with the best kernel."""
     shown = make_table(("problem", "mode", "best kernel"), ("value", "unit", "of", "default slower by"), fold=True)
-    for one in sorted(rows, key=lambda one: -one.behind):
-        figures = (f"{one.value:.6g}", one.unit, str(one.compared), f"{100 * one.behind:.1f} %")
-        shown.add_row(one.problem, one.mode, one.kernel, *figures)
+    for row in sorted(rows, key=lambda row: -row.behind):
+        figures = (f"{row.value:.6g}", row.unit, str(row.compared), f"{100 * row.behind:.1f} %")
+        shown.add_row(row.problem, row.mode, row.kernel, *figures)
     return shown
 
 
@@ -186,5 +186,5 @@ def summary(results: Results, answers: Sequence[Best]) -> Mapping[str, int]:
         "left out": len(results.left_out),
         "differ": sum(row.get("agrees") is False for row in results.rows),
         "of these known defects": sum(bool(row.get("known_defect")) for row in results.rows),
-        "defaults that are best": sum(one.behind == 0 for one in answers),
+        "defaults that are best": sum(answer.behind == 0 for answer in answers),
     }

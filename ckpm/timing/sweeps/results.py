@@ -61,8 +61,8 @@ def filter_keys(keys: Sequence[Key], expressions: Sequence[str], files: Sequence
     Raises:
         WhereError: an expression is none, or names an unknown field. UsageError: of a file.
     """
-    known = tuple(f"c.{name}" for name in FIELDS)
-    tests: list[Callable[[SimpleNamespace], bool]] = [compile_over(text, known) for text in expressions]
+    names = tuple(f"c.{name}" for name in FIELDS)
+    tests: list[Callable[[SimpleNamespace], bool]] = [compile_over(text, names) for text in expressions]
     tests += [load_filter_file(file, "filter_config", "c") for file in files]
     return [key for key in keys if all(test(identity(key)) for test in tests)]
 
@@ -167,13 +167,13 @@ class Results:
         if not isinstance(document.value, dict) or document.value.get("format") != FORMAT:
             raise document.source.fail(f"no results of format {FORMAT}")
         metadata = document.get("metadata")
-        left_out = [one.record(_LeftOut) for one in document.get("left_out").items()]
+        left_out = [row.record(_LeftOut) for row in document.get("left_out").items()]
         return cls(
             asked=document.get("asked").texts(),
             kernels=metadata.get("total_kernels").count(),
             cases=metadata.get("total_cases").count(),
             rows=tuple(map(_row, document.get("results").items())),
-            left_out={(one.problem_name, one.kernel): one.reason for one in left_out},
+            left_out={(case.problem_name, case.kernel): case.reason for case in left_out},
         )
 
 
@@ -266,8 +266,8 @@ def value_of(row: Row) -> tuple[str, float] | None:
 
 
 def _of_problem(problem: str, mode: str, measured: Sequence[_Measured]) -> Best:
-    least, unit, value = min(measured, key=lambda one: one[2])
-    default, _, default_value = min(measured, key=lambda one: int(one[0]["dispatch_order"] or 0))
+    least, unit, value = min(measured, key=lambda measurement: measurement[2])
+    default, _, default_value = min(measured, key=lambda measurement: int(measurement[0]["dispatch_order"] or 0))
     return Best(
         problem=problem, mode=mode, kernel=str(least["kernel"]), value=value, unit=unit,
         default=str(default["kernel"]), default_value=default_value, compared=len(measured),

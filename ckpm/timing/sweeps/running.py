@@ -70,8 +70,8 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
         LaunchError: its library refuses it, or it faulted. LaunchError: dispatch took another kernel.
         HipError: memory ran out.
     """
-    made = tensors(case, bench.device.arch, random_values=verify)
-    posed = pose(bench.device, made.q, made.k, made.v, made.options)
+    arrays = tensors(case, bench.device.arch, random_values=verify)
+    posed = pose(bench.device, arrays.q, arrays.k, arrays.v, arrays.options)
     plan = _plan(bench, case, posed)
     emulated = bench.device if isinstance(bench.device, EmulatedDevice) else None
     if emulated is not None:
@@ -86,7 +86,7 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
         raise LaunchError(f"dispatch took {done.ran.kernels[0]} for it.", kind="other-kernel")
     cells: dict[str, Cell] = dict(_counts(bench, emulated, case) if emulated else rates(case.shape, done.ran.median))
     if verify:
-        cells |= _verdict(case, made, done)
+        cells |= _verdict(case, arrays, done)
     return {**cells, "device": bench.device.kind, "library": bench.manifest.library_sha256}
 
 
@@ -119,22 +119,25 @@ def _model_cycles(bench: Bench, device: EmulatedDevice, case: Case) -> int | Non
     return int(replayed["cycles"]) * -(-launched // (units * resident))
 
 
-def _verdict(case: Case, made: Tensors, done: Attention) -> dict[str, Cell]:
+def _verdict(case: Case, arrays: Tensors, done: Attention) -> dict[str, Cell]:
     """Compare O, and LSE if there is one, with the float64 reference."""
     s, p = case.shape, done.problem
     drawn = done.random_values
     random = None if drawn is None else np.split(drawn, s.batch, axis=1) if s.mode == "group" else list(drawn)
-    o, lse = reference.attention(p, *made.sequences, random_values=random, **made.more)
+    o, lse = reference.attention(p, *arrays.sequences, random_values=random, **arrays.more)
     got = done.o
     if s.mode == "batch":
         got = np.concatenate(list(got.swapaxes(1, 2) if p.layout == "BHSD" else got))
     verdicts = [reference.agreement(got, o, s.dtype)]
     if done.lse is not None:
-        mine = done.lse if s.mode == "group" else np.concatenate(list(done.lse), axis=1)
-        verdicts.append(reference.agreement(mine, lse, "lse"))
-    worst = max(one.worst for one in verdicts)
+        kernel_lse = done.lse if s.mode == "group" else np.concatenate(list(done.lse), axis=1)
+        verdicts.append(reference.agreement(kernel_lse, lse, "lse"))
+    worst = max(verdict.worst for verdict in verdicts)
     # JSON has no infinity, which stands for NaN
-    return {"agrees": all(one.passed for one in verdicts), "tolerance_used": worst if np.isfinite(worst) else "nan"}
+    return {
+        "agrees": all(verdict.passed for verdict in verdicts),
+        "tolerance_used": worst if np.isfinite(worst) else "nan",
+    }
 
 
 def describe(case: Case) -> dict[str, Cell]:
@@ -167,52 +170,52 @@ _SECONDS = 2.0  # between two writes of the results
 _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
-def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int) -> list[Path]:
-    """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.building.run."""
+def libraries_of(sweep: Asked, toolchain: str, work: Path, jobs: int) -> list[Path]:
+    """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.command.run."""
     built = []
-    for at, keys in enumerate(layers(asked.keys), start=1):
-        place = work / f"layer-{at}"
-        place.mkdir(parents=True, exist_ok=True)
-        one = request(asked, keys, toolchain, Path(os.path.realpath(place)))
-        tally = build(one, jobs=jobs)
+    for at, keys in enumerate(layers(sweep.keys), start=1):
+        folder = work / f"layer-{at}"
+        folder.mkdir(parents=True, exist_ok=True)
+        library_request = request(sweep, keys, toolchain, Path(os.path.realpath(folder)))
+        tally = build(library_request, jobs=jobs)
         log.info(f"library {at}: {len(keys)} kernels, {tally.summary()}")
-        built.append(one.work / one.folder / LIBRARY)
+        built.append(library_request.work / library_request.folder / LIBRARY)
     return built
 
 
-def open_bench(path: Path, device: Device, asked: Asked) -> Bench:
+def open_bench(path: Path, device: Device, sweep: Asked) -> Bench:
     """Raises LibraryError, RecordError."""
     manifest = Manifest.read(path.with_name(MANIFEST))
     check_library(path, manifest)
-    by_name = {key.name: key for key in asked.keys}
-    loaded = device.load(path, host(asked.library).arguments)
+    by_name = {key.name: key for key in sweep.keys}
+    loaded = device.load(path, host(sweep.library).arguments)
     keys: tuple[Key, ...] = tuple(by_name[name] for name in loaded.kernels)
-    known: dict[str, Number] | None = None
+    figures: dict[str, Number] | None = None
     if device.kind == "emulator":
         with contextlib.suppress(InconclusiveError):  # an arch without figures has counts and no model
-            known = numbers(device.arch)
-    return Bench(device=device, library=loaded, manifest=manifest, keys=keys, known=known)
+            figures = numbers(device.arch)
+    return Bench(device=device, library=loaded, manifest=manifest, keys=keys, known=figures)
 
 
-def resume(file: Path, asked: Asked) -> Results:
+def resume(file: Path, sweep: Asked) -> Results:
     """Results of an earlier run of the same question, or none yet.
 
     Raises:
         RecordError: the file is damaged, or answers another question.
     """
-    fresh = Results(asked=asked.facts, kernels=len(asked.keys), cases=len(asked.cases))
+    fresh = Results(asked=sweep.facts, kernels=len(sweep.keys), cases=len(sweep.cases))
     if not file.exists():
         return fresh
     earlier = Results.read(file)
-    differing = [name for name, value in asked.facts.items() if earlier.asked.get(name) != value]
+    differing = [name for name, value in sweep.facts.items() if earlier.asked.get(name) != value]
     if differing:
         raise RecordError(
             f"{file}: results of another run: {differing[0]} differs. Name another --work, or remove the file.",
             kind="benchmark",
         )
-    known = {one.identity for one in asked.cases}
-    rows = tuple(row for row in earlier.rows if (str(row["problem_name"]), str(row["kernel"])) in known)
-    left_out = {key: why for key, why in earlier.left_out.items() if key in known}
+    identities = {case.identity for case in sweep.cases}
+    rows = tuple(row for row in earlier.rows if (str(row["problem_name"]), str(row["kernel"])) in identities)
+    left_out = {key: why for key, why in earlier.left_out.items() if key in identities}
     return replace(fresh, rows=rows, left_out=left_out)
 
 
@@ -270,26 +273,26 @@ def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> 
     return left
 
 
-def known_defect(asked: Asked, key: Key) -> str:
+def known_defect(sweep: Asked, key: Key) -> str:
     """The ledger's entry for a kernel, "" without one. Raises CheckFailedError: it has expired."""
     problem = SuiteCase(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
     ledger = read_ledger()
-    entry = ledger.find(problem, source(asked.tree.name, asked.tree.dialect), asked.arch)
+    entry = ledger.find(problem, source(sweep.tree.name, sweep.tree.dialect), sweep.arch)
     if entry is None:
         return ""
     Ledger(file=ledger.file, entries=(entry,)).check_dates(datetime.date.today())
     return entry.name
 
 
-def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Progress, *, verify: bool) -> None:
+def run_library(bench: Bench, cases: Sequence[Case], sweep: Asked, progress: Progress, *, verify: bool) -> None:
     """Run the cases of the library's kernels. One that faults is left out with a reason that begins with FAULT.
 
     Raises:
         DeviceError: the device is lost. CheckFailedError: the ledger's entry for a kernel that is wrong has expired.
     """
-    mine = {key.name for key in bench.keys}
+    names = {key.name for key in bench.keys}
     for case in cases:
-        if case.key.name not in mine:
+        if case.key.name not in names:
             continue
         try:
             cells = measure(bench, case, verify=verify)
@@ -299,21 +302,21 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
             if error.kind == "other-kernel":
                 progress.leave_out(case, str(error).replace("\n", " "))
                 continue
-            progress.leave_out(case, _end_text(error, case, known_defect(asked, case.key)))
+            progress.leave_out(case, _end_text(error, case, known_defect(sweep, case.key)))
             if bench.device.fault() is not None:
                 bench.device.recover()
                 if bench.device.lost:
                     raise DeviceError("the GPU's context is lost: only a new process gets another") from error
         else:
-            wrong = known_defect(asked, case.key) if cells.get("agrees") is False else ""
-            order = asked.order[case.key.name]
+            wrong = known_defect(sweep, case.key) if cells.get("agrees") is False else ""
+            order = sweep.order[case.key.name]
             progress.add({**describe(case), **cells, "dispatch_order": order, "known_defect": wrong})
 
 
 def _end_text(error: LaunchError | HipError, case: Case, defect: str) -> str:
     """The reason of a launch that did not end well: a refusal, a known defect, or a fault."""
     why = str(error).partition("\n")[0]
-    if isinstance(error, LaunchError) and any(f": {one.name.lower()}: " in str(error) for one in _REFUSED):
+    if isinstance(error, LaunchError) and any(f": {status.name.lower()}: " in str(error) for status in _REFUSED):
         # without library and kernel, so that equal reasons are counted together
         return why.rpartition(f"{case.key.name}: ")[2]
     return f"known defect {defect}: {why}" if defect else f"{FAULT}{why}"

@@ -31,7 +31,7 @@ class Append:
     """Rows to append to a cache. Tensors contain bits of ``dtype``; the last axis is a head's dim.
 
     ``q`` is [batch, seqlen_q, nhead_q, dim]. ``knew`` and ``vnew`` are [batch, seqlen_knew, nhead_k, dim].
-    ``seqlens_k`` [batch] rows of each sequence are in the cache before. The cache, ``k`` and ``v``, is
+    ``seqlens_k`` [batch] are the rows that each sequence already has in the cache. The cache, ``k`` and ``v``, is
     [place, row, nhead_k, dim]. A place is a page of ``block_table`` [batch, pages], or a sequence, numbered by
     ``cache_batch_idx`` [batch]. ``rope`` is no, inter or half, with ``cos`` and ``sin`` [position, rotary_dim / 2].
     With ``causal`` each row of Q has its own position, else all have the position of the first new key.
@@ -53,11 +53,11 @@ class Append:
 
 
 def pose(append: Append, arch: str) -> Problem:
-    """The problem of what is to be appended.
+    """Return the problem that the tensors pose.
 
     Raises:
-        ProblemError: tensors contradict one another, or the cache or the table of cosines is too small for what is
-            appended, which the C ABI can't see.
+        ProblemError: tensors contradict one another, or the cache or the table of cosines is too small. The C ABI can't
+            check the latter.
     """
     a = append
     batch, seqlen_q, nhead_q, hdim_q = a.q.shape
@@ -157,12 +157,13 @@ def append(
     block_table: Any = None,
     cache_batch_idx: Any = None,
 ) -> Appended:
-    """Append new rows to a cache. Arrays are the host's, shaped as the fields of
-    ckpm.attention.appending.Append. Floats are encoded in ``dtype``.
+    """Append new rows to a cache.
+
+    Arrays are on the host, with the shapes of ckpm.attention.appending.Append. Floats are encoded in ``dtype``.
 
     Raises:
         ArgumentError: tensors contradict one another, or the cache or the cosines are too short.
-        An error of ckpm.attention.errors: see arrays.tensors.operand, Dispatcher.plan and Plan.run. HipError.
+        An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
     dispatcher = dispatcher if dispatcher is not None else default()
     arguments = {
@@ -190,7 +191,7 @@ def append(
 
 
 def _operands(arguments: Mapping[str, Any], device: Device) -> dict[str, Operand]:
-    """Raises ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
+    """Read the arguments as operands. They must be on the host, each with its number of axes."""
     operands = {name: operand(name, argument, device) for name, argument in arguments.items()}
     if demand_one_place(list(operands.values())):
         raise ArgumentError(
@@ -204,14 +205,14 @@ def _operands(arguments: Mapping[str, Any], device: Device) -> dict[str, Operand
 
 
 def _bits(operand: Operand, dtype: str, arch: str) -> NDArray[Any]:
-    """An array as a launch is given it: bits of the kernel's dtype."""
+    """The bits of an operand in the kernel's dtype, as a launch takes them."""
     array = encode_operand(operand, dtype, arch).array
     assert array is not None, "all are on the host"
     return array if array.dtype.kind in "iu" else array.view({2: np.uint16, 4: np.uint32}[array.itemsize])
 
 
 def _to_caller_dtype(operand: Operand, bits: NDArray[Any], dtype: str, arch: str) -> NDArray[Any]:
-    """Bits in the dtype that the caller's array had."""
+    """Bits converted to the dtype of the caller's array."""
     assert operand.array is not None, "all are on the host"
     if operand.array.dtype.kind == "f" and operand.array.itemsize != bits.itemsize:
         return decode(bits, dtype, arch).astype(operand.array.dtype)

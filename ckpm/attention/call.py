@@ -1,4 +1,4 @@
-"""``fmha``: one attention call from arrays to arrays, over whatever kernels are registered."""
+"""``fmha``: one attention call from arrays to arrays, by registered kernels."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Attention:
-    """``o`` has Q's axes and dtype, but the kernel's output dtype if Q has fp8 bits.
+    """Results of a call. ``o`` has Q's axes and dtype, but the kernel's output dtype if Q has fp8 bits.
 
     ``lse`` has base e, and lies as [batch, head, query] or [head, token]. ``random_values`` of dropout lie as [batch,
-    head, query, key] or [head, token, key]. All are tensors of PyTorch if Q is one, or the arrays that the call was
-    given to write to. ``lse`` of arrays on the device is as the kernel writes it: with ALiBi under a causal mask it is
-    shifted. Then subtract ckpm.attention.alibi.lse_shift.
+    head, query, key] or [head, token, key]. All are tensors of PyTorch if Q is one, or the caller's own output arrays.
+    On the device ``lse`` is the kernel's: with ALiBi under a causal mask it is shifted. Then subtract
+    ckpm.attention.alibi.lse_shift.
     """
 
     o: Any
@@ -57,13 +57,14 @@ class Attention:
 
 
 def default(arch: str = "") -> Dispatcher:
-    """The dispatcher of calls that name none: all libraries of a folder, on a GPU of the arch or the emulator.
+    """Return the default dispatcher: every library of the first folder with one, on a GPU of the arch or the emulator.
 
-    The folder is the first with a library: build/<arch> in the current folder, then in the clone, then <arch> in the
-    installed package ``ckpm_libraries``. The default arch is that of the machine's GPU, or gfx950.
+    The folders are build/<arch> in the current folder, build/<arch> in the clone, and <arch> in the installed package
+    ``ckpm_libraries``. The default arch is the arch of the machine's GPU, or gfx950.
 
     Raises:
-        NoKernelError: no library is there. Otherwise as Registry.add_library and ckpm.attention.launch.device.choose.
+        NoKernelError: no folder has a library.
+        An error of ckpm.base.errors: see Registry.add_library and ckpm.attention.launch.device.choose.
     """
     arch = arch or _arch_here()
     with _LOCK:
@@ -109,20 +110,22 @@ def fmha(
     timing: Timing = UNTIMED,
     **options: Any,
 ) -> Attention:
-    """Compute softmax(Q K^T * scale) V of each sequence. ckpm.attention.arrays.posing describes arrays and options.
+    """Compute softmax(Q K^T * scale) V of each sequence.
 
-    Without a ``dispatcher`` the call takes that of :func:`default`, for the machine's GPU or for gfx950.
+    ckpm.attention.arrays.posing describes the arrays, ckpm.attention.arrays.options.Options the options. Without a
+    ``dispatcher`` the call takes :func:`default`'s, for the machine's GPU or for gfx950.
 
     Host arrays are copied to the device and back. Floats are encoded in ``dtype``, and O comes in Q's dtype. For Q of
-    fp8 bits O has the kernel's output dtype. Arrays on the device are used where they lie.
+    fp8 bits O has the kernel's output dtype. Arrays on the device are used in place.
 
-    Results are written to ``out`` and ``lse_out``. If these are not given and Q is a tensor of PyTorch, they are
+    Results are written to ``out`` and ``lse_out``. Without these, and if Q is a tensor of PyTorch, outputs are
     allocated on Q's device. The call then returns when the launch is queued on ``stream``, by default PyTorch's current
-    one. ``out`` is of the kernel's dtype, or float32 or float64 on the host. Gradients don't flow through the call.
+    stream. ``out`` has the kernel's dtype, or float32 or float64 on the host. Gradients don't flow through the call.
 
     Raises:
-        TypeError: an option that doesn't exist. HipError: memory ran out.
-        An error of ckpm.base.errors: see pose, Dispatcher.plan and Plan.run.
+        TypeError: an option doesn't exist.
+        HipError: memory ran out.
+        An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
     dispatcher = dispatcher if dispatcher is not None else default()
     stream = stream or current_stream(q)
@@ -150,7 +153,10 @@ def _as_read(dispatcher: Dispatcher, q: Any, options: dict[str, Any]) -> dict[st
 
 
 def pad_list(dispatcher: Dispatcher, pages: Any) -> Any:
-    """A page table, with zeros after a list of PyTorch on its GPU if registered kernels read ahead."""
+    """Append zeros to a page list of PyTorch on its GPU if registered kernels read ahead.
+
+    Other tables are returned unchanged.
+    """
     return padded_list(pages) if dispatcher.reads_ahead else pages
 
 
@@ -163,9 +169,9 @@ def fmha_of(
     out: Any = None,
     **more_options: Any,
 ) -> Attention:
-    """:func:`fmha` of what ``pose_call`` makes of a caller's tensors (or stand-ins) and numbers: Q, K, V and options.
+    """Call :func:`fmha` with the Q, K, V and options that ``pose_call`` makes of a caller's tensors and numbers.
 
-    A kept plan of tensors of PyTorch on a GPU is found by the caller's own arguments, and nothing is posed.
+    For tensors of PyTorch on a GPU a kept plan is looked up by the caller's own arguments, without posing the call.
     """
     dispatcher = dispatcher if dispatcher is not None else default()
     q = tensors[0]
@@ -185,7 +191,7 @@ def _outputs_to_keep(plan: Plan, posed: Posed) -> tuple[Sequence[str], Any]:
 
 
 def _run_kept(kept: Kept, tensors: Sequence[Any], q: Any, out: Any, stream: int) -> Attention:
-    """Launch a kept plan. Raises ArgumentError: ``out`` does not fit its output."""
+    """Launch a kept plan."""
     p, pointers = kept.posed.problem, kept.addresses(tensors)
     outputs: dict[str, Any] = {}
     for name, shape, dtype in kept.o:
@@ -201,7 +207,7 @@ def _run_kept(kept: Kept, tensors: Sequence[Any], q: Any, out: Any, stream: int)
 
 
 def _fits(out: Any, q: Any, shape: tuple[int, ...], dtype: Any) -> bool:
-    """True if a tensor beside Q can be written as it is."""
+    """True if ``out`` can be written in place: it has the output's shape and dtype, and is on Q's GPU."""
     try:
         return out.shape == shape and out.dtype is dtype and out.is_contiguous() and out.get_device() == q.get_device()
     except AttributeError:  # no tensor of PyTorch
@@ -228,7 +234,7 @@ def _pose_and_run(
 
 
 def _outputs(plan: Plan, posed: Posed, q: Any, out: Any, lse_out: Any) -> dict[str, Any]:
-    """Outputs by the C ABI's names: as given, or tensors of PyTorch beside ``q``; None without either."""
+    """Outputs by the C ABI's names: the caller's, or new tensors of PyTorch on Q's device; None without either."""
     if lse_out is not None and not posed.problem.lse:
         raise ArgumentError("lse_out is written with lse=True only.", kind="null")
     caller_outputs = {"o": out, "lse": lse_out}
@@ -259,7 +265,7 @@ def _call_on_device(
     stream: int,
     timing: Timing,
 ) -> Attention:
-    """Run a plan on arrays that are on the device. Of the outputs, those of the caller are checked."""
+    """Run a plan on arrays on the device. Only the caller's own outputs are checked."""
     pointers = dict(inputs)
     for name in plan.outputs:
         output = outputs[name]
@@ -274,7 +280,7 @@ def _call_on_device(
 
 
 def _target(device: Device, p: Problem, name: str, array: Any) -> Operand:
-    """An output of a call. Raises ArgumentError: another shape or dtype, read-only or not contiguous."""
+    """The operand of an output, checked for shape, dtype, contiguity and write access."""
     target = operand({"o": "out", "lse": "lse_out"}.get(name, name), array, device)
     demand_shape(target, _shapes(p)[name])
     if name == "lse" or (name == "o" and (target.on_device or target.dtype not in ("fp32", "fp64"))):
@@ -286,11 +292,7 @@ def _target(device: Device, p: Problem, name: str, array: Any) -> Operand:
 def uploaded_call(
     plan: Plan, posed: Posed, caller_outputs: Mapping[str, Any], stream: int, timing: Timing
 ) -> Attention:
-    """Run a plan with arrays of the host. LSE is returned without the kernel's shift (:func:`shift_of`).
-
-    Raises:
-        As Plan.run. ArgumentError: of an output that is given.
-    """
+    """Run a plan with arrays of the host. LSE is returned without the kernel's shift (:func:`shift_of`)."""
     p, hip = posed.problem, plan.device.hip
     outputs = {name: caller_outputs.get(name) for name in plan.outputs}
     outputs = {name: _new(posed, name) if output is None else output for name, output in outputs.items()}

@@ -69,7 +69,7 @@ def _chunks(
 ) -> tuple[NDArray[np.int64], ...]:
     """Split each sequence at multiples of ``chunk`` keys. Queries before the first key stay in the first chunk.
 
-    Of the chunks of all sequences in order: their sequence, their number in it, queries and keys. Raises ArgumentError.
+    Return for the chunks of all sequences, in order: their sequence, their number in it, their queries and their keys.
     """
     if chunk < 1 or chunk % page_size:
         raise ArgumentError(

@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
 
 
-_MOST_PLANS = 4096  # with more all are forgotten
+_MOST_PLANS = 4096  # above this number all are forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The instances that were chosen, one a stage, all of one library. ``note`` explains the choice if that is needed.
+    """The chosen instances, one for each stage, all of one library. ``note`` explains the choice if necessary.
 
-    ``named``: exactly these kernels are launched. Else the library chooses at launch, and ``stages`` are the expected
-    choice. ``keep``: what the caller has to ensure of its data (known defects in matrix/ledger.yaml). ``problem`` is
-    what is launched: the asked one, with the split that was chosen.
+    ``named``: exactly these kernels are launched. Otherwise the library chooses at launch, and ``stages`` are the
+    expected kernels. ``keep`` lists conditions for the caller's data (known defects in matrix/ledger.yaml). ``problem``
+    is the launched problem: the caller's, with the chosen split.
     """
 
     stages: tuple[Instance, ...]
@@ -88,10 +88,9 @@ class Explanation:
 class Dispatcher:
     """Plans for problems on one device, kept by problem until the registry changes. Thread-safe.
 
-    ``order``: ``upstream`` (the library's own dispatch), ``first-fit``, ``seqtune``, ``measured`` (with ``tuning``), or
-    a function from the problem and the kernels that serve it to the order to take them in. ``batch-invariant`` makes
-    every problem so, see :attr:`Problem.batch_invariant`. ``compile`` makes libraries when no built kernel serves and
-    declared ones do.
+    ``order`` is ``upstream`` (the library's own dispatch), ``first-fit``, ``seqtune``, ``measured`` (with ``tuning``),
+    or a function that orders the kernels that serve a problem. ``batch-invariant`` sets :attr:`Problem.batch_invariant`
+    for every problem. ``compile`` makes a library of declared kernels when no built kernel serves.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Dispatcher:
         *,
         order: str | Heuristic = UPSTREAM,
         tuning: TuningDatabase | None = None,
-        compile: Compile | None = None,  # noqa: A002 - it is what it does
+        compile: Compile | None = None,  # noqa: A002 - the name fits
     ) -> None:
         if not callable(order):
             check_order(str(order))
@@ -119,12 +118,13 @@ class Dispatcher:
         self._libraries: dict[Path, Library] = {}
 
     def plan(self, problem: Problem) -> Plan:
-        """The plan of a problem, made once.
+        """Return the plan of a problem. It is made at the first call.
 
         Raises:
             ProblemError: see ckpm.attention.problems.validation.validate.
-            NoKernelError: nothing serves it. UsageError: a custom order misbehaved.
-            LibraryError, TrustError: its library can't be opened.
+            NoKernelError: no kernel serves the problem.
+            UsageError: a custom order failed.
+            LibraryError, TrustError: the library can't be opened.
         """
         problem = self._with_order(problem)
         try:
@@ -144,7 +144,7 @@ class Dispatcher:
             return self._plans[problem]
 
     def _keep_plan(self, problem: Problem) -> None:
-        """Make the plan of a problem, or keep the reason against it. Raises as :meth:`plan`."""
+        """Make the plan of a problem, or keep the reason against it."""
         try:
             plan = self._make_plan(validate(problem))
         except (NoKernelError, CompileError) as reason:  # kept, as a search or a compilation takes long
@@ -158,22 +158,24 @@ class Dispatcher:
 
     @property
     def reads_ahead(self) -> bool:
-        """True with kernels of CK, which read page lists past their end (matrix/ledger.yaml)."""
+        """True if kernels of CK are registered, which read page lists past their end (matrix/ledger.yaml)."""
         return not self.registry.upstreams("batch_prefill") <= own_upstreams()
 
     @property
     def has_own(self) -> bool:
-        """True with batch-prefill kernels of our own headers that are built, or will be compiled."""
+        """True if batch-prefill kernels of our own headers are built, or can be compiled."""
         there = self.registry.upstreams("batch_prefill", built=self._compile is None)
         return not there.isdisjoint(own_upstreams())
 
     @property
     def batch_invariant(self) -> bool:
-        """True if every problem is."""
+        """True if the dispatcher makes every problem batch-invariant."""
         return self._order == BATCH_INVARIANT
 
     def why(self, problem: Problem) -> Explanation:
-        """Explain what :meth:`plan` would choose, and why it passes over each other kernel. Nothing is compiled.
+        """Explain which kernel :meth:`plan` would choose, and why it passes over each other kernel.
+
+        Nothing is compiled.
 
         Raises:
             ProblemError, UsageError: as :meth:`plan`.
@@ -200,7 +202,7 @@ class Dispatcher:
         return Explanation(problem=original, choice=choice, refused=refused)
 
     def _forget(self) -> None:
-        """Begin anew: after a change of the registry, and at the end."""
+        """Forget all plans: after a change of the registry, and at the end."""
         self._plans, self._refused, self._plans_version = {}, {}, self.registry.version
         self.kept.clear()
         self.latest.clear()
@@ -238,7 +240,7 @@ class Dispatcher:
         return choice
 
     def _no_kernel(self, problem: Problem, reason: str, *, built: bool) -> NoKernelError:
-        """The refusal of a problem that nothing serves, with the kernel that would."""
+        """The error for a problem that no kernel serves. It names a kernel that would."""
         missing = find_missing(problem, (instance.upstream for instance in self.registry.instances(problem.arch)))
         if isinstance(missing, str):
             against = f" ({missing})" if missing and missing not in reason else ""
@@ -264,10 +266,7 @@ class Dispatcher:
         return (problem, f"keys are not split: {against}") if against else (posed, split.why)
 
     def _search(self, problem: Problem, *, built: bool) -> Choice | str:
-        """Choose among built kernels, or those that are only declared. Without one return the reasons.
-
-        Raises NoKernelError: the family has no libraries. UsageError: a custom order misbehaved.
-        """
+        """Choose among built kernels, or among declared kernels. Return the reasons if none serves."""
         split, why = self._split(problem)
         if split is not problem:
             result = self._search_posed(split, built=built)
@@ -278,7 +277,7 @@ class Dispatcher:
         return _add_note(whole, why) if isinstance(whole, Choice) and split is not problem else whole
 
     def _search_posed(self, problem: Problem, *, built: bool) -> Choice | str:
-        """The same with the keys split as the problem has them."""
+        """Search as :meth:`_search`, with the problem's own split of keys."""
         stages(problem.family)  # raises for a family without libraries
         there = tuple(
             instance for instance in self.registry.instances(problem.arch) if (instance.library is not None) is built
@@ -308,7 +307,7 @@ class Dispatcher:
         return "; ".join(dict.fromkeys(lacking)) or none
 
     def _order_kernels(self, problem: Problem, able: Sequence[Instance]) -> tuple[Sequence[Instance], str, bool, str]:
-        """The kernels in order, the order's name, whether the first is taken by name, and what there is to say."""
+        """The kernels in order, the order's name, True if the first is taken by name, and a note."""
         if problem.batch_invariant:
             return able, BATCH_INVARIANT, True, "it is the same for every batch, number of blocks and of compute units"
         if callable(self._order):
@@ -318,7 +317,7 @@ class Dispatcher:
         if self._order == MEASURED and self._tuning is not None:
             best = self._tuning.best(problem, self.device.kind, [instance.name for instance in able])
             if best is not None:
-                wide = best.kernel.replace("_bload_", "_gload_")  # what its tile has by name
+                wide = best.kernel.replace("_bload_", "_gload_")  # launches by name take 64-bit loads
                 first = [instance for instance in able if instance.name in (best.kernel, wide)]
                 return (
                     [*first, *able],
@@ -330,7 +329,7 @@ class Dispatcher:
         return able, UPSTREAM, problem.tile_rows > 0, ""
 
     def _open_library(self, choice: Choice) -> Library:
-        """The library of a choice, opened once. Raises LibraryError, TrustError."""
+        """The library of a choice, opened once."""
         path = choice.stages[0].library
         assert path is not None, "a built kernel has a library"
         if path not in self._libraries:
@@ -340,7 +339,7 @@ class Dispatcher:
 
 
 def _add_note(choice: Choice, note: str) -> Choice:
-    """A choice with one more note, if there is one."""
+    """Add a note, if there is one, to a choice."""
     return replace(choice, note="; ".join(filter(None, (choice.note, note))))
 
 
@@ -370,9 +369,9 @@ def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) ->
 def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem) -> bool:
     """Return False if the dispatch of the library of ``first`` may find no kernel where a launch may name one.
 
-    Dispatch asks for a load mode, and tiles for few blocks have a condition. A library without the load mode, or with
+    Dispatch wants a load mode, and tiles for few blocks have a condition. A library without the load mode, or with
     no other tile, such as one that was compiled for one kernel, has nothing for a request that ``first`` serves. It
-    judges a pool by its first head, so a kernel for heads that lie apart is named.
+    judges a pool by its first head, so a kernel for heads with a larger stride is named.
     """
     library = host(library_with(first.key.family))
     if not library.arguments.BY_NAME:

@@ -1,6 +1,6 @@
 """Plans of calls with tensors of PyTorch on the GPU, kept by shapes, strides and dtypes.
 
-A later call with such tensors fills in addresses and launches. What was checked once is not checked again.
+A later call with such tensors fills in addresses and launches. Checks are not repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.plan import Plan
 from ckpm.base.errors import ProblemError
 
-_MOST = 4096  # with more all are forgotten
+_MOST = 4096  # above this number all are forgotten
 _FIELDS = tuple(field.name for field in dataclasses.fields(Pages))
 
 
@@ -29,11 +29,12 @@ Outputs = Callable[[Plan, Posed], tuple[Sequence[str], Any]]
 
 
 class Kept(NamedTuple):
-    """A plan, what it was made of, and each pointer that it reads with the place of its tensor and an offset.
+    """A plan and the posed call that it was made of.
 
-    ``run`` launches the plan with the addresses of the inputs and of ``more`` pointers, in order, and a stream.
-    ``pick`` returns the tensors of the inputs, and ``read_address`` the address of one. ``offsets`` are empty if all
-    are 0. ``o`` is what the caller keeps of its outputs.
+    ``inputs`` are its pointers, each with the index of its tensor and an offset. ``run`` launches the plan with the
+    addresses of the inputs and of ``more`` pointers, in order, and a stream. ``pick`` returns the tensors of the
+    inputs, and ``read_address`` the address of one. ``offsets`` are empty if all are 0. ``o`` is the caller's
+    description of its outputs.
     """
 
     plan: Plan
@@ -56,10 +57,10 @@ class Kept(NamedTuple):
 
 
 def find(dispatcher: Dispatcher, key: Any, tensors: Sequence[Any], make: Callable[[], Kept | None]) -> Kept | None:
-    """The plan of a key and of tensors, made at the first call; without a plan None. Raises as ``make``.
+    """The plan of a key and of tensors, made at the first call; None if ``make`` returns none.
 
     The tensors of the latest call with a key are compared by PyTorch's own guards, which read all of a signature at
-    once. Others are looked up by their signatures.
+    once. Other tensors are looked up by their signatures.
     """
     if (latest := find_latest(dispatcher, key, tensors)) is not None:
         return latest
@@ -116,7 +117,7 @@ def stand_in(at: int, tensor: Any) -> Any:
 
 
 def keep(dispatcher: Dispatcher, posed: Posed, more: Sequence[str] = (), o: Any = None) -> Kept:
-    """Make a plan of posed stand-ins, whose addresses are 1, 2 and so on. Raises as Dispatcher.plan."""
+    """Make a plan of posed stand-ins, whose addresses are 1, 2 and so on."""
     plan = dispatcher.plan(posed.problem)
     there = [name for name in plan.inputs if name in posed.inputs]
     inputs = tuple((name, posed.inputs[name].address - 1, posed.offset(name)) for name in there)
@@ -128,9 +129,9 @@ def keep(dispatcher: Dispatcher, posed: Posed, more: Sequence[str] = (), o: Any 
 def find_posed(
     dispatcher: Dispatcher, pose_call: Any, tensors: Sequence[Any], numbers: Any, outputs: Outputs
 ) -> Kept | None:
-    """The kept plan of tensors and numbers that ``pose_call`` makes Q, K, V and options of; None as :func:`find_kept`.
+    """The kept plan of a call whose tensors and numbers ``pose_call`` converts; None as :func:`find_kept`.
 
-    ``outputs`` returns :func:`keep`'s ``more`` and ``o`` of the plan and what was posed.
+    ``outputs`` returns :func:`keep`'s ``more`` and ``o`` from a plan and its posed call.
     """
 
     def make() -> Kept | None:
@@ -152,8 +153,8 @@ def find_posed(
 def find_kept(dispatcher: Dispatcher, arguments: Mapping[str, Any], outputs: Outputs) -> tuple[Kept, list[Any]] | None:
     """The kept plan of ``fmha``'s Q, K, V and options, and its tensors; None if the call has to be posed each time.
 
-    Such are calls whose inputs are converted (scales that are numbers or have 16 bits), calls with other arrays than
-    tensors of one GPU, and those that are refused.
+    The latter are calls whose inputs are converted (scales that are numbers or have 16 bits), calls with arrays other
+    than tensors of one GPU, and refused calls.
     """
     torch, tensors = namespace(arguments["q"]), list[Any]()
 
@@ -181,13 +182,13 @@ def find_kept(dispatcher: Dispatcher, arguments: Mapping[str, Any], outputs: Out
 
     try:
         kept = find(dispatcher, tuple(_map_leaves(arguments, sign).items()), (), make)
-    except TypeError:  # an array without a hash; posing raises those of options
+    except TypeError:  # an array without a hash; posing raises errors of options
         return None
     return None if kept is None else (kept, tensors)
 
 
 def _map_leaves(arguments: Mapping[str, Any], act: Callable[[Any], Any]) -> dict[str, Any]:
-    """The same options with each table, tuple's element or value replaced by ``act``'s result."""
+    """The arguments with each table, tuple's element or other value replaced by ``act``'s result."""
     replaced: dict[str, Any] = {}
     for name, value in arguments.items():
         if isinstance(value, Pages):

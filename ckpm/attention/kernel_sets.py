@@ -1,6 +1,6 @@
-"""Kernels by declaration: fields of their keys by name, ``*`` for any value, tiles, waves and warp tiles by theirs.
+"""Kernels declared by fields of their keys, with ``*`` for any value, and by numbers of tiles, waves and warp tiles.
 
-What is declared is looked up in the matrix, so that nothing can be declared that no upstream has.
+Declarations are looked up in the matrix, so every declared kernel exists in its upstream.
 """
 
 from __future__ import annotations
@@ -38,13 +38,11 @@ def kernel_set(
     warp: Mapping[str, int] | None = None,
     **fields: Any,
 ) -> tuple[Instance, ...]:
-    """The kernels of a family that have every value: a value, several in a tuple, or ``*``. In upstream's order.
+    """The kernels of a family with all of these field values, in upstream's order.
+
+    A field's value is a value, a tuple of several, or ``*``.
 
     ``kernel_set("fwd", dtype="bf16", hdim_q=128, mask="*", bias=("no", "alibi"), tile={"bm0": 128}, warp={"wk0": 16})``
-
-    Raises:
-        LibraryError: a field or a value that no kernel of the family has, or no kernel has all of them.
-        UnknownWordError; SetupError, UnknownWordError.
     """
     if mask_impl not in MASK_IMPLS:
         raise LibraryError(unknown_word("mask set", str(mask_impl), MASK_IMPLS), kind="unknown-kernel")
@@ -75,7 +73,7 @@ def kernel_set(
 
 
 def _wanted_values(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str, int] | None]) -> dict[str, Any]:
-    """Field -> values; those of a tile as ``tile.bm0``. Raises LibraryError: there is no such field."""
+    """Wanted values by field. Fields of a tile are named as ``tile.bm0``."""
     wanted = {}
     for name, value in fields.items():
         wanted[_check_field(name, _FIELDS)] = value

@@ -33,7 +33,7 @@ Compile = Callable[[Sequence["Instance"]], Sequence[Path]]  # declared kernels o
 class Instance:
     """One kernel for one arch. ``library`` is None if it was only declared.
 
-    Of two that serve a problem the one with the higher ``priority`` comes first.
+    Instances with a higher ``priority`` come first.
     """
 
     key: Key
@@ -85,7 +85,7 @@ class Registry:
         )
 
     def upstreams(self, family: str, *, built: bool = False) -> frozenset[str]:
-        """The upstreams of which there are kernels of a family, or built ones."""
+        """The upstreams with registered kernels of a family, or with ``built`` ones."""
         return self._upstreams.get((family, built), frozenset())
 
     def _set(self, instances: Mapping[Identity, Instance]) -> None:
@@ -100,10 +100,10 @@ class Registry:
         self.version += 1
 
     def add(self, instances: Iterable[Instance]) -> None:
-        """All of them, or none. A built kernel takes the place of the same one that was only declared.
+        """Add all instances or none. A built kernel replaces its declaration.
 
         Raises:
-            LibraryError: one is registered already.
+            LibraryError: an instance is registered already.
         """
         with self._lock:
             registered = dict(self._instances)
@@ -118,16 +118,21 @@ class Registry:
         """Add the kernels of the manifest beside a built library, and return them.
 
         Raises:
-            RecordError: there is no manifest, or it lacks a field. LibraryError: the manifest is of another library.
-            LibraryError: the library is missing or too large, or one of its kernels is registered.
-            TrustError: another user could have made it.
+            RecordError: there is no manifest, or it lacks a field.
+            LibraryError: the library is missing, too large or another than the manifest's, or a kernel is registered
+                already.
+            TrustError: another user could have made the library.
         """
         added = _instances_of(library, priority)
         self.add(added)
         return added
 
     def find(self, name: str, arch: str = "") -> Instance:
-        """The first instance with a kernel's name. Raises LibraryError."""
+        """Return the first instance with a kernel's name.
+
+        Raises:
+            LibraryError: no registered kernel has the name.
+        """
         for instance in self.instances(arch):
             if instance.name == name:
                 return instance
@@ -136,7 +141,8 @@ class Registry:
     def set_priority(self, names: Sequence[str], priority: int) -> None:
         """Set the priority of all instances with these kernels' names.
 
-        Raises LibraryError: there is none of a name, or the priority is not a whole number.
+        Raises:
+            LibraryError: a name is not registered, or the priority is not a whole number.
         """
         if not isinstance(priority, int):
             raise LibraryError(f"the priority is {priority!r}: it must be a whole number.", kind="priority")
@@ -153,18 +159,22 @@ class Registry:
             )
 
     def write(self, file: Path) -> None:
-        """Export as JSON, in one step. Raises DiskFullError, OutputError."""
+        """Export the registry as JSON, in one step.
+
+        Raises:
+            DiskFullError, OutputError: the file can't be written.
+        """
         rows = [instance.row() for instance in self._instances.values()]
         write_atomically(file, as_text({"format": FORMAT, "kernels": rows}))
 
     @classmethod
     def read(cls, file: Path) -> Registry:
-        """Import what :meth:`write` exported. Libraries are checked as by :meth:`add_library`, and opened when needed.
+        """Import an export of :meth:`write`. Libraries are checked as by :meth:`add_library`, and opened when needed.
 
         Raises:
-            RecordError: it can't be read, or a field is missing or wrong. RecordError: of another version.
-            LibraryError: the dialect of a row has no kernel of its name, or a row comes twice.
-            LibraryError: a library has no such kernel. Others as add_library.
+            RecordError: the file can't be read, is of another version, or a field is missing or wrong.
+            LibraryError: a dialect or library has no such kernel, or a row comes twice.
+            An error of ckpm.base.errors: see :meth:`add_library`.
         """
         document = Source(place=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
         form = document.get("format").whole()
@@ -180,7 +190,7 @@ class Registry:
 
 
 def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
-    """The kernels of a built library. Raises as Registry.add_library."""
+    """The kernels of a built library."""
     if not library.is_file():
         raise LibraryError(f"{library}: no such library. Build it first.")
     demand_trusted_library(library)
@@ -198,7 +208,7 @@ def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
 
 
 def _check_libraries(file: Path, instances: Sequence[Instance]) -> None:
-    """Refuse a file that lists a kernel which its library doesn't have. Raises as Registry.add_library."""
+    """Refuse a file that lists a kernel which its library doesn't have."""
     built = {
         library: set(_instances_of(library)) for library in {instance.library for instance in instances} if library
     }
@@ -233,7 +243,7 @@ def _instance(row: Value) -> Instance:
 
 
 def key_of(name: str, of_dialect: str, mask_impl: str) -> Key:
-    """The kernel of a name. Raises LibraryError: it is none of the dialect."""
+    """The key of a kernel's name in a dialect."""
     named_dialect = dialect(of_dialect)
     try:
         family = family_of(named_dialect, name)

@@ -28,8 +28,8 @@ Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
 class Serving:
     """``instances`` serve the problem, by priority and then in the registry's order.
 
-    ``reasons`` has a reason for each library of which no kernel serves; equal reasons once. There may be instances of
-    other libraries beside them.
+    ``reasons`` has a reason for each library of which no kernel serves; equal reasons once. Other libraries may have
+    instances that serve.
     """
 
     instances: tuple[Instance, ...]
@@ -37,11 +37,7 @@ class Serving:
 
 
 def stages(family: str) -> tuple[str, ...]:
-    """The families whose kernels one call of ``family`` runs, in their order: those of its library.
-
-    Raises:
-        NoKernelError: no library has such kernels.
-    """
+    """The families of a library, in the order in which a call of ``family`` runs their kernels."""
     if family not in FAMILIES:
         raise NoKernelError(f"no library has kernels of {family}. Those that have: {', '.join(FAMILIES)}.")
     return libraries()[library_with(family)]
@@ -58,7 +54,7 @@ def skips_stage(main: Instance, family: str) -> bool:
 def find_serving(family: str, instances: Sequence[Instance], problem: Problem) -> Serving:
     """The instances of a family that serve, and a reason for each library without any.
 
-    Each library is searched by itself, because its dispatch chooses among the head dims that it has.
+    Each library is searched separately, because its dispatch chooses among the library's own head dims.
     """
     groups: dict[tuple[str, str], list[Instance]] = {}
     for instance in instances:
@@ -74,9 +70,10 @@ def find_serving(family: str, instances: Sequence[Instance], problem: Problem) -
 
 
 def open_mask(problem: Problem, instances: Sequence[Instance]) -> tuple[Problem, Serving, str]:
-    """The problem, the kernels that serve it and a note; under a mask open on both sides where others lack kernels.
+    """The problem, the kernels that serve it, and a note.
 
-    V3 has sink logits under masks alone.
+    A problem without a mask may get a mask that is open on both sides. That is done if only kernels with a mask serve,
+    or for sink logits, which V3 has only under masks.
     """
     serving = find_serving(problem.family, instances, problem)
     v3 = problem.sink_logits and not _has_v3(serving)
@@ -131,7 +128,7 @@ def known_defect(instance: Instance, problem: Problem) -> str:
 
 
 def to_keep(instance: Instance, problem: Problem) -> tuple[str, ...]:
-    """Return what a caller has to ensure of its data, so that known defects of CK in the kernel do no harm."""
+    """Conditions for a caller's data under which known defects of CK in the kernel do no harm."""
     entries = house_ledger().find_to_keep(problem, instance.name, source(instance.upstream, instance.dialect))
     return tuple(f"{entry.keep} (known defect {entry.name} of {instance.upstream})" for entry in entries)
 
@@ -183,7 +180,7 @@ def same_in_every_batch(able: Sequence[Instance]) -> Sequence[Instance]:
 def reach_every_pool(able: Sequence[Instance], problem: Problem) -> Sequence[Instance]:
     """Leave out kernels of 32-bit loads that have a twin of 64-bit loads.
 
-    At a launch by name no selector compares the pool's address with what 32-bit loads reach.
+    At a launch by name no selector checks if 32-bit loads reach the pool's address.
     """
     if problem.family != "batch_prefill" or "gload" not in loads(problem):
         return able
@@ -211,20 +208,16 @@ KNOWN = (UPSTREAM, *ORDERS, MEASURED, BATCH_INVARIANT)
 
 
 def check_order(name: str) -> None:
-    """Raises UsageError: there is no such order."""
+    """Refuse an unknown order."""
     if name not in KNOWN:
         raise UsageError(unknown_word("order", name, KNOWN), kind="heuristic")
 
 
 def by_heuristic(heuristic: Heuristic, problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
-    """Order the kernels that serve by a user's function: some of them, the best first.
-
-    Raises:
-        UsageError: it raised, or returned none of them or something else.
-    """
+    """Order the kernels that serve by a user's function, which returns some of them, the best first."""
     try:
         ordered = tuple(heuristic(problem, able))
-    except Exception as error:  # the user's own code: whatever it raises is told as one thing
+    except Exception as error:  # the user's own code may raise anything
         raise UsageError(f"the heuristic failed: {type(error).__name__}: {error}.", kind="heuristic") from error
     if not ordered or any(instance not in able for instance in ordered):
         raise UsageError(

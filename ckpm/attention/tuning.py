@@ -1,8 +1,8 @@
-"""Measured times of kernels, by problem, in an SQLite file: what order ``measured`` chooses by.
+"""Measured times of kernels, by problem, in an SQLite file. Order ``measured`` chooses by them.
 
 A problem is filed by its arch and its shape of the testing matrix, which decides the kernels that serve it. A
-measurement is filed also by the kind of device: the emulator's counts and modelled times are not a GPU's times.
-Several processes may write at once.
+measurement is filed also by the kind of device: the emulator's counts and modelled times are not a GPU's times. Several
+processes may write at once.
 """
 
 from __future__ import annotations
@@ -66,11 +66,9 @@ def _is_time(value: object) -> bool:
 
 
 class TuningDatabase:
-    """Opened for each call, so that any thread may use it.
+    """A database that is opened for each call, so that any thread may use it.
 
-    Raises:
-        OutputError: another process locks it for over ``wait`` seconds. RecordError: it is not a tuning
-            database, or damaged. RecordError: of another schema. OutputError: it can't be made there.
+    Another process may hold it locked for up to ``wait`` seconds.
     """
 
     def __init__(self, file: Path, wait: float = _WAIT) -> None:
@@ -79,10 +77,7 @@ class TuningDatabase:
             pass
 
     def add(self, problem: Problem, device: str, measurements: Sequence[Measurement]) -> None:
-        """Keep measurements, in place of earlier ones of the same kernel, problem and unit: all of them, or none.
-
-        Raises ProblemError: a value is not a finite number above 0.
-        """
+        """Keep all measurements or none. They replace earlier ones of the same kernel, problem and unit."""
         for measurement in measurements:
             if not _is_time(measurement.value):
                 raise ProblemError(
@@ -106,7 +101,7 @@ class TuningDatabase:
             base.executemany("INSERT OR REPLACE INTO measured VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def measurements(self, problem: Problem, device: str) -> tuple[Measurement, ...]:
-        """All of a problem, the least first. Raises RecordError: a value is not a finite number above 0."""
+        """All measurements of a problem, the least first."""
         with self._connect() as base:
             rows = base.execute(
                 "SELECT kernel, value, unit, library FROM measured WHERE problem = ? AND arch = ? AND device = ? "
@@ -135,7 +130,7 @@ class TuningDatabase:
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: kept if the block ends well."""
+        """Open a transaction, which is kept if the block ends well."""
         try:
             base = sqlite3.connect(self.file, timeout=self._wait)
         except sqlite3.Error as error:
@@ -151,7 +146,7 @@ class TuningDatabase:
             base.close()
 
     def _check(self, base: sqlite3.Connection) -> None:
-        """Make a new file's table; of an old one look at the schema."""
+        """Make the table of a new file, or check the schema of an old one."""
         (mark,), (version,) = (base.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
         if not mark and not base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             base.execute(f"PRAGMA application_id = {_MARK}")

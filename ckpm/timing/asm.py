@@ -1,7 +1,7 @@
 """AITER's hand-written forward kernels of bf16 and head dim 128: their code objects, and a launch of one.
 
-The order of the arguments is that of fmha_fwd_v3_args in aiter's csrc/include/mha_fwd.h, each in 16 bytes. Grid, block
-and tile are those of its host code (hsa/ARCH/fmha_v3_fwd/codegen.py).
+The order of the arguments follows fmha_fwd_v3_args in aiter's csrc/include/mha_fwd.h, each in 16 bytes. Grid, block and
+tile follow its host code (hsa/ARCH/fmha_v3_fwd/codegen.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TUNING = 5  # s_opt of the host code for heads in eights and at most 16,384 que
 
 
 def code_object(arch: str, causal: bool, cache: Path) -> tuple[bytes, str]:
-    """The code object and the name of its kernel. Raises ServiceError, TrustError, DiskFullError, OutputError."""
+    """The code object and the name of its kernel."""
     name = f"hd{_HEAD_DIM}_bf16{'_causal' if causal else ''}{_SUFFIXES[arch]}"
     member = f"aiter_meta/hsa/{arch}/fmha_v3_fwd/{_FOLDERS[arch]}fwd_{name}.co"
     with zipfile.ZipFile(_package(cache)) as archive:
@@ -52,7 +52,7 @@ def _package(cache: Path) -> Path:
 
 
 def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: Shape) -> None:
-    """Run the workgroup that the device's option ``record`` names. Raises DeviceError."""
+    """Run the workgroup that the device's option ``record`` names."""
     generator = np.random.default_rng(0)
     rows = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
     arrays = {

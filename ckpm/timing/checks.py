@@ -1,4 +1,4 @@
-"""The timing model beside published figures of instructions and loops: each is modelled on a stream of its own."""
+"""Compare the timing model with published figures of instructions and loops, each modelled on a stream of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ckpm.timing.published import PublishedFigure
 from ckpm.timing.record import SIMDS
 from ckpm.timing.streams import CHASE, FMA, KERNEL, READ, Stream, assemble, large, small
 
-ARCH = "gfx950"  # whose figures they are
+ARCH = "gfx950"  # of the figures
 _FLOPS = 2 * 32 * 32 * 16  # of an MFMA, 32x32x16 and twice 16x16x32
 _PASSES = 40  # of a loop whose share is modelled
 
@@ -51,13 +51,7 @@ class Model:
 
 
 def model(device: EmulatedDevice, machine: Mapping[str, Number], figures: Sequence[PublishedFigure]) -> list[float]:
-    """Model figures that have a stream.
-
-    Raises:
-        TableError: the table names a stream that does not exist.
-        SetupError: the embedded toolchain, which assembles the streams, is missing.
-        InconclusiveError, DeviceError: a stream can't be assembled, run or replayed.
-    """
+    """Model figures that have a stream."""
     if unknown := [figure.label for figure in figures if figure.label not in _STREAMS]:
         raise TableError(f"published.yaml: no stream for '{unknown[0]}'; there are {', '.join(_STREAMS)}")
     replays = Model(device, values(machine))

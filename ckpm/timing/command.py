@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises as :func:`model`; UnknownWordError, DiskFullError, OutputError."""
+    """Model a library's problems and write the timings."""
     return on_library(args, lambda library, arch: _write(args, library, arch))
 
 
@@ -48,7 +48,7 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
 
 
 def summary(timed: Timed) -> str:
-    """Cycles of a workgroup, and the share of each phase with what stalls it most."""
+    """Cycles of a workgroup, and the share of each phase with its largest stall."""
     shares = []
     for phase in timed.phases():
         cause, most = max(phase.stalls.items(), key=lambda stall: stall[1])
@@ -57,13 +57,7 @@ def summary(timed: Timed) -> str:
 
 
 def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
-    """Run and replay a workgroup of every problem of the tier that the library serves.
-
-    Raises:
-        LibraryError: the library doesn't fit its manifest.
-        InconclusiveError: no library, manifest or machine for the arch, or a problem that can't be run or faults.
-        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
-    """
+    """Run and replay a workgroup of every problem of the tier that the library serves."""
     # only here: other commands do without NumPy and the emulator
     from ckpm.timing import modelling
 

@@ -45,8 +45,9 @@ _DECLARED = re.compile(r"6kentryI\w+?_tELi(\d+)E")  # ck_tile::kentry<ARCH, work
 class Workgroup:
     """The longest workgroup of two launches, of ``keys[0]`` and ``keys[1]`` keys.
 
-    ``cycles`` are those of one workgroup alone on its compute unit, ``matrix`` those of one SIMD's matrix unit.
-    ``together[k - 2]`` are the cycles of k copies on a compute unit with ``keys[1]`` keys, one for each start offset.
+    ``cycles`` are the cycles of one workgroup alone on its compute unit, ``matrix`` the cycles of one SIMD's matrix
+    unit. ``together[k - 2]`` are the cycles of k copies on a compute unit with ``keys[1]`` keys, one for each start
+    offset.
     """
 
     keys: tuple[int, int]
@@ -62,7 +63,7 @@ class Workgroup:
         return cycles, matrix
 
     def speeds(self, pick: Callable[[Sequence[float]], float] = statistics.median) -> tuple[float, ...]:
-        """The speed of each of one copy, of two, and so on."""
+        """The speed of each copy if there is one copy, if there are two, and so on."""
         return (1.0, *(self.cycles[1] / pick(several) for several in self.together))
 
 
@@ -96,10 +97,6 @@ def answers(
     of the machine, and which of its neighbours replaces it.
 
     A process has one device, so this needs a process for each arch.
-
-    Raises:
-        InconclusiveError: a figure of model fwd, without ``ck``; a launch failed.
-        DeviceError, LibraryError, and as :func:`record_asm` and :func:`checks.model`.
     """
     if ck is None and (fwd := [figure for figure in figures if figure.model == "fwd"]):
         raise MeasureError(
@@ -139,7 +136,7 @@ def answers(
 
 
 def latency(shape: Shape, caches: Mapping[str, Number]) -> int:
-    """Cycles of a load: those of the first cache that holds bf16 K and V of all heads, else HBM's."""
+    """Cycles of a load from the first cache that can contain bf16 K and V of all heads, else from HBM."""
     footprint = 2 * 2 * shape.batch * shape.kv_heads * shape.length * shape.head_dim
     for cache in ("l2", "infinity_cache"):
         if footprint <= caches[f"{cache}_bytes"].value:
@@ -164,10 +161,7 @@ def ck_keys(shape: Shape, rows: int) -> list[int]:
 
 
 def record_asm(device: EmulatedDevice, machines: ByLatency, causal: bool, cache: Path) -> Mapping[int, Workgroup]:
-    """Record AITER's kernel once, for each latency.
-
-    Raises DeviceError, ServiceError, TrustError, DiskFullError, OutputError.
-    """
+    """Record AITER's kernel once, for each latency."""
     code = asm.code_object(device.arch, causal, cache)
 
     def launch(length: int) -> None:
@@ -188,15 +182,12 @@ class CkKernels:
 
     @classmethod
     def open(cls, device: EmulatedDevice, file: Path) -> CkKernels:
-        """Load a built library. Raises LibraryError, InconclusiveError."""
+        """Load a built library."""
         manifest = manifest_of(file, device.arch)
         return cls(library=device.load(file, host("fwd").arguments), manifest=manifest)
 
     def record(self, device: EmulatedDevice, machines: ByLatency, shape: Shape) -> tuple[Mapping[int, Workgroup], int]:
-        """Record dispatch's kernel for a shape once, for each latency; also its queries a workgroup.
-
-        Raises InconclusiveError: it can't be launched; DeviceError.
-        """
+        """Record dispatch's kernel for a shape once, for each latency. Return also its queries a workgroup."""
         ran: list[str] = []
 
         def launch(length: int) -> None:
@@ -221,8 +212,6 @@ def declared_copies(symbol: str) -> int:
     """Workgroups of a compute unit that CK's kernel is compiled for, from its mangled name.
 
     ROCm's compiler uses the registers that this leaves. Another one may use fewer, so that more workgroups would fit.
-
-    Raises InconclusiveError: the name has none.
     """
     match = _DECLARED.search(symbol)
     if match is None:

@@ -28,7 +28,7 @@ class NumberRow(Record, frozen=True):
 
 
 class TimingMachine(Record, frozen=True):
-    """machine.yaml. ``launches`` are caches of the GPU, ``cannot_see`` lists what the model leaves out."""
+    """machine.yaml. ``launches`` are caches of the GPU, ``cannot_see`` lists effects that the model leaves out."""
 
     numbers: dict[str, NumberRow]
     launches: dict[str, NumberRow]
@@ -44,12 +44,12 @@ class Number(NamedTuple):
 
 
 def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
-    """An arch's numbers by name. Raises InconclusiveError: the table lacks the arch; TableError."""
+    """An arch's numbers by name. Raise InconclusiveError if the table lacks the arch."""
     return _of_arch(read_table(file, TimingMachine).record.numbers, arch, file)
 
 
 def launch_numbers(arch: str) -> dict[str, Number]:
-    """Sizes and latencies of an arch's caches. Raises as :func:`numbers`."""
+    """Sizes and latencies of an arch's caches."""
     return _of_arch(read_table(TABLE, TimingMachine).record.launches, arch, TABLE)
 
 
@@ -60,7 +60,7 @@ def _of_arch(rows: Mapping[str, NumberRow], arch: str, file: Path) -> dict[str, 
 
 
 def cannot_see() -> tuple[str, ...]:
-    """List what the model leaves out. Raises TableError."""
+    """List the effects that the model leaves out."""
     return read_table(TABLE, TimingMachine).record.cannot_see
 
 
@@ -83,7 +83,7 @@ def cycles_together(
 ) -> tuple[int, ...]:
     """Cycles of so many copies from the start of the last to the end, for each start offset.
 
-    ``alone`` are the cycles of one copy. Raises as :func:`replay`.
+    ``alone`` are the cycles of one copy.
     """
     offsets = [round(alone * step / (OFFSETS * _OFFSETS_SHARE)) for step in range(OFFSETS)]
     return tuple(
@@ -92,11 +92,7 @@ def cycles_together(
 
 
 def replay(device: EmulatedDevice, machine: Mapping[str, Number], resident: int) -> tuple[Mapping[str, Any], int, int]:
-    """Replay on the device. Return its answer, the cycle at which the timelines begin, and the cycles of a letter.
-
-    Raises:
-        DeviceError: nothing was recorded, or a number is refused.
-    """
+    """Replay on the device. Return the result, the cycle at which the timelines begin, and the cycles of a letter."""
     arguments = values(machine, resident)
     first = device.replay(arguments)
     begin, width = _window(first)
@@ -105,7 +101,7 @@ def replay(device: EmulatedDevice, machine: Mapping[str, Number], resident: int)
 
 
 def neighbours(number: Number) -> tuple[int, int]:
-    """A fifth less and a fifth more, at least 1 apart from the value; of a switch, off and on."""
+    """A fifth less and a fifth more than the value, by at least 1; of a switch, off and on."""
     if number.switch:
         return 0, 1
     step = max(1, round(number.value / 5))
@@ -113,7 +109,7 @@ def neighbours(number: Number) -> tuple[int, int]:
 
 
 def sensitivity(device: EmulatedDevice, machine: Mapping[str, Number], resident: int) -> dict[str, tuple[int, int]]:
-    """The cycles at the neighbours of each doubtful figure. Raises as :func:`replay`."""
+    """The cycles at the neighbours of each doubtful figure."""
     arguments, sensitivities = values(machine, resident), {}
     for name, number in machine.items():
         if number.doubtful:

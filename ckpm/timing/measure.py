@@ -1,4 +1,4 @@
-"""``ckpm measure``: run the problems of matrix/performance.yaml and store what the emulator counts.
+"""``ckpm measure``: run the problems of matrix/performance.yaml and store the emulator's counts.
 
 Counts don't depend on the machine, its load or the number of threads: two runs of the same library give the same file.
 """
@@ -75,10 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> int:
-    """``write`` the output for the library that the options name, and its arch; the exit code.
-
-    Raises what ``write`` raises; UnknownWordError, OutputError.
-    """
+    """Call ``write`` with the library that the options name, and its arch. Return the exit code."""
     arch = check_built_arch(args.arch).name
     upstream = chosen_upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
@@ -92,7 +89,7 @@ def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> i
 
 
 def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
-    """Measure, write the file and print a summary. Raises as :func:`measure`; DiskFullError, OutputError."""
+    """Measure, write the file and print a summary."""
     measurements = measure(library, arch, args.tier, foreign=args.library is not None, kernel=args.kernel)
     measurements.write(args.output)
     for name, why in measurements.left_out.items():
@@ -102,7 +99,7 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
 
 
 def performance_problems(tier: str) -> tuple[SuiteCase, ...]:
-    """The table's problems that a tier runs, in its order. Raises UnknownWordError, TableError."""
+    """The table's problems that a tier runs, in its order."""
     if tier not in TIERS:
         raise UnknownWordError("tier", tier, TIERS)
     tiers = TIERS[: TIERS.index(tier) + 1]
@@ -120,13 +117,8 @@ def compulsory_bytes(problem: SuiteCase) -> int:
 def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kernel: str = EVERY) -> Measurements:
     """Run every problem of the tier that the library serves. A ``foreign`` library needn't fit its manifest.
 
-    With a ``kernel`` glob, the first kernel of such a name that serves a problem is launched by name. So two kernels of
-    which dispatch takes one, of two load modes say, can be measured on the same problem.
-
-    Raises:
-        LibraryError: the bytes don't fit, and the library is not foreign.
-        InconclusiveError: library or manifest is missing, no problem can be run, or one faults or is refused.
-        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
+    With a ``kernel`` glob, the first kernel of such a name that serves a problem is launched by name. So kernels of
+    two load modes, of which dispatch takes one, can be measured on the same problem.
     """
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
 
@@ -161,14 +153,10 @@ def kernel_name(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | N
 def _count_launch(
     device: Any, loaded: Any, problem: SuiteCase, named: str | None, manifest: Manifest, lacks: str | None
 ) -> Measured | str:
-    """Count one launch, or return the reason why not.
+    """Count one launch, or return the reason why it can't be counted.
 
     Reasons are a known defect of the upstream (matrix/ledger.yaml), and a refusal by a library that ``lacks`` the
     kernels of a load mode that dispatch may ask for.
-
-    Raises:
-        InconclusiveError: it faults, is refused, or runs although the ledger lists it.
-        CheckFailedError: the ledger's entry has expired.
     """
     from ckpm.attention.launch.buffers import prepare
     from ckpm.attention.launch.launching import run_problem
@@ -206,10 +194,7 @@ def _count_launch(
 
 
 def manifest_of(library: Path, arch: str) -> Manifest:
-    """The manifest beside a library.
-
-    Raises InconclusiveError: a file is missing, or the library is not built for the arch.
-    """
+    """The manifest beside a library, which must be built for the arch."""
     file = library.with_name(MANIFEST)
     for path in (library, file):
         if not path.is_file():
@@ -224,33 +209,24 @@ def manifest_of(library: Path, arch: str) -> Manifest:
 
 
 def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[str, str]:
-    """The sha256 of the library's file, and the sha256 in the manifest if it differs.
-
-    Raises:
-        LibraryError: they differ, and the library is not ``foreign``.
-        LibraryError: it is larger than any library.
-    """
+    """The sha256 of the library's file, and the sha256 in the manifest if it differs."""
     digest = library_digest(library) if foreign else check_library(library, manifest)
     other = {FOREIGN_LIBRARY: f"sha256 {manifest.library_sha256 or 'not said'}"}
     return {LIBRARY_SHA256: digest, **(other if digest != manifest.library_sha256 else {})}
 
 
 def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Key, ...]:
-    """Keys of the library's kernels in dispatch order. Raises InconclusiveError: the manifest is of another library."""
+    """Keys of the library's kernels in dispatch order. The manifest must list the same kernels."""
     if set(manifest.kernels) != set(names):
         raise MeasureError(f"{library}: its manifest lists other kernels than it contains. {manifest.remedy}")
     return manifest.keys(names)
 
 
 def run_apart(command: Callable[[], int], library: Path) -> int:
-    """The exit code of a command that opens ``library``, run in a fork of this process; what it prints is shown.
+    """Run a command that opens ``library`` in a fork of this process, show its output, and return its exit code.
 
-    A library's host code, damaged or wrong, can end whatever process opens it. No check of the file shows that before:
+    A library's host code, damaged or wrong, can end whatever process opens it. No check of the file can exclude that:
     the dynamic loader follows addresses of its tables, and runs its constructors.
-
-    Raises:
-        LibraryError: the process ended before the command did: by a signal, or because something called exit.
-        DiskFullError, OutputError: there is no room for what it prints.
     """
     with name_write_errors(Path(tempfile.gettempdir())), contextlib.ExitStack() as stack:
         printed, failed, ended = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
@@ -276,7 +252,7 @@ def _text(file: BinaryIO) -> str:
 
 
 def _child(command: Callable[[], int], printed: BinaryIO, failed: BinaryIO, ended: BinaryIO) -> None:
-    """Run the command, and write its exit code last. Never returns: what the parent cleans up is not this process's."""
+    """Run the command, and write its exit code last. Never return: cleaning up is the parent's work."""
     try:
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         sys.stdout, sys.stderr = (io.TextIOWrapper(file, encoding="utf-8") for file in (printed, failed))

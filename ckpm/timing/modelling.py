@@ -62,11 +62,7 @@ class Modelled:
         return {"arch": self.device.arch, **facts, "tier": tier, **self.file_facts}
 
     def model(self, problem: SuiteCase, named: str | None, part: Asked) -> Timed | str:
-        """Model a workgroup on the kernel ``named``, or on dispatch's. Return the reason if it can't be launched.
-
-        Raises:
-            InconclusiveError: it faults, runs a kernel that the manifest lacks, or has no such workgroup.
-        """
+        """Model a workgroup on the kernel ``named``, or on dispatch's. Return the reason if it can't be launched."""
         outcome = self._launch(problem, named, part)
         if not outcome.ran:
             why = outcome.fault.message if outcome.fault else outcome.launch.message
@@ -74,10 +70,7 @@ class Modelled:
         return self.replay(problem, outcome.launch.kernel or "", part)
 
     def replay(self, problem: SuiteCase, kernel: str, part: Asked) -> Timed:
-        """Replay the recording of a launch that ran ``kernel``.
-
-        Raises InconclusiveError as :meth:`model`; UsageError: a compute unit has no room for the copies.
-        """
+        """Replay the recording of a launch that ran ``kernel``."""
         device = self.device
         recording = device.recorded_workgroup()
         if recording is None:
@@ -123,7 +116,7 @@ class Modelled:
         return tuple(copies)
 
     def _launch(self, problem: SuiteCase, named: str | None, part: Asked) -> Outcome:
-        """Raises InconclusiveError: the problem can't be laid out or launched."""
+        """Launch a problem, and record the workgroup of ``part``."""
         device = self.device
         device.forget_recording()
         device.configure(
@@ -136,13 +129,7 @@ class Modelled:
 
 
 def open_library(library: Path, arch: str, *, foreign: bool = False) -> Modelled:
-    """Load a built library on an emulated device of its own. A ``foreign`` library needn't fit its manifest.
-
-    Raises:
-        LibraryError: it doesn't fit, and it is not foreign.
-        InconclusiveError: library or manifest is missing, or the model has no numbers of the arch.
-        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
-    """
+    """Load a built library on an emulated device of its own. A ``foreign`` library needn't fit its manifest."""
     machine, manifest = numbers(arch), manifest_of(library, arch)
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=GPU_PAGE)

@@ -72,7 +72,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedFigure:
-    """A figure. ``shape`` is that of attention, None for others."""
+    """A figure. ``shape`` is the shape of attention, None for other figures."""
 
     kernel: str
     label: str
@@ -92,12 +92,7 @@ class PublishedFigure:
 
 
 def published_figures(file: Path = TABLE) -> tuple[PublishedFigure, ...]:
-    """All rows in the table's order.
-
-    Raises:
-        TableError: a kernel has rows of both roles, or a row twice.
-        TableError: a set has neither model nor reason, or an unknown source, or a row of attention has no shape.
-    """
+    """All rows in the table's order."""
     table = read_table(file, PublishedTable)
     _check(table)
     record = table.record
@@ -116,7 +111,7 @@ def published_figures(file: Path = TABLE) -> tuple[PublishedFigure, ...]:
 
 
 def published_pairs(file: Path = TABLE) -> tuple[tuple[str, str], ...]:
-    """Kernels whose ratio is scored. Raises TableError."""
+    """Kernels whose ratio is scored."""
     return read_table(file, PublishedTable).record.pairs
 
 

@@ -74,7 +74,7 @@ class Stream:
 
 
 def assemble(stream: Stream, arch: str) -> bytes:
-    """The code object of a stream. Raises SetupError; InconclusiveError: the toolchain refuses the text."""
+    """The code object of a stream."""
     tc = toolchains.detect("embedded", cache=cache_folder())
     environment = {**os.environ, **tc.environment}
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +156,10 @@ _WAIT = "s_waitcnt vmcnt(8) lgkmcnt(0)\n"  # at the end of a part with loads
 
 
 def pingpong(clusters: Sequence[str], passes: int) -> Stream:
-    """Two waves a SIMD go through the clusters, a barrier after each, one apart: one computes while the other loads."""
+    """Two waves a SIMD go through the clusters, with a barrier after each cluster.
+
+    They are one cluster apart, so that one computes while the other loads.
+    """
     split = "v_readfirstlane_b32 s9, v0\ns_cmp_lt_u32 s9, 256\n"
     late = f"{split}s_cbranch_scc1 both\ns_barrier\nboth:\n"
     early = f"{split}s_cbranch_scc0 done\ns_barrier\ndone:\n"

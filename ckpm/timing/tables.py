@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises as :func:`model`; DiskFullError, OutputError."""
+    """Model the problems of the tables, and write the timings."""
     demand_place(args.output)
     timings = model(args.problem, args.toolchain, args.work)
     timings.write(args.output)
@@ -62,12 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def model(problems: str, toolchain: str, work: Path) -> Timings:
-    """Build, and model each problem of the glob on V3 and on V2; a problem has a row of each.
-
-    Raises:
-        InconclusiveError: no such problem, the build failed, a kernel is missing, or a launch fails.
-        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
-    """
+    """Build, and model each problem of the glob on V3 and on V2; a problem has a row of each."""
     chosen = [problem for problem in performance_problems(TIER) if fnmatch.fnmatchcase(problem.name, problems)]
     if not chosen:
         raise MeasureError(f"no problem fits '{problems}'. See matrix/performance.yaml.")
@@ -83,10 +78,7 @@ _SHOWN = 2000  # characters of a build that failed
 def library(
     toolchain: str, work: Path, *, upstream: str = UPSTREAM, family: str = DEFAULT_FAMILY, where: str = WHERE
 ) -> Path:
-    """Build kernels for ARCH below ``work``; by default those of both versions that serve the tables.
-
-    Raises InconclusiveError: the build failed; the message ends with its words.
-    """
+    """Build kernels for ARCH below ``work``; by default the kernels of both versions that serve the tables."""
     command = [*(sys.executable, "-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain)]
     command += ["--upstream", upstream, "--family", family, "--tier", "full", "--where", where]
     show(f"building {upstream}, family {family}, below {work}")
@@ -99,7 +91,7 @@ def library(
 
 
 def _model_row(modelled: Modelled, problem: SuiteCase, version: str) -> Timed:
-    """Raises InconclusiveError: the library has no such kernel, or the launch fails."""
+    """Model a problem with one KV head on V3 or V2."""
     head = dataclasses.replace(problem, nhead_q=problem.nhead_q // problem.nhead_k, nhead_k=1, v3=version)
     if why := missing_kernel(modelled.keys, head):
         raise MeasureError(f"{problem.name}: {why}")

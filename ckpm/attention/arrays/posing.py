@@ -62,7 +62,7 @@ class Posed:
 
 
 def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str:
-    """The dtype of the kernels. Raises ArgumentError: it has to be said, or is none."""
+    """The dtype of the kernels: the caller's, or the one that Q and K imply."""
     if dtype is not None:
         if dtype not in ELEMENT_BYTES:
             raise ArgumentError(f"dtype '{dtype}' is none of {', '.join(ELEMENT_BYTES)}.", kind="dtype")
@@ -79,7 +79,7 @@ def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str
 
 
 def encode_operand(operand: Operand, dtype: str, arch: str) -> Operand:
-    """Floats of the host as bits of a kernel's dtype; anything else as it is. Raises ArgumentError."""
+    """Encode floats of the host as bits of a kernel's dtype. Check the dtype of any other operand and return it."""
     if operand.array is not None and operand.dtype in _FLOATS and dtype != operand.dtype:
         bits = encode(operand.array.astype(np.float64), dtype, arch)
         if bits.itemsize == 4:
@@ -96,10 +96,10 @@ def encode_operand(operand: Operand, dtype: str, arch: str) -> Operand:
 
 
 def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
-    """The problem of a call, and its arrays.
+    """Return the problem of a call, with its arrays.
 
     Raises:
-        ArgumentError, ProblemError: of an array.
+        ProblemError: an array doesn't fit the other arrays, the options or the device.
     """
     tensors = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(tensors["q"], options.dtype, tensors["k"])
@@ -154,10 +154,7 @@ def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any
 
 
 def _descales(kind: str, scales: tuple[Any, Any, Any] | None) -> tuple[Any, Any, Any]:
-    """The scales of an fp8 Q, K and V, or of K and V beside a Q without one.
-
-    Raises ArgumentError: an fp8 Q has none, or another Q has one.
-    """
+    """The scales of an fp8 Q, K and V, or of K and V with a Q that has none."""
     mixed = kind in MIXED_DTYPES
     of_q, of_k, of_v = scales or (None if mixed else 1.0, 1.0, 1.0)
     if mixed and of_q is not None:
@@ -168,7 +165,7 @@ def _descales(kind: str, scales: tuple[Any, Any, Any] | None) -> tuple[Any, Any,
 
 
 def _one_number(operand: Operand) -> Operand:
-    """An array of one number, of any number of axes, as [1]."""
+    """An operand of one number, with any number of axes, reshaped to [1]."""
     array = None if operand.array is None else operand.array.reshape(1)
     return dataclasses.replace(operand, shape=(1,), strides=(1,), array=array)
 
@@ -191,7 +188,7 @@ def sequence_lengths(posed: Posed) -> list[tuple[int, int]]:
 
 
 def _read_tables(device: Device, options: Options) -> dict[str, Operand]:
-    """The tables of a call. Raises ArgumentError: one is not int32."""
+    """The tables of a call, checked for int32 and contiguity."""
     tables = {"cu_seqlens_q": options.cu_seqlens_q, "cu_seqlens_k": options.cu_seqlens_k}
     if options.pages is not None:
         tables |= {name: getattr(options.pages, name) for name in TABLES}
@@ -204,7 +201,7 @@ def _read_tables(device: Device, options: Options) -> dict[str, Operand]:
 
 
 def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
-    """Raises ArgumentError: of bias, slopes, scales or sink logits, which have no strides."""
+    """Check shapes and numbers of bias, slopes, scales and sink logits, which have no strides."""
     leading = (p.batch, p.nhead_q) if p.mode == "batch" else (p.nhead_q,)
     shapes: dict[str, tuple[int, ...]] = {"bias": (*leading, p.head_rows, p.seqlen_k), "sink": (p.nhead_q,)}
     if p.bias == "alibi":
@@ -223,7 +220,7 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
         of_q = float(scales["q_descale"][0]) if "q_descale" in scales else 1.0
         for of_k, of_v in zip(scales["k_descale"].tolist(), scales["v_descale"].tolist(), strict=True):
             _check_descales(p, of_q, of_k, of_v)
-    if p.qscale == "kv_blockscale" and "q_descale" in scales:  # those of pages may lie in pages that no sequence has
+    if p.qscale == "kv_blockscale" and "q_descale" in scales:  # a page may be in no sequence
         _check_descales(p, float(scales["q_descale"].flat[0]), 1.0, 1.0)
     for tensor in extra.values():
         if tensor.on_device:
@@ -231,7 +228,7 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
 
 
 def _check_descales(p: Problem, of_q: float, of_k: float, of_v: float) -> None:
-    """Raises ArgumentError: scores or O wouldn't be numbers."""
+    """Refuse descales with which scores or O wouldn't be numbers."""
     if not (factor_is_usable(of_q) and factor_is_usable(p.softmax_scale * of_q * of_k) and math.isfinite(of_v)):
         raise ArgumentError(
             f"descales {of_q:g}, {of_k:g}, {of_v:g} of Q, K and V with a softmax scale of {p.softmax_scale:g}: Q's and "
@@ -306,7 +303,7 @@ def _contiguous_keys(
 def _strides(problem: Problem, tensors: Mapping[str, Operand]) -> tuple[tuple[str, Strides], ...]:
     """Strides of the tensors on the device that are not contiguous.
 
-    Raises ArgumentError: within a head of a vectorized page elements don't lie one after another.
+    A head of a vectorized page must be contiguous.
     """
     strides = []
     for name, tensor in tensors.items():
@@ -334,8 +331,8 @@ def _strides(problem: Problem, tensors: Mapping[str, Operand]) -> tuple[tuple[st
 def _pointers(listed: Mapping[str, Operand], problem: Problem) -> dict[str, Operand]:
     """Tables by the C ABI's names.
 
-    Page lists of the host get zeros after their end, which some kernels read ahead to. Paged kernels of fwd take
-    lengths from running sums in group mode.
+    Page lists of the host get zeros after their end, because some kernels read ahead. Paged kernels of fwd take lengths
+    from running sums in group mode.
     """
     names = {"cu_seqlens_q": "seqstart_q", "cu_seqlens_k": "seqstart_k", "seqlens_k": "seqlen_k_ptr"}
     names |= {"indptr": "kv_indptr", "last_page_lens": "kv_last_page_lens"}

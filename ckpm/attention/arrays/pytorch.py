@@ -25,7 +25,7 @@ def namespace(array: Any) -> Any:
 
 
 def empty_like(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """Memory for an output beside a tensor of PyTorch, on its device; None for other arrays."""
+    """Memory for an output on the device of a PyTorch tensor; None for other arrays."""
     torch = _torch_of(array)
     return None if torch is None else array.new_empty(shape, dtype=dtype_of(dtype))
 

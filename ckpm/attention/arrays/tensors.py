@@ -1,8 +1,8 @@
-"""Arrays of a caller: NumPy's, a framework's tensor, or an address on the device.
+"""Arrays of a caller: NumPy arrays, tensors of a framework, addresses on the device.
 
-Host arrays are uploaded; what is on the device is used where it lies. Tensors of frameworks are read by the DLPack
-protocol: address, shape and dtype from a capsule, nothing copied. The structs are those of dlpack.h (DLManagedTensor,
-version 0.x: what ``__dlpack__()`` gives without ``max_version``).
+Host arrays are uploaded. Arrays on the device are used in place. Tensors of frameworks are read by the DLPack protocol:
+address, shape and dtype come from a capsule, and nothing is copied. The structs are from dlpack.h (DLManagedTensor,
+version 0.x, which ``__dlpack__()`` returns without ``max_version``).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class _Tensor(ctypes.Structure):
 
 
 def export(name: str, tensor: Any) -> Operand:
-    """The address of a tensor, without its gradient, by its DLPack capsule, which owns the memory.
+    """Read a tensor, without its gradient, by its DLPack capsule, which owns the memory.
 
-    Without a word here for its dtype, it is what DLPack calls it. Errors of the tensor's ``__dlpack__`` pass through.
+    A dtype without a word here gets DLPack's type and bits. Errors of the tensor's ``__dlpack__`` pass through.
     """
     capsule = (tensor.detach() if getattr(tensor, "requires_grad", False) else tensor).__dlpack__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -129,15 +129,7 @@ class Operand:
 
 
 def operand(name: str, argument: Any, device: Device) -> Operand:
-    """An array, tensor or address as an operand.
-
-    Raises:
-        ArgumentError: it is not an array, or of a dtype that nothing here reads.
-        ArgumentError: it is on another device than the dispatcher's.
-        ArgumentError: its address is 0.
-        ArgumentError: the elements of its last axis don't lie one after another, or a stride is negative.
-        ProblemError: two elements have one place.
-    """
+    """Read an array, tensor or address as an operand. Check its dtype, device, address and strides."""
     result = _read_argument(name, argument, device)
     if 0 in result.shape:
         return result
@@ -216,7 +208,7 @@ def _read_export(name: str, tensor: Any, device: Device) -> Operand:
 
 
 class _Viewed:
-    """Memory of somebody else's, for NumPy to look at."""
+    """Memory of another owner, with an array interface for NumPy."""
 
     def __init__(self, interface: Mapping[str, Any], owner: Any) -> None:
         self.__array_interface__ = interface
@@ -224,7 +216,7 @@ class _Viewed:
 
 
 def _interface(name: str, tensor: Any, device: Device) -> Operand:
-    """A tensor of ROCm's PyTorch, which has the interface under CUDA's name."""
+    """Read a tensor of ROCm's PyTorch, whose interface has CUDA's name."""
     _demand_gpu(name, True, device)
     interface = tensor.__cuda_array_interface__
     item = np.dtype(interface["typestr"])
@@ -248,7 +240,7 @@ def _demand_gpu(name: str, on_gpu: bool, device: Device) -> None:
 
 
 def demand_shape(operand: Operand, shape: Sequence[int], what: str = "") -> None:
-    """Raises ArgumentError: it has another shape."""
+    """Refuse an operand of another shape."""
     if operand.shape != tuple(shape):
         raise ArgumentError(
             f"{operand.name} is {list(operand.shape)}, not {list(shape)}{f' ({what})' if what else ''}.", kind="shape"
@@ -256,7 +248,7 @@ def demand_shape(operand: Operand, shape: Sequence[int], what: str = "") -> None
 
 
 def demand_dtype(operand: Operand, dtype: str) -> None:
-    """Raises ArgumentError: its elements are not what a kernel of ``dtype`` reads."""
+    """Refuse elements that a kernel of ``dtype`` doesn't read."""
     if operand.dtype not in _FITTING[dtype]:
         raise ArgumentError(
             f"{operand.name} is of {operand.dtype}; {dtype} is needed ({' or '.join(_FITTING[dtype])}).", kind="dtype"
@@ -264,7 +256,7 @@ def demand_dtype(operand: Operand, dtype: str) -> None:
 
 
 def demand_one_place(operands: Sequence[Operand]) -> bool:
-    """True if all are on the device. Raises ArgumentError: some are and some aren't."""
+    """Return True if all operands are on the device, False if all are on the host. Refuse a mixture."""
     places = {operand.on_device for operand in operands}
     if len(places) > 1:
         there = ", ".join(operand.name for operand in operands if operand.on_device)
@@ -274,13 +266,13 @@ def demand_one_place(operands: Sequence[Operand]) -> bool:
 
 
 def demand_contiguous(operand: Operand) -> None:
-    """Raises ArgumentError: the C ABI has no strides for it."""
+    """Refuse an operand that is not contiguous: the C ABI has no strides for it."""
     if not operand.contiguous:
         raise ArgumentError(f"{operand.name} is not contiguous: give a contiguous one.", kind="not-contiguous")
 
 
 def demand_writable(operand: Operand) -> None:
-    """Raises ArgumentError: an output must be writable and contiguous."""
+    """Refuse an output that is read-only or not contiguous."""
     if operand.array is not None and not operand.array.flags.writeable:
         raise ArgumentError(f"{operand.name} is read-only: give an array that can be written.", kind="read-only")
     demand_contiguous(operand)

@@ -31,7 +31,7 @@ _HOST_ARRAYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Backward:
-    """``dq``, ``dk`` and ``dv`` have the axes of Q, K and V and Q's dtype, ``dbias`` those of the bias.
+    """Gradients. ``dq``, ``dk`` and ``dv`` have the axes of Q, K and V and Q's dtype, ``dbias`` the axes of the bias.
 
     ``random_values`` of dropout lie as [batch, head, query, key] or [head, token, key].
     """
@@ -59,16 +59,17 @@ def fmha_backward(
     timing: Timing = UNTIMED,
     **options: Any,
 ) -> Backward:
-    """The gradients of fmha's O with respect to Q, K, V and the bias, from that of O.
+    """Return the gradients of fmha's O with respect to Q, K, V and the bias, from the gradient of O.
 
-    Arrays of the host: ``do`` as O; ``o`` and ``lse`` as the forward pass gave them, ``lse`` float32 [batch, head,
-    query] or [head, token]. ``options`` are those of fmha that its forward pass had. Kernels write dK and dV of each
-    head of Q; those of one KV head are added up here, in float64.
+    All arrays are on the host. ``do`` has O's shape. ``o`` and ``lse`` are results of the forward pass, ``lse`` in
+    float32 as [batch, head, query] or [head, token]. ``options`` are the options of that forward pass. Kernels write dK
+    and dV for each head of Q. For heads that share a KV head they are added up here, in float64.
 
     Raises:
-        TypeError: an option that doesn't exist. HipError: memory ran out.
-        ArgumentError: arrays on the device.
-        Errors of pose, Dispatcher.plan and Plan.run.
+        TypeError: an option doesn't exist.
+        HipError: memory ran out.
+        ArgumentError: an array is on the device.
+        An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
     dispatcher = dispatcher if dispatcher is not None else default()
     posed = pose(dispatcher.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
@@ -97,7 +98,7 @@ def fmha_backward(
 
 
 def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
-    """Raises ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
+    """The gradient of O, and O and LSE of the forward pass, as kernels read them."""
     p, operands = posed.problem, {}
     for name, array, dtype, shape in (
         ("dout", do, p.dtype, o_shape(p)),
@@ -135,7 +136,7 @@ def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
 
 
 def _gradients(posed: Posed, p: Problem, bits: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Gradients in Q's dtype, dK and dV of the heads that K and V have."""
+    """Gradients in Q's dtype, dK and dV with the heads of K and V."""
     q = posed.inputs["q"].array
     assert q is not None, "all are on the host"
     heads, gradients = 1 if p.mode == "batch" and p.layout == "BHSD" else -2, {}
@@ -150,7 +151,7 @@ def _gradients(posed: Posed, p: Problem, bits: Mapping[str, NDArray[Any]]) -> di
 
 
 def _added_up(numbers: NDArray[np.float64], p: Problem, axis: int) -> NDArray[np.float64]:
-    """Sums over the heads of Q that share a head of K and V. They lie one after another."""
+    """Sums over the heads of Q that share a head of K and V. Such heads are neighbours."""
     shape = list(numbers.shape)
     at = axis % len(shape)
     shape[at : at + 1] = [p.nhead_k, p.nhead_q // p.nhead_k]

@@ -1,6 +1,6 @@
-"""The gradients of attention in float64 on the numbers that the kernels get, and how far a kernel's may be from them.
+"""Gradients of attention in float64 on the kernels' numbers, with tolerances for a kernel's gradients.
 
-S are the scaled and biased scores, P = exp(S - LSE). Z is what dropout keeps of a score (0 or 1 / (1 - p_drop)). D are
+S are the scaled and biased scores, P = exp(S - LSE). Z is dropout's factor of a score (0 or 1 / (1 - p_drop)). D are
 the rows' sums of dO * O::
 
     dV = (Z P)^T dO      dP = dO V^T      dS = P (Z dP - D) = dbias      dQ = scale dS K      dK = scale dS^T Q
@@ -10,7 +10,7 @@ dK and dV of each head of Q.
 
 Sources of errors (u = 2^-24, half an ulp of float32; see tolerances.py for the bounds of a stored factor):
 
-* P: its argument is a dot product of hdim_q terms, what is added to it, and LSE; ``_weight_error`` is relative to P.
+* P: its argument is a dot product of hdim_q terms, the added bias, and LSE; ``_weight_error`` is relative to P.
 * dP is a dot product of hdim_v exact products in float32, D another: each hdim_v + 8 times u of the terms' sizes.
 * P and dS are stored in the kernels' type as factors of the second products. The error of each is at most ``p_step`` of
   it; a part is common to all, a part is independent. For fp16's smallest steps ``p_floor`` is added.
@@ -64,10 +64,9 @@ class BoundedGradients:
 
 
 def exact_gradients(backward: Backward, random_values: Sequence[Bytes] | None = None) -> BoundedGradients:
-    """``random_values``: of each sequence dropout's bytes [head, query, key].
+    """The gradients of all sequences, with tolerances.
 
-    Raises:
-        ValueError: the problem drops out and no random values are given.
+    ``random_values`` are dropout's bytes of each sequence [head, query, key]. A problem with dropout needs them.
     """
     p = backward.inputs.problem
     if p.p_drop and random_values is None:
@@ -170,8 +169,10 @@ def comparisons(expected: BoundedGradients, got: dict[str, NDArray[np.float64]])
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gradients:
-    """Gradients of all sequences: ``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim]; ``dbias``
-    of each sequence [nhead_q, query, key], which is that of the scores."""
+    """Gradients of all sequences: ``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim].
+
+    ``dbias`` of each sequence [nhead_q, query, key] is also the gradient of the scores.
+    """
 
     dq: Floats
     dk: Floats
@@ -190,8 +191,10 @@ def gradients(
     slopes: Floats | None = None,
     random_values: Sequence[Bytes] | None = None,
 ) -> Gradients:
-    """The gradients of a call, one array of each sequence: ``do`` [query, nhead_q, hdim_v], the others as
-    :func:`ckpm.attention.reference.attention` takes them. No backward kernel has soft caps or sinks.
+    """The gradients of a call, with one array for each sequence.
+
+    ``do`` is [query, nhead_q, hdim_v]; the other arrays are as in :func:`ckpm.attention.reference.attention`. No
+    backward kernel has soft caps or sinks.
     """
     inputs = inputs_of(problem, q, k, v, bias=bias, slopes=slopes)
     p, forward = inputs.problem, exact(inputs, random_values)

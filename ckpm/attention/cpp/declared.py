@@ -1,7 +1,7 @@
-"""The kernel sets that a C++ file declares with CKPM_KERNEL_SET, and the kernels that they mean.
+"""The kernel sets that a C++ file declares with CKPM_KERNEL_SET, and their kernels.
 
-The file is read as text, without a compiler: comments are skipped, neighbouring literals are one, and what the
-preprocessor would leave out is read, too.
+The file is read as text, without a compiler: comments are skipped, neighbouring literals are joined, and directives of
+the preprocessor have no effect.
 """
 
 from __future__ import annotations
@@ -45,11 +45,7 @@ class _Token:
 
 
 def declarations(file: Path) -> tuple[KernelSet, ...]:
-    """The kernel sets of a C++ file in their order.
-
-    Raises InputError: the file can't be read, declares none, or declares one in another form than
-    ``CKPM_KERNEL_SET(name, "upstream", "pattern", ...)``.
-    """
+    """The kernel sets of a C++ file in their order, each ``CKPM_KERNEL_SET(name, "upstream", "pattern", ...)``."""
     try:
         tokens = list(_tokens(read_text(file)))
     except (OSError, ValueError) as error:
@@ -108,12 +104,7 @@ def _join(literals: Sequence[_Token], location: str) -> str:
 
 
 def kernels_of(declared: KernelSet, arch: str) -> tuple[Key, ...]:
-    """The kernels of an arch that fit a set's patterns and that this CK compiles, each once.
-
-    Raises:
-        InputError: a pattern is none, or no kernel fits it; the upstream or family is unknown.
-        UnknownWordError: no such arch.
-    """
+    """The kernels of an arch that fit a set's patterns and that this CK compiles, each once."""
     keys: dict[str, Key] = {}
     for text in declared.patterns:
         try:

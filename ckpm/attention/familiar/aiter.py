@@ -1,10 +1,10 @@
 """aiter's attention by its own names and parameters (aiter/ops/mha.py of summer 2026).
 
-``unified_attention`` is of aiter/ops/triton/attention/unified_attention.py, ``paged_attention_v1`` and
-``paged_attention_ragged`` are of aiter/ops/attention.py. aiter_latent.py has functions of latent attention.
+``unified_attention`` is from aiter/ops/triton/attention/unified_attention.py, ``paged_attention_v1`` and
+``paged_attention_ragged`` are from aiter/ops/attention.py. aiter_latent.py has functions of latent attention.
 
-Masks have their corner at the bottom right, LSE is natural, [head, query token]. ``ours`` of a function are
-``dispatcher``, and ``dtype`` for arrays that don't say theirs.
+Masks have their corner at the bottom right. LSE is natural, [head, query token]. ``own_options`` of a function are
+``dispatcher`` and options of fmha, such as ``dtype`` for arrays of bits.
 """
 
 from __future__ import annotations
@@ -66,15 +66,16 @@ def mha_batch_prefill_func(
     sink_size: int = 0, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """O, or (O, LSE), or (O, LSE, random bytes).
+    """Return O, or (O, LSE), or (O, LSE, random bytes).
 
     K and V are [token, head, dim] (pages of one token), [page, token, head, dim], or vectorized as
-    attention.arrays.posing describes. ``deterministic`` is read and changes nothing: the forward pass is. LSE under a
-    causal mask with ALiBi is softmax's for arrays of the host, and the kernel's on the device, as aiter returns it
-    (ckpm.attention.alibi).
+    attention.arrays.posing describes. ``deterministic`` changes nothing, because the forward pass is deterministic. LSE
+    under a causal mask with ALiBi is softmax's for arrays of the host. On the device it is the kernel's, as aiter
+    returns it (ckpm.attention.alibi).
 
     Raises:
-        ArgumentError: some scales are there and others are not. Else as :func:`ckpm.attention.call.fmha`.
+        ArgumentError: only some of the scales are given.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del deterministic
     if block_table is None:
@@ -94,7 +95,7 @@ def mha_batch_prefill_func(
 
 
 def _pose_batch_prefill(tensors: Sequence[Any], numbers: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Q, K, V and options of fmha, of :func:`mha_batch_prefill_func`'s arguments."""
+    """Q, K, V and options of fmha from the arguments of :func:`mha_batch_prefill_func`."""
     q, k, v, sums, table, indptr, last_page_lens, lengths, of_q, of_k, of_v, of_pages, slopes, sinks = tensors
     longest_q, longest_k, dropout, scale, soft_cap, causal, window, sink_size, lse, probabilities = numbers
     pages = Pages(
@@ -120,17 +121,21 @@ def flash_attn_varlen_func(
     cu_seqlens_k_padded: Any = None, sink_ptr: Any = None, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """O, or (O, LSE), or (O, LSE, random bytes), of sequences one after another, or with ``block_table`` in pages.
+    """Return O, or (O, LSE), or (O, LSE, random bytes), of sequences one after another, or in pages of ``block_table``.
 
-    K and V in pages are [page, token, head, dim], and ``cu_seqlens_k`` are running sums of the sequences' keys. Keys
-    with sink logits, and with head dims of Q and V that differ, are read as pages of one token. Kernels of ``fwd`` have
-    no sink logits, and 192/128 has the known defect v-overwrites-the-last-slice-of-k. So are keys in fp8 under a causal
-    mask where a kernel serves that: V3's are faster than those of ``fwd``.
+    K and V in pages are [page, token, head, dim], and ``cu_seqlens_k`` are running sums of the sequences' keys.
+    Contiguous K and V are read as pages of one token in three cases:
+
+    - with sink logits, which kernels of ``fwd`` lack
+    - with different head dims of Q and V: 192/128 of ``fwd`` has the known defect v-overwrites-the-last-slice-of-k
+    - in fp8 under a causal mask, if a kernel serves that: kernels of V3 are faster than kernels of ``fwd``
+
     ``deterministic`` and ``how_v3_bf16_cvt``, a rounding of aiter's own kernels, change nothing.
 
     Raises:
-        ProblemError: a bias, which has no heads in aiter. ``min_seqlen_q`` over 1, which leaves out short sequences.
-            Padding between sequences. Else as :func:`ckpm.attention.call.fmha`.
+        ProblemError: a bias, which has no heads in aiter; ``min_seqlen_q`` over 1, which leaves out short sequences; or
+            padding between sequences.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del deterministic, how_v3_bf16_cvt
     refuse("flash_attn_varlen_func", {
@@ -167,7 +172,7 @@ def flash_attn_varlen_fp8_pertensor_func(
     **own_options: Any,
 ) -> Any:
     # fmt: on
-    """O in bf16, of Q, K and V in fp8 with a scale each. Raises as :func:`flash_attn_varlen_func`."""
+    """Return O in bf16, of Q, K and V in fp8 with a scale each. Otherwise as :func:`flash_attn_varlen_func`."""
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, min_seqlen_q, softmax_scale=softmax_scale,
         logits_soft_cap=logits_soft_cap, causal=causal, window_size=window_size, sink_ptr=sink_ptr,
@@ -184,17 +189,18 @@ def unified_attention(
     backend: str | None = None, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """``out``, of queries over the pages of a block table; prefill and decode alike.
+    """Attend from queries to the pages of a block table, in prefill and decode. Return ``out``.
 
     K and V are [page, token, head, dim], or vectorized with ``shuffled_kv_cache``. The mask is causal. Kernels that
-    split the keys, and those of large heads, take Q in 16 bits. So an fp8 Q of at most 64 queries a sequence, or of a
-    head dim over 256, is widened to the dtype of ``out`` where a kernel serves that. Others are where no kernel serves
-    them in fp8. With ``batch_invariant`` the number of queries decides nothing. ``backend``, a choice of aiter's
-    kernels, changes nothing. Scales beside K and V of 16 bits must be 1, which is checked of arrays of the host.
+    split the keys, and kernels of large heads, take Q in 16 bits. So an fp8 Q of at most 64 queries a sequence, or of a
+    head dim over 256, is widened to the dtype of ``out`` if a kernel serves that. Any other fp8 Q is widened if no
+    kernel serves it in fp8. With ``batch_invariant`` the number of queries has no influence. ``backend``, a choice of
+    aiter's kernels, changes nothing. Scales of K and V in 16 bits must be 1, which is checked for arrays of the host.
 
     Raises:
-        ProblemError: ``causal`` is false. A scale of O or of blocks, a bias of pairs of queries, results of parts.
-            Else as :func:`ckpm.attention.call.fmha`.
+        ProblemError: ``causal`` is false, or a scale of O or of blocks, a bias of pairs of queries or ``skip_reduce``
+            is given.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del backend
     refuse("unified_attention", {
@@ -226,14 +232,14 @@ def paged_attention_v1(
     partition_size: int = 256, mtp: int = 1, sliding_window: int = 0, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """``out``, of one query a sequence over the pages of a block table.
+    """Attend from one query a sequence to the pages of a block table. Return ``out``.
 
-    A query sees ``sliding_window`` keys, its own among them; 0 stands for all. Scales beside K and V of 16 bits must be
-    1, which is checked of arrays of the host. Workspaces, partitions and ``cu_query_lens`` change nothing.
+    A query sees ``sliding_window`` keys including its own; 0 stands for all. Scales of K and V in 16 bits must be 1,
+    which is checked for arrays of the host. Workspaces, partitions and ``cu_query_lens`` change nothing.
 
     Raises:
-        ProblemError: several queries a sequence, a scale of O, a cache in e5m2. Else as
-            :func:`ckpm.attention.call.fmha`.
+        ProblemError: several queries a sequence, a scale of O, or a cache in e5m2.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del workspace_buffer, cu_query_lens, partition_size
     refuse("paged_attention_v1", {
@@ -254,7 +260,7 @@ def paged_attention_ragged(
     fp8_out_scale: Any = None, partition_size: int = 256, mtp: int = 1, q_scale: Any = None, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """``out``, of one query a sequence over a list of pages; else as :func:`paged_attention_v1`."""
+    """Attend from one query a sequence to a list of pages. Otherwise as :func:`paged_attention_v1`."""
     del workspace_buffer, max_num_partitions, partition_size
     refuse("paged_attention_ragged", {
         "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "q_scale": q_scale, "cache in e5m2": "e5m2" in kv_cache_dtype,
@@ -282,9 +288,10 @@ def _attend_last(
 def _widen_first_or_last(
     attend: Callable[..., Any], q: Any, scales: tuple[Any, Any, Any], out: Any, *, first: bool
 ) -> Any:
-    """O of an fp8 Q, widened to the dtype of ``out`` ``first``, or where no kernel serves it as it is.
+    """O of an fp8 Q, or of Q widened to the dtype of ``out``.
 
-    Raises the refusal of Q as it is.
+    With ``first`` the widened Q is tried before Q itself, otherwise after it. If no kernel serves either, raise the
+    refusal of Q itself.
     """
     if first:
         with contextlib.suppress(*_NOT_SERVED):
@@ -304,7 +311,7 @@ def _attend_pages(q: Any, scales: tuple[Any, Any, Any], *, k: Any, v: Any, pages
 
 
 def _dispatcher(own_options: Mapping[str, Any]) -> Dispatcher:
-    """The dispatcher of a call: the given one, or the machine's. Raises as :func:`ckpm.attention.call.default`."""
+    """The dispatcher of a call: the caller's, or the default."""
     dispatcher: Dispatcher | None = own_options.get("dispatcher")
     return dispatcher if dispatcher is not None else default()
 

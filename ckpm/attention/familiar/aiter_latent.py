@@ -33,15 +33,16 @@ def mla_decode_fwd(
     cp_rank: int = 0, causal: bool = True, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """(``o``, LSE [query token, head] or None), of queries over a cache of latents; V is the beginning of K.
+    """Attend from queries to a cache of latents, in which V is the beginning of K.
 
-    The cache is [page, token, 1, dim], in 16 bits or in fp8 with ``kv_scale``. A Q in fp8, with ``q_scale``, is widened
-    to ``o``'s dtype. Beside a Q of 16 bits and fp8 latents ``q_scale`` is not read, as in aiter. Splits and schedules
-    of aiter's own kernels change nothing. aiter returns partial results where this function returns ``o``.
+    Return (``o``, LSE [query token, head] or None). The cache is [page, token, 1, dim], in 16 bits or in fp8 with
+    ``kv_scale``. A Q in fp8, with ``q_scale``, is widened to ``o``'s dtype. With a Q of 16 bits and fp8 latents
+    ``q_scale`` is not read, as in aiter. Splits and schedules of aiter's own kernels change nothing. aiter returns
+    partial results where this function returns ``o``.
 
     Raises:
-        ProblemError: a part of a sequence's keys (context parallel), partial results. Else as
-            :func:`ckpm.attention.call.fmha`.
+        ProblemError: a part of a sequence's keys (context parallel), or partial results.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del nhead_kv, num_kv_splits, num_kv_splits_indptr, work_meta_data, work_indptr, work_info_set, reduce_indptr
     del reduce_final_map, reduce_partial_map, intra_batch_mode, cp_rank
@@ -73,7 +74,7 @@ def mla_prefill_fwd(
     **own_options: Any,
 ) -> Any:
     # fmt: on
-    """(``o``, LSE [query token, 1, head, 1]) as :func:`mla_decode_fwd`, under a causal mask."""
+    """Return (``o``, LSE [query token, 1, head, 1]) as :func:`mla_decode_fwd`, under a causal mask."""
     del num_kv_splits
     o, lse = mla_decode_fwd(
         q, kv_buffer, o, qo_indptr, kv_indptr, kv_indices, kv_last_page_lens, max_seqlen_q, kv_buffer.shape[1],
@@ -92,13 +93,14 @@ def mla_prefill_ps_asm_fwd(
     # fmt: on
     """Write O [query token, head, dim] in bf16, of Q, K and V in fp8 [token, head, dim] with a scale each.
 
-    aiter's kernel leaves parts, and :func:`mla_reduce_v1` merges them. This function leaves none: O is whole, and
-    its LSE is kept on ``splitLse``. That very tensor must come to :func:`mla_reduce_v1`. Another reduction overwrites
-    O with parts that nothing wrote. Schedules change nothing.
+    aiter's kernel leaves parts, and :func:`mla_reduce_v1` merges them. This function leaves no parts: O is whole, and
+    its LSE is kept on ``splitLse``. The same tensor must be passed to :func:`mla_reduce_v1`. Another reduction
+    overwrites O with parts that nothing wrote. Schedules change nothing.
 
     Raises:
-        ProblemError: Q is not in fp8, or O not in bf16. ``splitLse`` takes no attribute (a raw address, an array of
-            NumPy). Else as :func:`ckpm.attention.call.fmha`.
+        ProblemError: Q is not in fp8, or O not in bf16; or ``splitLse`` takes no attribute (a raw address, an array of
+            NumPy).
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del work_indptr, work_info_set, splitData
     refuse("mla_prefill_ps_asm_fwd", {
@@ -120,11 +122,12 @@ def mla_reduce_v1(
     max_seqlen_q: int, num_kv_splits: Any, final_output: Any = None, final_lse: Any = None, **own_options: Any,
 ) -> None:
     # fmt: on
-    """Write the LSE [query token, head] that :func:`mla_prefill_ps_asm_fwd` kept; O is whole already.
+    """Write the LSE [query token, head] that :func:`mla_prefill_ps_asm_fwd` kept. O is whole already.
 
-    An older aiter has no ``num_kv_splits``: O and LSE then come one place earlier.
+    An older aiter has no ``num_kv_splits``: O and LSE are then one position earlier.
 
-    Raises ProblemError: the parts are aiter's own.
+    Raises:
+        ProblemError: the parts come from aiter's own kernel.
     """
     del partial_output, reduce_indptr, reduce_final_map, reduce_partial_map, max_seqlen_q, own_options
     if hasattr(num_kv_splits, "shape"):

@@ -41,7 +41,7 @@ def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any =
 
 
 def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
-    """O and LSE of several sets of keys, of ``v`` [query token, set, head, dim] and ``s`` [query token, set, head]."""
+    """Merge O and LSE of several sets of keys: ``v`` [query token, set, head, dim], ``s`` [query token, set, head]."""
     merged = v[:, 0], s[:, 0]
     for at in range(1, v.shape[1]):
         merged = merge_state(*merged, v[:, at], s[:, at])
@@ -64,7 +64,7 @@ class MultiLevelCascadeAttentionWrapper:
         *,
         dispatcher: Dispatcher | None = None,
     ) -> None:
-        """Raises as BatchPrefillWithPagedKVCacheWrapper, of which there is one for each level."""
+        """Make a BatchPrefillWithPagedKVCacheWrapper for each level, with its buffers."""
         arrays = qo_indptr_buf_arr, paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr, paged_kv_last_page_len_buf_arr
         none = (None,) * num_levels
         self._levels = [
@@ -88,7 +88,7 @@ class MultiLevelCascadeAttentionWrapper:
         causal: bool = False, **options: Any,
     ) -> None:
         # fmt: on
-        """Plan each level with its tables. ``options`` and errors are those of its plan."""
+        """Plan each level with its tables. ``options`` are passed to each plan."""
         tables = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
         for level, sums, indptr, indices, last in zip(self._levels, *tables, strict=True):
             options["causal"] = causal and level is self._levels[-1]
@@ -97,7 +97,7 @@ class MultiLevelCascadeAttentionWrapper:
     begin_forward = plan
 
     def run(self, q: Any, paged_kv_cache: Any) -> Any:
-        """O [query token, head, dim]. Raises as BatchPrefillWithPagedKVCacheWrapper.run."""
+        """Return O [query token, head, dim]."""
         first, *others = [level.run(q, paged_kv_cache, return_lse=True) for level in reversed(self._levels)]
         for state in others:
             first = merge_state(*first, *state)

@@ -24,10 +24,8 @@ def bias_of(
     """A bias [head, query token, key], and its number of keys: minus infinity where the mask hides a key, else 0.
 
     ``mask`` is a truth value for each query and key of a sequence, one sequence after another. ``packed`` has bits
-    instead, the lowest one first; each sequence begins with a byte. ``tables`` are those of a plan. The
-    bias of a tensor of PyTorch has the ``dtype`` of this name, on its device; others have float32.
-
-    Raises ArgumentError: there are more or fewer values than the lengths give, or an array is a raw address.
+    instead, the lowest one first; each sequence begins with a byte. ``tables`` are a plan's. For a mask of PyTorch the
+    bias has the ``dtype`` of this name and the mask's device. Otherwise it has float32.
     """
     sums_q, indptr, last = (read_on_host(tables[at]) for at in (0, 1, 3))
     lengths_q, lengths_k = np.diff(sums_q), keys_of_list(np.diff(indptr), page_size, last)

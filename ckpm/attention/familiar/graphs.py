@@ -1,4 +1,7 @@
-"""FlashInfer's ``use_cuda_graph``: tables in memory that stays, so that a captured launch reads those of each plan."""
+"""FlashInfer's ``use_cuda_graph``: tables at fixed addresses.
+
+So a captured launch reads the tables of the latest plan.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class FixedTables:
     """
 
     def __init__(self, qo_indptr: Any, indptr: Any, indices: Any, last_page_lens: Any) -> None:
-        """Raises ArgumentError: a buffer is missing, or two of them are of different batches."""
+        """Keep the buffers. All four must be given, of one batch."""
         named = {
             "qo_indptr_buf": qo_indptr, "paged_kv_indptr_buf": indptr, "paged_kv_indices_buf": indices,
             "paged_kv_last_page_len_buf": last_page_lens,
@@ -38,8 +41,8 @@ class FixedTables:
     def write(self, qo_indptr: Any, indptr: Any, indices: Any, last_page_lens: Any) -> None:
         """Copy a plan's tables into the buffers.
 
-        Raises ProblemError: another batch than that of the buffers, more query tokens than in the first plan, or more
-        pages than the buffer has room for.
+        Refuse another batch than the buffers', more query tokens than the first plan's, and more pages than the buffer
+        holds.
         """
         rows = int(read_on_host(qo_indptr)[-1])
         for name, count, most, limit in (
@@ -60,7 +63,7 @@ class FixedTables:
         self._indices[len(indices) :] = 0  # kernels read ahead of the last page
 
     def options(self, page_size: int) -> dict[str, Any]:
-        """The options of ``fmha`` that give it these tables."""
+        """Options of ``fmha`` with these tables."""
         pages = Pages(
             indices=self._indices,
             indptr=self._indptr,

@@ -23,7 +23,7 @@ _HOMES = (
     "aiter.mla",
     f"aiter.ops.triton.attention.{_UNIFIED}",
     f"aiter.ops.triton.{_UNIFIED}",
-)  # the last of older ones
+)  # the last: of older aiters
 # vLLM calls torch.ops.aiter.paged_attention_v1. Other functions of aiter call their operator themselves.
 _OPERATORS = ("paged_attention_v1", "paged_attention_ragged")
 _LOG = logging.getLogger(__name__)
@@ -34,8 +34,7 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
 
     They are replaced in each module that is loaded by then, and among PyTorch's operators of aiter. A call that no
     kernel here serves is logged with its reason as a warning, and goes to aiter's own function. Without ``dispatcher``
-    the libraries are those that ``fmha`` finds.
-    A second call changes only the dispatcher.
+    the libraries are ``fmha``'s default. A second call changes only the dispatcher.
 
     Raises:
         ImportError: no aiter is installed.
@@ -91,7 +90,7 @@ def _replacement(
 
 
 def _check_served(names: list[str], args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Raises ProblemError: a parameter of a newer aiter, or gradients, which these functions don't have."""
+    """Refuse parameters of a newer aiter, and calls that need gradients."""
     if unknown := [*named.keys() - set(names), *map(str, range(len(names), len(args)))]:
         raise ProblemError(f"aiter's parameter {', '.join(sorted(unknown))} is not known here.")
     torch = sys.modules.get("torch")

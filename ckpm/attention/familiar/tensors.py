@@ -18,10 +18,7 @@ LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 
 
 def demand_scale(scale: float | None) -> float:
-    """The scale for a problem, in which 0 stands for the usual scale, 1 / sqrt(hdim_q).
-
-    Raises ProblemError: the caller's scale is 0.
-    """
+    """A caller's scale for a problem, in which 0 stands for the usual scale, 1 / sqrt(hdim_q). Refuse a caller's 0."""
     if scale == 0:
         raise ProblemError("a scale of 0 gives each key the same weight, which no kernel does. Give a positive scale.")
     return 0.0 if scale is None else float(scale)
@@ -57,9 +54,9 @@ def add_page_axis(array: Any) -> Any:
 
 
 def count_up(size: int, beside: Any) -> Any:
-    """The numbers 0 to ``size`` - 1, int32, beside a tensor.
+    """The numbers 0 to ``size`` - 1 in int32, on the device of ``beside``.
 
-    They are the table of pages of one token that lie in order, and running sums of sequences of one query.
+    They serve as a table of one-token pages in order, and as running sums of one-query sequences.
     """
     library = namespace(beside)
     return library.arange(size, dtype=library.int32, **({} if library is np else {"device": beside.device}))
@@ -84,7 +81,7 @@ def can_widen(q: Any, beside: Any) -> bool:
 
 
 def widen(q: Any, scale: Any, beside: Any) -> Any:
-    """Q in fp8 times its scale, in the 16-bit dtype of ``beside``. Raises ArgumentError: they are not such arrays."""
+    """Q in fp8 times its scale, in the 16-bit dtype of ``beside``."""
     if not can_widen(q, beside):
         raise ArgumentError("a Q in fp8 is widened here: give arrays of float8 and of 16 bits.", kind="dtype")
     wide = q.astype(np.float32) if namespace(q) is np else q.float()
@@ -104,7 +101,7 @@ def shrink_scale(scale: Any) -> Any:
 
 
 def read_on_host(array: Any) -> NDArray[Any]:
-    """A table or mask as an array of the host. Raises ArgumentError: it is a raw address."""
+    """Copy a table or mask to the host. Refuse a raw address."""
     if isinstance(array, OnDevice):
         raise ArgumentError(
             "custom masks, and tables beside them, are read on the host, as are those of odd page sizes: give arrays.",
@@ -114,7 +111,7 @@ def read_on_host(array: Any) -> NDArray[Any]:
 
 
 def refuse(call: str, arguments: Mapping[str, Any]) -> None:
-    """Raises ProblemError: a value of what is not served is given. None, False, 0 and "NONE" count as no value."""
+    """Refuse values of parameters that are not served. None, False, 0 and "NONE" count as no value."""
     plain = [
         name
         for name, value in arguments.items()
@@ -125,9 +122,9 @@ def refuse(call: str, arguments: Mapping[str, Any]) -> None:
 
 
 def descales_of(scales: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any] | None:
-    """Q's scale with K's and V's or with those of pages, as aiter wants them; None without scales.
+    """The scales of Q, K and V, checked to come together; None without scales.
 
-    A Q of 16 bits beside fp8 K and V has none.
+    Scales of pages replace K's and V's. A Q of 16 bits with fp8 K and V has no scale.
     """
     of_q, of_k, of_v = (scale is not None for scale in scales)
     if of_pages is not None and (of_k or of_v):
@@ -141,9 +138,9 @@ def descales_of(scales: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, 
 
 
 def cache_descales(cache: Any, scales: tuple[Any, Any, Any]) -> tuple[Any, Any, Any] | None:
-    """The scales of Q and of K and V in fp8; None for a cache in 16 bits.
+    """The scales of Q, K and V for a cache in fp8; None for a cache in 16 bits.
 
-    Raises ArgumentError: a scale of the host, beside a cache in 16 bits, is not 1. Else as :func:`descales_of`.
+    A cache in 16 bits takes only scales of 1, which is checked for arrays of the host.
     """
     of_q, of_k, of_v = map(shrink_scale, scales)
     if has_fp8(cache):
@@ -155,7 +152,7 @@ def cache_descales(cache: Any, scales: tuple[Any, Any, Any]) -> tuple[Any, Any, 
 
 
 def listed_pages(indices: Any, indptr: Any, last_page_lens: Any, page_size: int) -> Pages:
-    """A list of pages. Of one on a GPU a sequence may have all pages, as the lengths are not read."""
+    """Pages of a list. On a GPU the lengths are not read, so a sequence may have all pages."""
     return Pages(
         indices=indices,
         indptr=indptr,

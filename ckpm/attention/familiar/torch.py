@@ -60,7 +60,7 @@ def _dispatcher(q: Tensor) -> Dispatcher:
 
 @functools.cache
 def _arch(device: torch.device) -> str:
-    """The arch whose libraries are used: that of the tensor's GPU, gfx950 for the CPU."""
+    """The arch of the tensor's GPU, gfx950 for the CPU."""
     if device.type == "cpu":
         return "gfx950"
     return str(torch.cuda.get_device_properties(device).gcnArchName).partition(":")[0]
@@ -102,7 +102,10 @@ def _pose_backward(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
 
 
 def _check(tensors: Sequence[Any]) -> None:
-    """Raise RuntimeError as PyTorch's own attention does. After Q, K and V come tables, then sinks and scales."""
+    """Check devices, dtypes and shapes, with the RuntimeErrors of PyTorch's own attention.
+
+    After Q, K and V come tables, then sinks and scales.
+    """
     q, k, v = tensors[:3]
     there = [tensor for tensor in tensors if tensor is not None]
     scales = [scale is not None for scale in tensors[9:]]
@@ -148,12 +151,12 @@ def _o_of(q: Tensor, v: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
 
 
 def _new(q: Tensor, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """Memory for an output beside Q, or like Q, which takes less time."""
+    """Memory for an output on Q's device. Without a shape it is like Q, which takes less time."""
     return torch.empty_like(q) if shape is None else q.new_empty(shape, dtype=dtype)
 
 
 def _new_lse(q: Tensor, lse: bool) -> Tensor:
-    """Memory for LSE [head, token]; without elements if it was not asked for."""
+    """Memory for LSE [head, token]; without elements if LSE is not wanted."""
     return _new(q, (q.shape[1], q.shape[0]) if lse else (0,), torch.float32)
 
 
@@ -165,12 +168,12 @@ def _no_lse(device: torch.device) -> Tensor:
 
 
 def _is_packed(tensor: Tensor) -> bool:
-    """True if it is contiguous, or a block table whose rows lie apart."""
+    """True if a tensor is contiguous, or a block table with a row stride."""
     return bool(tensor.is_contiguous() or (tensor.dim() == 2 and tensor.dtype == torch.int32 and tensor.stride(1) == 1))
 
 
 def _trace(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
-    """Check what the shapes of traced tensors show; return outputs that have a shape and a dtype."""
+    """Check the shapes of traced tensors; return outputs that have a shape and a dtype."""
     _check(tensors)
     q, v = tensors[0], tensors[2]
     return _new(q, *_o_of(q, v)), _new_lse(q, lse)
@@ -204,8 +207,8 @@ def _kept_plan(
 ) -> Kept:
     """The plan of a call's posing, numbers and flag, for tensors on the device.
 
-    ``more`` are pointers that no option of fmha names. ``fields`` of the problem are those that fmha's options don't
-    have. ``o`` of the plan is empty if O is like Q.
+    ``more`` are pointers that no option of fmha names. ``fields`` are fields of the problem that fmha's options lack.
+    ``o`` of the plan is empty if O is like Q.
     """
     q = tensors[0]
     pose_call, numbers, _ = key

@@ -42,9 +42,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile the kernels and load each when it is finished. At the end print a row for each kernel, then the folders.
+    """Compile the kernels and load each when it is finished.
 
-    Raises as ``compile_each``.
+    At the end print a row for each kernel, then the folders.
     """
     check_built_arch(args.arch)
     started = time.monotonic()
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _keys_by_upstream(args: argparse.Namespace) -> dict[str, list[str | Key]]:
-    """The kernels to compile, by upstream. Raises UsageError: not either NAME or ``--declared``; InputError."""
+    """The kernels to compile, by upstream: either NAME, or the kernels of ``--declared``."""
     if bool(args.name) == bool(args.declared):
         raise UsageError("name kernels, or with --declared a C++ file that declares them; one of the two")
     if args.declared is None:

@@ -1,7 +1,7 @@
-"""Kernels compiled on demand: rendered, compiled, and kept as libraries that every process of this user finds again.
+"""Kernels compiled on demand: rendered, compiled, and kept as libraries for every later process of this user.
 
-:func:`compile_each` works on many at once. While the first are compiled the next are rendered. Each library is
-handed out as soon as it is finished, so that a caller loads it while others are still compiled.
+:func:`compile_each` works on many at once. While the first are compiled the next are rendered. Each library is handed
+out as soon as it is finished, so that a caller loads it while others are still compiled.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ _LAST_LINES = 15  # of a log that ends without an error of ours
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A finished library of the kernel ``name``, ``asked`` for so. ``compiled``: False if taken from the cache.
+    """A finished library of the kernel ``name``. ``asked`` is the caller's key or name of the kernel.
 
-    ``folder`` holds ``libckpm.so``, ``manifest.json`` and ``kernels.txt``.
+    ``compiled`` is False if the library was in the cache. ``folder`` contains ``libckpm.so``, ``manifest.json`` and
+    ``kernels.txt``.
 
     Seconds: ``render`` before the cache is read, ``wait`` for another process that compiles the same, ``build``
     elapsed, ``compilers`` the sum over all compilers.
@@ -100,10 +101,7 @@ def where(
     ck_root: Path | None = None,
     headers: Path | None = None,
 ) -> Place:
-    """Origin of the kernels. Without ``ck_root``, ``checkout`` is the tree of CK_ROOT, as for builds.
-
-    Raises UsageError: ``ck_root`` is given for another upstream, which has no use for it.
-    """
+    """Origin of the kernels. Without ``ck_root``, ``checkout`` is the tree of CK_ROOT, as for builds."""
     root = settings.ck_root(ck_root, [upstream])
     return Place(
         upstream=upstream,
@@ -116,17 +114,13 @@ def where(
 def compile_each(
     keys: Sequence[str | Key], arch: str, origin: Place, *, jobs: int | None = None
 ) -> Generator[Compiled, None, None]:
-    """Libraries of ``keys`` (or names) for ``arch``, each as soon as it is finished; each key once.
+    """Compile libraries of ``keys`` (or names) for ``arch``. Yield each as soon as it is finished; each key once.
 
-    ``jobs`` compilers run at once (default: by processors and memory). What one process compiles, others wait for;
-    what was compiled for the same text, arch, flags, compiler and CK before is taken as it is. If the caller ends
-    early, so do the compilers.
+    ``jobs`` compilers run at once (default: by processors and memory). If another process compiles the same library,
+    this one waits for it. A library with the same text, arch, flags, compiler and CK is taken from the cache. If the
+    caller ends early, so do the compilers.
 
     Raises:
-        UsageError: no jobs. NameSyntaxError, UsageError, UnknownWordError: as
-            :func:`ckpm.attention.jit.orders.order_for`. UsageError: the codegen of a checkout doesn't list a kernel.
-        SetupError and others of ckpm.kernels.upstream.trees.locate.
-        DiskFullError, OutputError, TrustError: of the cache folder.
         CompileError, ServiceError: raised when all others are finished; the message names each failed kernel.
     """
     if jobs is not None and jobs < 1:
@@ -161,7 +155,7 @@ def _job(key: str | Key, origin: Place, arch: str, tree: Tree, compiler: Toolcha
 
 
 def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Iterator[Compiled]:
-    """Yield what succeeded as it comes; at the end raise the failures as one error."""
+    """Yield each library when it is finished. At the end raise the failures as one error."""
     failures: list[CkPrefillError] = []
     for _ in range(count):
         try:
@@ -177,10 +171,7 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
 
 
 def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
-    """The library of a job, compiled unless it is there, or another process made it while this one waited.
-
-    Raises as :func:`compile_each`; StoppedError.
-    """
+    """The library of a job: from the cache, from another process, or compiled here."""
     finished = functools.partial(Compiled, asked=job.key, name=job.name, render=job.render)
     if folder := entries.get(job.content):
         return finished(folder=folder, compiled=False)
@@ -207,7 +198,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
 
 
 def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Pool) -> None:
-    """Compile in ``draft``. Raises CompileError, ServiceError, StoppedError."""
+    """Compile a job in ``draft``, in a process of its own."""
     if pool.stopping.is_set():
         raise StoppedError
     order, failures = draft / "order.json", draft / "failures"
@@ -257,7 +248,7 @@ def _progress(name: str, lines: Sequence[str]) -> Iterator[None]:
 
 
 def _reason(failures: Path, log: str) -> str:
-    """The error that ended a worker; the end of its log if that was none of ours."""
+    """The error that ended a worker, or the end of its log if it recorded no error."""
     with contextlib.suppress(OSError, RecordError):
         line = failures.read_text(encoding="utf-8").splitlines()[-1]
         return Source(failures, "a failure", "", RecordError).parse(line).get("message").text()

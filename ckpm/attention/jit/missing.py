@@ -1,4 +1,4 @@
-"""The kernel that would serve a problem which no registered kernel serves, and the command that compiles it."""
+"""The kernel that would serve a problem for which no kernel is registered, and the command that compiles it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ckpm.matrix.problems.problem import Problem
 def find_missing(problem: Problem, preferred: Iterable[str] = ()) -> Instance | str:
     """The first kernel of a packaged CK that serves and can be compiled; ``preferred`` upstreams are searched first.
 
-    Without one, the known defect of the first that serves, "" if none does.
+    If there is none, return the known defect of the first that serves, or "" if none serves.
     """
     packages, against = upstreams(), ""
     for upstream in dict.fromkeys((*(name for name in preferred if name in packages), *packages)):

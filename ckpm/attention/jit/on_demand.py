@@ -14,10 +14,9 @@ from ckpm.kernels.library.request import LIBRARY
 
 
 def on_demand(**options: Any) -> Compile:
-    """``Dispatcher(..., compile=on_demand())``; ``options`` are those of compile_keys besides keys, arch and upstream.
+    """Return a function for ``Dispatcher(..., compile=on_demand())``. ``options`` are passed to compile_keys.
 
-    What the library is compiled with besides the kernel that was chosen is for attention.jit.orders to say. Progress is
-    printed on stderr. Raises, at the call: as :func:`ckpm.attention.jit.compiling.compile_keys`.
+    attention.jit.orders chooses the other kernels of a chosen kernel's library. Progress is printed on stderr.
     """
 
     def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:

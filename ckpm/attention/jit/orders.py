@@ -38,7 +38,7 @@ class Place:
     headers: str = ""
 
     def tree(self, cache: Path) -> Tree:
-        """CK's tree. Raises as kernels.upstream.trees.locate."""
+        """CK's tree."""
         ck_root, headers = (Path(path) if path else None for path in (self.ck_root, self.headers))
         return locate(self.upstream, cache=cache, ck_root=ck_root, headers=headers)
 
@@ -72,12 +72,12 @@ class Order:
         )
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, as_text(dataclasses.asdict(self)))
 
     @classmethod
     def read(cls, file: Path) -> Order:
-        """Read a compile order. Raises RecordError: the file is missing or contains something else."""
+        """Read a compile order."""
         return Source(file, "an order", "Ask for the kernel again.", RecordError).read().record(cls)
 
 
@@ -88,8 +88,8 @@ def order_for(kernel: str | Key, origin: Place, arch: str, dialect_name: str) ->
     name, ``nmask`` stands for no mask of the simplified set. A key contains its mask set.
 
     Raises:
-        NameSyntaxError: no kernel of the dialect. UnknownWordError; UsageError: no library is made for the arch, or of
-            the kernel's family alone. UsageError: the arch has no such kernel, or this CK can't compile it.
+        CkPrefillError: the arch or dialect has no such kernel, or no library is made of it alone.
+        UsageError: this CK can't compile the kernel.
     """
     check_built_arch(arch)
     chosen = dialect(dialect_name)

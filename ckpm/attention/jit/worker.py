@@ -18,11 +18,11 @@ from ckpm.base.processes import end_with_owner
 from ckpm.base.records import as_text
 from ckpm.kernels.code.toolchains import detect
 
-TALLY = "tally.json"  # written at the end, beside the order
+TALLY = "tally.json"  # written at the end, in the folder of the order
 
 
 def compile_order(file: Path, jobs: int) -> int:
-    """Build an order's library below the folder of its file, and return 0. Raises as kernels.library.building.run."""
+    """Build an order's library below the folder of its file, and return 0."""
     order = Order.read(file)
     cache, origin = settings.cache_folder(), order.place
     request = order.request(origin.tree(cache), detect(origin.toolchain, cache=cache), file.parent)

@@ -31,7 +31,7 @@ _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the ABI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """The same numbers for the reference: decoded and dequantised, one array a sequence.
+    """Numbers of a case for the reference: decoded and dequantised, one array for each sequence.
 
     - q: [sq, nhead_q, hdim_q], k: [sk, nhead_k, hdim_q], v: [sk, nhead_k, hdim_v]
     - bias: [nhead_q, sq, sk] or None
@@ -50,7 +50,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A launch of a case. ``posed`` is the case with its page table's sizes and with strides, of which plans are made.
+    """A launch of a case. Plans are made of ``posed``: the case with the sizes of its page table, and with strides.
 
     ``pointers``: field of ckpm_problem -> (buffer, byte offset); ``fields``: the others.
     """
@@ -70,11 +70,7 @@ class Prepared:
 
 
 def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
-    """Buffers, fields and reference inputs of a problem.
-
-    Raises:
-        ProblemError: a size, stride or count does not fit the ABI's 32 bits.
-    """
+    """Buffers, fields and reference inputs of a problem."""
     p = problem
     table = page_table(p)
     q, q_bits, q_descale = _queries(p, arch)
@@ -122,7 +118,7 @@ def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
 
 
 def _further_outputs(posed: SuiteCase) -> dict[str, int]:
-    """Bytes of what a kernel writes besides O: LSE in fp32, dropout's bytes, the workspaces of splits."""
+    """Bytes of the outputs besides O: LSE in fp32, dropout's bytes, the workspaces of splits."""
     p = posed
     heads = p.nhead_q * (p.batch if p.mode == "batch" else 1)
     sizes = {"lse": heads * p.stride("lse").nhead * 4} if p.lse else {}
@@ -155,7 +151,7 @@ def _table_arrays(p: SuiteCase, table: PageTable) -> dict[str, NDArray[np.int32]
         indices = np.concatenate((indices, np.full(PADDING, unused_entry(p, table), np.int32)))
     counts = [len(pages) for pages in table.pages]
     arrays = {"kv_indptr": np.cumsum((0, *counts), dtype=np.int32), "kv_page_indices": indices}
-    if p.page_size > 1:  # with pages of one token no CK reads it, and the CK of 2025 doesn't know it
+    if p.page_size > 1:  # with pages of one token no CK reads it, and the CK of 2025 lacks it
         last = [(length - 1) % p.page_size + 1 if length else 0 for length in p.seqlens_k]
         arrays["kv_last_page_lens"] = np.array(last, np.int32)
     return arrays
@@ -183,7 +179,7 @@ def _bias_stride(p: SuiteCase) -> int:
 
 
 def _slopes(p: SuiteCase) -> tuple[Floats, NDArray[np.float32]]:
-    """ALiBi slopes [batch, head] and what the kernel gets: one row for all sequences, or one each."""
+    """ALiBi slopes [batch, head] and the kernel's array: one row for all sequences, or one for each."""
     row = 2.0 ** (-8.0 * (1 + np.arange(p.nhead_q)) / max(p.nhead_q, 8))
     rows = np.stack([row * (1 + index % 3 if p.alibi_per_batch else 1) for index in p.ids]).astype(np.float32)
     return rows.astype(np.float64), rows if p.alibi_per_batch else rows[0]
@@ -223,11 +219,7 @@ def _check_fields(p: SuiteCase, fields: Mapping[str, int | float | str]) -> None
 
 
 def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any, unwritten: int | None = None) -> NDArray[Any]:
-    """Elements of a type at byte offsets of a buffer; ``unwritten`` are the bits of those that no write has set.
-
-    Raises:
-        ProblemError: one of them was never written, and nothing stands for it.
-    """
+    """Elements of a type at byte offsets of a buffer. ``unwritten`` are the bits of elements that no write sets."""
     writes: Sequence[Write] = sorted(buffer.writes, key=lambda write: write.offset)
     starts = np.array([write.offset for write in writes], np.int64)
     ends = np.array([write.offset + write.data.nbytes for write in writes], np.int64)

@@ -122,10 +122,7 @@ class Plan:
         keep: tuple[str, ...] = (),
         shared: Workspaces | None = None,
     ) -> None:
-        """``stages`` are the chosen kernels. ``kernels`` are their names by default.
-
-        Raises ProblemError: the library's C struct lacks a field that the problem needs.
-        """
+        """Make a plan. ``stages`` are the chosen kernels; ``kernels`` are their names by default."""
         self.problem, self.device, self.library = problem, device, library
         self.stages, self.named, self.keep = stages, named, keep
         self.kernels = kernels or tuple(stage.name for stage in stages)
@@ -141,12 +138,7 @@ class Plan:
         self._memory = shared or self._own
 
     def arguments(self, pointers: Mapping[str, int], stream: int = 0) -> CheckedArguments:
-        """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names.
-
-        Raises:
-            ArgumentError: one that the problem needs is missing or 0, or one is not a whole number.
-            TypeError: one that the C ABI doesn't have.
-        """
+        """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names."""
         self._demand_pointers(pointers)
         return self._fill(pointers, stream)
 
@@ -169,18 +161,19 @@ class Plan:
         return filled
 
     def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> Ran:
-        """Launch with device addresses. Returns when the launch is queued; a timed launch has ended then.
+        """Launch with device addresses. Return when the launch is queued; a timed launch has ended then.
 
         Raises:
-            ArgumentError: see :meth:`arguments`. HipError: no memory for the workspaces.
-            LaunchError: the library refused it, or the device faulted. LaunchError: another kernel ran.
+            ArgumentError: a pointer that the problem needs is missing or 0, or one is not a whole number.
+            HipError: no memory for the workspaces.
+            LaunchError: the library refused the launch, the device faulted, or another kernel ran.
         """
         self._demand_pointers(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
             launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))
             if timing.repeats and self.cleared:
                 # the workspaces are cleared before the first repeat only, so the outputs are sums of all repeats
-                self._ended_well(self.launch(pointers, stream))  # writes the outputs of one launch again
+                self._ended_well(self.launch(pointers, stream))  # writes the outputs of one launch
             return Ran(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
         flushed = self.device.hip.malloc(timing.cold_bytes)
         try:
@@ -195,7 +188,10 @@ class Plan:
         return Ran(kernels=launches[0].kernels, milliseconds=tuple(launch.milliseconds for launch in launches))
 
     def bind(self, names: Sequence[str]) -> Callable[[Sequence[int], int], None]:
-        """Return :meth:`run` for callers that launch often: of the addresses of ``names``, in order, and a stream."""
+        """Return a function like :meth:`run` for callers that launch often.
+
+        It takes the addresses of ``names``, in order, and a stream.
+        """
         fields = [getattr(self._kind, name) for name in ("stream", *names)]
         order = sorted(range(len(fields)), key=lambda at: fields[at].offset)
         first = end = fields[order[0]].offset
@@ -206,7 +202,7 @@ class Plan:
         pack, arrange = struct.Struct(layout).pack_into, operator.itemgetter(*order)
         copy, template, launch = self._kind.from_buffer_copy, self._template, self.library.bind(self._kernel)
         whole = not self.workspaces and set(self._needed) <= set(names) and self.problem.v3 != "off"
-        whole = whole and not (self.named and self._kernel is None)  # run() asks which kernel ran
+        whole = whole and not (self.named and self._kernel is None)  # run() checks which kernel ran
 
         def run(addresses: Sequence[int], stream: int) -> None:
             if not whole or not all(addresses):
@@ -222,9 +218,9 @@ class Plan:
         return run
 
     def launch(self, pointers: Mapping[str, int], stream: int = 0, warmups: int = 0, repeats: int = 0) -> Launch:
-        """Launch and return how that ended, a refusal or a fault too; nothing is checked before.
+        """Launch without checks, and return the status, also of a refusal or a fault.
 
-        Suites give memory of their own for a workspace among the ``pointers``.
+        Memory of workspaces may be among the ``pointers``, as in the suites.
         """
         if self.workspaces.keys() <= pointers.keys():
             return self._launch_filled(self._fill(pointers, stream), warmups, repeats)
@@ -258,7 +254,7 @@ class Plan:
         return launch
 
     def finish(self) -> None:
-        """Wait for the device. Raises LaunchError: a launch faulted; the device is then recovered or lost."""
+        """Wait for the device. After a fault recover it, if possible, and raise LaunchError."""
         fault = self.device.fault()
         if fault is None:
             self.device.hip.synchronize()

@@ -34,13 +34,12 @@ _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the C ABI
 
 
 def validate(problem: Problem) -> Problem:
-    """The problem itself.
+    """Check a problem, and return it.
 
     Raises:
-        ProblemError: a field's value is of another type than its default.
-        ProblemError: a size is negative, zero, or over what 32 bits hold.
-        ProblemError: two elements of a tensor have one place, or rows of a tile or page lie too far apart.
-        ProblemError: it breaks rules of `ckpm validate`, or contradicts itself.
+        ProblemError: a value has another type than its field's default, or a size doesn't fit the C ABI.
+        ProblemError: two elements of a tensor have one address, or rows of a tile or page lie too far apart.
+        ProblemError: the problem breaks rules of `ckpm validate`, or contradicts itself.
     """
     _check_types(problem)
     _check_sizes(problem)
@@ -220,7 +219,7 @@ def _check_strides(p: Problem) -> None:
 
 
 def _check_span(p: Problem, tensor: str, strides: Strides) -> None:
-    """Kernels have 32 bits for a row's place in a tile or page (kernels/include_prefill/ckpm_prefill/kernel.hpp)."""
+    """Check that rows of a tile or page lie within 32 bits (kernels/include_prefill/ckpm_prefill/kernel.hpp)."""
     hdim, row = p.extent(tensor)[1], strides.row
     if tensor in ("q", "o"):
         rows, what = max(1, min(_QUERIES_IN_VIEW, p.seqlen_q)), "rows of a tile"
@@ -238,7 +237,7 @@ def _check_span(p: Problem, tensor: str, strides: Strides) -> None:
 
 
 def _check_overlap(p: Problem, tensor: str, strides: Strides) -> None:
-    """Each step, from the smallest, must lead past all that smaller steps reach: then no place is reached twice."""
+    """Check that no two elements have one address: each step must lead past all that smaller steps reach."""
     heads, hdim, rows = p.extent(tensor)
     if p.kv_layout == "vectorized" and tensor in ("k", "v"):  # the dims of a head are spread over a page
         steps = [(strides.nhead, heads), (strides.batch, p.pool_pages)]

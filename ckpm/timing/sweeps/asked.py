@@ -39,9 +39,9 @@ _SIZE_FIELDS = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "layout")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """``keys`` are the kernels of this shard in dispatch order, then those of later stages.
+    """A sweep. ``keys`` are the kernels of this shard in dispatch order, then kernels of later stages.
 
-    ``order`` is each kernel's place among those of all shards.
+    ``order`` is each kernel's position among the kernels of all shards.
     """
 
     arch: str
@@ -118,14 +118,14 @@ def asked_for(args: argparse.Namespace) -> Asked:
 
 
 def _later_stages(keys: Sequence[Key], first: Sequence[Key]) -> tuple[Key, ...]:
-    """The kernels that can follow those of a first stage."""
+    """The kernels of later stages that can follow the first stage's kernels."""
     wanted = {(key.dtype, key.hdim_v, key.mode) for key in first}
     own = first[0].family
     return tuple(key for key in keys if key.family != own and (key.dtype, key.hdim_v, key.mode) in wanted)
 
 
 def _sizes(args: argparse.Namespace) -> Shape:
-    """Read --shape. Raises UsageError: it sets a field that each kernel fixes."""
+    """Read --shape. Refuse a field that each kernel fixes."""
     for part in args.shape.split(","):
         if (name := part.partition("=")[0].strip()) not in _SIZE_FIELDS:
             raise UsageError(f"--shape: '{name}' is none of {', '.join(_SIZE_FIELDS)}: the rest is each kernel's own.")
@@ -133,7 +133,7 @@ def _sizes(args: argparse.Namespace) -> Shape:
 
 
 def _facts(args: argparse.Namespace, tree: Tree, arch: str) -> dict[str, str]:
-    """Everything that decides about results."""
+    """Facts that determine the results."""
     return {
         "config": sha256_of(args.config),
         "arch": arch,

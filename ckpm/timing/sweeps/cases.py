@@ -1,6 +1,6 @@
 """Cases of a sweep: each kernel of a call's first stage, on each shape that the kernel serves.
 
-The shapes are those of a category of the testing matrix. Without a category each kernel has one shape: the given sizes,
+The shapes come from a category of the testing matrix. Without a category each kernel has one shape: the given sizes,
 with the kernel's own head dims and features. :func:`tensors` makes the random arrays of a case.
 """
 
@@ -75,7 +75,7 @@ def own_cases(keys: Sequence[Key], sizes: Shape) -> tuple[Case, ...]:
 
 
 def _shape_name(shape: Shape) -> str:
-    """A name that kernels of other features don't share; features that are off are left out."""
+    """A name of the shape's sizes and of the features that are on."""
     s = shape
     sizes = f"b{s.batch}-q{s.seqlen_q}k{s.seqlen_k}-h{s.nhead_q}x{s.nhead_k}-d{s.hdim_q}x{s.hdim_v}-{s.dtype}"
     features = [
@@ -123,9 +123,9 @@ _SINK_TOKENS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tensors:
-    """``q``, ``k`` and ``v`` are the arrays of a call with ``options``.
+    """Arrays of a case. ``q``, ``k`` and ``v`` are the arrays of a call with ``options``.
 
-    ``sequences`` are Q, K and V of each sequence [token, head, dim], ``more`` what the reference needs beside them.
+    ``sequences`` are Q, K and V of each sequence [token, head, dim], ``more`` the reference's other arguments.
     """
 
     q: Floats
@@ -137,7 +137,7 @@ class Tensors:
 
 
 def not_laid_out(case: Case) -> str:
-    """The feature of the case that is not made here; "" if nothing is missing."""
+    """The feature of the case that :func:`tensors` lacks; "" if nothing is missing."""
     s, key = case.shape, case.key
     if s.impossible:
         return s.impossible
@@ -208,7 +208,7 @@ def _queries(q: Floats, s: Shape) -> Floats:
 
 
 def _keys(k: Floats, v: Floats, s: Shape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
-    """K and V as they lie, with their tables among the options."""
+    """K and V in the layout of the call. Their tables are added to the options."""
     if s.mode == "group":
         options["cu_seqlens_q"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_q
     if s.paged_kv:

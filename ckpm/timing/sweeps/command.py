@@ -61,10 +61,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compile and run all cases, and write and print the results.
 
-    Raises:
-        Errors of asked_for, of a build and of writing. DeviceError: there is no such device, or it is lost.
-        RecordError: results of another run are in the way. InconclusiveError: no case could be run.
-        CheckFailedError: a kernel faulted, or its numbers differ from the reference; all others were run.
+    All cases are run, even if a kernel faults or its numbers differ from the reference. That is an error at the end.
     """
     for output in filter(None, (args.csv, args.json)):
         refuse_inputs(output, [args.config, *args.filter_file])
@@ -96,7 +93,7 @@ def _shard(args: argparse.Namespace) -> str:
 
 
 def _run_all(args: argparse.Namespace, sweep: Asked, built: list[Path], progress: Progress) -> None:
-    """Run what is not yet done."""
+    """Run the cases that have no result yet."""
     device = choose(args.device, sweep.arch)
     most = args.most_instructions if device.kind == "emulator" else None
     if before := len(progress.done()):
@@ -127,7 +124,7 @@ def _show(results: Results, file: Path | None) -> None:
 
 
 def _judge(results: Results) -> None:
-    """Raises CheckFailedError, InconclusiveError."""
+    """Refuse results with failed cases, or without rows."""
     if lines := results.failing:
         more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
         raise CheckFailedError("\n".join([f"{len(lines)} cases failed:", *lines[:_SHOWN], *more]), kind="wrong-numbers")
@@ -139,7 +136,7 @@ def _judge(results: Results) -> None:
 
 
 def run_best(args: argparse.Namespace) -> int:
-    """Raises RecordError; DiskFullError, OutputError."""
+    """Write and print the best kernels of a run's results."""
     for output in filter(None, (args.csv, args.json)):
         refuse_inputs(output, args.results)
         demand_place(output)
@@ -159,10 +156,7 @@ def table(rows: Sequence[Best]) -> Table:
 
 
 def tune(file: Path, results: Results, cases: Sequence[Case]) -> int:
-    """Put the results into a tuning database, problem by problem, and return the number of problems.
-
-    Raises OutputError, RecordError.
-    """
+    """Put the results into a tuning database, problem by problem, and return the number of problems."""
     base, by_identity = TuningDatabase(file), {case.identity: case for case in cases}
     problems: dict[str, tuple[Case, list[Measurement]]] = {}
     for row in results.rows:

@@ -1,11 +1,11 @@
 """A benchmark's results: their columns, their file, and the best kernel of each shape.
 
-The columns are those of CK's tile engine under its names and in its order, then ours. Times are a GPU's; counts of an
-emulator, and the cycles of the timing model, have columns of their own. The file is written after each case, so that a
-run that was ended goes on where it was; a file with another ``asked`` is refused.
+The columns are CK's tile engine's, under its names and in its order, then ours. Times are a GPU's. Counts of an
+emulator, and the cycles of the timing model, have columns of their own. The file is written after each case, so that an
+interrupted run continues. A file with another ``asked`` is refused.
 
-A shape in batch and in group mode is two problems. The default is the first that ran of a shape's kernels in dispatch
-order: of what was benchmarked, a library with all of these kernels would take it.
+A shape in batch and in group mode is two problems. The default is the first kernel in dispatch order that ran on a
+shape. A library with all of the benchmarked kernels would take it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FIELDS = (
 
 
 def identity(key: Key) -> SimpleNamespace:
-    """A kernel by FIELDS. What a family doesn't have is no, False or 0.
+    """A kernel by FIELDS. Features that a family lacks are no, False or 0.
 
     A mask of the simplified set, which serves every window, is called top_left as in configurations.
     """
@@ -56,11 +56,7 @@ def identity(key: Key) -> SimpleNamespace:
 
 
 def filter_keys(keys: Sequence[Key], expressions: Sequence[str], files: Sequence[Path]) -> list[Key]:
-    """The kernels that meet every expression over ``c.FIELD`` and every file's ``filter_config(c)``.
-
-    Raises:
-        WhereError: an expression is none, or names an unknown field. UsageError: of a file.
-    """
+    """The kernels that meet every expression over ``c.FIELD`` and every file's ``filter_config(c)``."""
     names = tuple(f"c.{name}" for name in FIELDS)
     tests: list[Callable[[SimpleNamespace], bool]] = [compile_over(text, names) for text in expressions]
     tests += [load_filter_file(file, "filter_config", "c") for file in files]
@@ -106,7 +102,11 @@ FAULT = "fault: "  # begins the reason of a case that was left out because its l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """``rows`` are what ran, ``left_out`` what did not: problem and kernel -> why. ``cases``: how many there are."""
+    """Results of a run, with the facts that determine them (``asked``).
+
+    ``rows`` are the cases that ran. ``left_out`` maps problem and kernel of the other cases to a reason. ``cases`` is
+    the number of all cases.
+    """
 
     asked: Mapping[str, str]
     kernels: int
@@ -157,12 +157,12 @@ class Results:
         )
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, self.text())
 
     @classmethod
     def read(cls, file: Path) -> Results:
-        """Read a file. Raises RecordError, with the field: it can't be read, or is not a file of results."""
+        """Read a file of results. Raise RecordError, with the field, if it is damaged."""
         document = Source(file, "results of a benchmark", _REMEDY, RecordError).read()
         if not isinstance(document.value, dict) or document.value.get("format") != FORMAT:
             raise document.source.fail(f"no results of format {FORMAT}")
@@ -192,11 +192,7 @@ def _row(value: Value) -> Row:
 
 
 def merge_results(files: Sequence[Path]) -> Results:
-    """The shards of one run together.
-
-    Raises:
-        RecordError: one can't be read, is unfinished, is of another run, comes twice or is missing.
-    """
+    """Merge the results of all shards of one run. Refuse unfinished, different, repeated and missing shards."""
     parts = [Results.read(file) for file in files]
     first, count = parts[0], int(parts[0].asked["shard"].partition("/")[2])
     shards: dict[str, Path] = {}
@@ -228,7 +224,7 @@ _Measured = tuple[Row, str, float]  # with its unit and number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """The best kernel of one problem: the least value in ``unit``, and that of the default choice."""
+    """The best kernel of one problem, with the least value in ``unit``, and the default kernel with its value."""
 
     problem: str
     mode: str

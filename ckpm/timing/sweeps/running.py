@@ -1,4 +1,4 @@
-"""Every case of a benchmark, library by library: built, run, and written down one by one."""
+"""Build the libraries of a benchmark, run every case, and record the results one by one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
 
     Raises:
         ProblemError: the problem can't be posed.
-        LaunchError: its library refuses it, or it faulted. LaunchError: dispatch took another kernel.
+        LaunchError: the library refused the launch, the device faulted, or dispatch took another kernel.
         HipError: memory ran out.
     """
     arrays = tensors(case, bench.device.arch, random_values=verify)
@@ -91,7 +91,10 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
 
 
 def _plan(bench: Bench, case: Case, posed: Posed) -> Plan:
-    """Make a plan of the case's kernel, named where launches take a name; dispatch chooses those of later stages."""
+    """Make a plan of the case's kernel, named if launches take a name.
+
+    Dispatch chooses the kernels of later stages.
+    """
     p = replace(posed.problem, min_seqlen_q=1 if case.key.skip else 0)
     named = bench.library.arguments.BY_NAME
     return Plan(validate(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
@@ -104,9 +107,9 @@ def _counts(bench: Bench, device: EmulatedDevice, case: Case) -> dict[str, Cell]
 
 
 def _model_cycles(bench: Bench, device: EmulatedDevice, case: Case) -> int | None:
-    """The longest workgroup's cycles, beside as many others as are resident, times the rounds that the grid takes.
+    """The longest workgroup's cycles, together with all other resident ones, times the rounds of the grid.
 
-    None of several stages, of which only one is recorded.
+    None for several stages, of which only one is recorded.
     """
     recording = device.recorded_workgroup()
     if bench.known is None or recording is None or len({key.family for key in bench.keys}) > 1:
@@ -171,7 +174,7 @@ _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
 def libraries_of(sweep: Asked, toolchain: str, work: Path, jobs: int) -> list[Path]:
-    """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.command.run."""
+    """Build libraries in which each kernel can be launched, and return their paths."""
     built = []
     for at, keys in enumerate(layers(sweep.keys), start=1):
         folder = work / f"layer-{at}"
@@ -184,7 +187,7 @@ def libraries_of(sweep: Asked, toolchain: str, work: Path, jobs: int) -> list[Pa
 
 
 def open_bench(path: Path, device: Device, sweep: Asked) -> Bench:
-    """Raises LibraryError, RecordError."""
+    """Load a library on the device. On the emulator add the timing model's figures."""
     manifest = Manifest.read(path.with_name(MANIFEST))
     check_library(path, manifest)
     by_name = {key.name: key for key in sweep.keys}
@@ -198,11 +201,7 @@ def open_bench(path: Path, device: Device, sweep: Asked) -> Bench:
 
 
 def resume(file: Path, sweep: Asked) -> Results:
-    """Results of an earlier run of the same question, or none yet.
-
-    Raises:
-        RecordError: the file is damaged, or answers another question.
-    """
+    """Results of an earlier run of the same sweep, or none yet. Results of another sweep are refused."""
     fresh = Results(asked=sweep.facts, kernels=len(sweep.keys), cases=len(sweep.cases))
     if not file.exists():
         return fresh
@@ -220,7 +219,7 @@ def resume(file: Path, sweep: Asked) -> Results:
 
 
 def too_large(case: Case, most: int) -> str:
-    """The reason why an emulator does not run it; "" if it does."""
+    """The reason why the emulator does not run a case; "" if it does."""
     problem = from_shape(case.shape, case.key.family)
     return f"its wave-instructions are over --most-instructions {most}" if launch_instructions(problem) > most else ""
 
@@ -232,7 +231,7 @@ class Progress:
         self.results, self._file, self._written = results, file, 0.0
 
     def done(self) -> set[tuple[str, str]]:
-        """The cases that need not be run again."""
+        """The cases that have a result."""
         ran = {(str(row["problem_name"]), str(row["kernel"])) for row in self.results.rows}
         return ran | set(self.results.left_out)
 
@@ -249,13 +248,13 @@ class Progress:
             self.write()
 
     def write(self) -> None:
-        """Raises DiskFullError, OutputError."""
+        """Write the results to the file."""
         self.results.write(self._file)
         self._written = time.monotonic()
 
 
 def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> list[Case]:
-    """The cases that are still to be run; those that can't be are left out with their reason.
+    """The cases that are still to be run. Cases that can't be run are left out with their reason.
 
     ``most`` wave-instructions of a launch, None without a limit.
     """
@@ -274,7 +273,7 @@ def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> 
 
 
 def known_defect(sweep: Asked, key: Key) -> str:
-    """The ledger's entry for a kernel, "" without one. Raises CheckFailedError: it has expired."""
+    """The name of the ledger's entry for a kernel, "" without one. An expired entry is an error."""
     problem = SuiteCase(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
     ledger = read_ledger()
     entry = ledger.find(problem, source(sweep.tree.name, sweep.tree.dialect), sweep.arch)
@@ -285,11 +284,7 @@ def known_defect(sweep: Asked, key: Key) -> str:
 
 
 def run_library(bench: Bench, cases: Sequence[Case], sweep: Asked, progress: Progress, *, verify: bool) -> None:
-    """Run the cases of the library's kernels. One that faults is left out with a reason that begins with FAULT.
-
-    Raises:
-        DeviceError: the device is lost. CheckFailedError: the ledger's entry for a kernel that is wrong has expired.
-    """
+    """Run the cases of the library's kernels. A case that faults is left out with a reason that begins with FAULT."""
     names = {key.name for key in bench.keys}
     for case in cases:
         if case.key.name not in names:

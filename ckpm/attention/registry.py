@@ -176,7 +176,7 @@ class Registry:
             LibraryError: a dialect or library has no such kernel, or a row comes twice.
             An error of ckpm.base.errors: see :meth:`add_library`.
         """
-        document = Source(place=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
+        document = Source(location=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
         form = document.get("format").whole()
         if form != FORMAT:
             raise RecordError(

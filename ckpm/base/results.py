@@ -75,7 +75,7 @@ class LedgerUse:
     """The entry of matrix/ledger.yaml for a case. ``place`` is its file:line."""
 
     name: str
-    place: str
+    location: str
     reason: str
     link: str = ""
 
@@ -122,7 +122,7 @@ class Case:
     def remarks(self) -> list[str]:
         """Lines on the ledger's entry, the kernel, the text, and the command to run the case; without the fault."""
         entry = self.ledger
-        lines = [f"ledger: {entry.name} ({entry.place}): {entry.reason} {entry.link}".rstrip()] if entry else []
+        lines = [f"ledger: {entry.name} ({entry.location}): {entry.reason} {entry.link}".rstrip()] if entry else []
         lines += [f"kernel: {self.kernel}"] if self.kernel else []
         lines += self.text.splitlines()
         return lines + ([f"reproduce: {self.reproduce}"] if self.reproduce else [])
@@ -170,7 +170,7 @@ class Results:
     def read(cls, file: Path) -> Results:
         """Read results. Raises RecordError, with the field, if the file can't be read as results."""
         remedy = "Run the check again with this version, with --output"
-        document = Source(place=file, what="results", remedy=f"{remedy}.", error=RecordError).read()
+        document = Source(location=file, what="results", remedy=f"{remedy}.", error=RecordError).read()
         if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
             raise document.source.fail(f"no results of format {_FORMAT}")
         facts = document.optional("facts", Value.texts, {})

@@ -165,7 +165,7 @@ def compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
         RemoteBuild(
             scheduler=workers.address, credentials=workers.credentials, session=workers.session, recipe=recipe
         ).write(folder / NAME)
-        yield Elsewhere(file=folder / NAME, words=workers.describe(), most_jobs=_MOST_JOBS, failure=failure)
+        yield Elsewhere(file=folder / NAME, description=workers.describe(), most_jobs=_MOST_JOBS, failure=failure)
 
 
 def sources_identity(sources: Sources) -> Any:

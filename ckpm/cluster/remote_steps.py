@@ -43,7 +43,7 @@ class RemoteBuild:
     def read(cls, file: Path) -> RemoteBuild:
         """Read what :meth:`write` wrote."""
         remedy = "'ckpm build --scheduler ADDRESS' writes it."
-        source = Source(place=file, what="the scheduler of a build", remedy=remedy, error=RecordError)
+        source = Source(location=file, what="the scheduler of a build", remedy=remedy, error=RecordError)
         return source.read().record(cls)
 
 

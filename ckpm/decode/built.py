@@ -85,7 +85,7 @@ def read(file: Path, arch: str) -> Built:
     """
     if not file.is_file():
         raise MeasureError(f"{file}: no decode kernels were built for {arch}. Build them: nox -s build-decode")
-    root = Source(place=file, what="built decode kernels", remedy=_AGAIN, error=RecordError).read()
+    root = Source(location=file, what="built decode kernels", remedy=_AGAIN, error=RecordError).read()
     root.allow(("format", "arch", "compiler", "problems"))
     if root.get("format").whole() != _FORMAT or root.get("arch").text() != arch:
         raise root.fail(f"no decode kernels of {arch} in format {_FORMAT}")

@@ -41,7 +41,7 @@ class Axis:
     name: str
     value: str
     alternatives: tuple[str, ...]
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class Family:
     axes: tuple[Axis, ...]
     pipelines: tuple[Pipelines, ...]
     masks: Mapping[str, tuple[str, ...]]
-    words: Mapping[str, Mapping[Value, str]]
+    spellings: Mapping[str, Mapping[Value, str]]
     tiles: Mapping[TilePlace, tuple[Tile, ...]]
     tile_constraints: Mapping[TilePlace, Mapping[str, Constraint]]
     rules: tuple[Rule, ...]

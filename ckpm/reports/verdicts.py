@@ -90,7 +90,7 @@ class Gate:
     @classmethod
     def read(cls, file: Path) -> Gate:
         """Read a gate that :meth:`write` stored, and check that its verdict follows from its rows."""
-        document = Source(place=file, what="a gate's result", remedy=_REMEDY, error=InconclusiveError).read()
+        document = Source(location=file, what="a gate's result", remedy=_REMEDY, error=InconclusiveError).read()
         gate: Gate = document.record(cls)
         if not gate.rows:
             raise document.get("rows").fail("expected a list of at least one")

@@ -254,7 +254,7 @@ def _ledger_use(verdict: Verdict) -> LedgerUse | None:
     entry = verdict.entry
     if entry is None or verdict.kind not in ("known", "unexpected_pass", "failed"):
         return None
-    return LedgerUse(name=entry.name, place=entry.place, reason=entry.reason, link=entry.link)
+    return LedgerUse(name=entry.name, location=entry.location, reason=entry.reason, link=entry.link)
 
 
 def message(judged: Judged) -> str:

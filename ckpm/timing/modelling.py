@@ -54,7 +54,7 @@ class Modelled:
     library: Library
     manifest: Manifest
     keys: Sequence[Key]
-    known: Mapping[str, Number]
+    numbers: Mapping[str, Number]
     file_facts: Mapping[str, str]
 
     def provenance(self, tier: str) -> dict[str, str]:
@@ -90,7 +90,7 @@ class Modelled:
                 f"--resident {resident}: a compute unit of {device.arch} has room for the waves of {most} workgroups "
                 f"of {problem.name}, whatever their registers. Give at most {most}."
             )
-        replayed, begin, width = replay(device, self.known, resident)
+        replayed, begin, width = replay(device, self.numbers, resident)
         return Timed(
             problem=problem.name,
             kernel=kernel,
@@ -103,15 +103,15 @@ class Modelled:
             waves=tuple(wave_of(wave) for wave in replayed["waves"]),
             timeline_from=begin,
             timeline_bin=width,
-            sensitivity=sensitivity(device, self.known, resident) if part.sensitivity else {},
+            sensitivity=sensitivity(device, self.numbers, resident) if part.sensitivity else {},
             copies=self._copies(resident) if part.offsets else (),
         )
 
     def _copies(self, resident: int) -> tuple[Copies, ...]:
-        alone = int(self.device.replay(values(self.known))["cycles"])
+        alone = int(self.device.replay(values(self.numbers))["cycles"])
         copies = [Copies(cycles=alone, least=alone, most=alone)]
         for count in range(2, resident + 1):
-            cycles = cycles_together(self.device, self.known, count, alone)
+            cycles = cycles_together(self.device, self.numbers, count, alone)
             copies.append(Copies(cycles=round(statistics.median(cycles)), least=min(cycles), most=max(cycles)))
         return tuple(copies)
 
@@ -137,5 +137,5 @@ def open_library(library: Path, arch: str, *, foreign: bool = False) -> Modelled
     loaded = device.load(library, host(DEFAULT_FAMILY).arguments)
     keys = keys_of(manifest, loaded.kernels, library)
     return Modelled(
-        device=device, library=loaded, manifest=manifest, keys=keys, known=machine, file_facts=file_facts
+        device=device, library=loaded, manifest=manifest, keys=keys, numbers=machine, file_facts=file_facts
     )  # fmt: skip

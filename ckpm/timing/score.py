@@ -107,7 +107,7 @@ class Score:
     def read(cls, file: Path) -> Score:
         """Read a written score."""
         document = Source(
-            place=file, what="score", remedy="Score again: nox -s timing-score.", error=RecordError
+            location=file, what="score", remedy="Score again: nox -s timing-score.", error=RecordError
         ).read()
         if document.get("format").count() != _FORMAT:
             raise document.source.fail(f"no score of format {_FORMAT}")

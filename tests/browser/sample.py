@@ -25,7 +25,7 @@ _MESSAGES = {
     "skipped": "no kernel: dtype fp32",
     "passed": "",
 }
-_LEDGER = LedgerUse(name="table-read-past-end", place="ledger.yaml:37", reason="reads on")
+_LEDGER = LedgerUse(name="table-read-past-end", location="ledger.yaml:37", reason="reads on")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class KernelSet:
     name: str
     upstream: str
     patterns: tuple[str, ...]
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def declarations(file: Path) -> tuple[KernelSet, ...]:
         )
     names = [kernel_set.name for kernel_set in sets]
     if repeated := next((kernel_set for at, kernel_set in enumerate(sets) if kernel_set.name in names[:at]), None):
-        raise InputError(f"{repeated.place}: {repeated.name} is declared twice. Rename one.", kind="declaration")
+        raise InputError(f"{repeated.location}: {repeated.name} is declared twice. Rename one.", kind="declaration")
     return sets
 
 
@@ -85,7 +85,7 @@ def _declaration(tokens: Sequence[_Token], file: Path) -> KernelSet:
                 name, *literals = (list(argument) for argument in arguments)
                 if len(name) == 1 and name[0].kind == "word" and len(literals) >= 2:
                     upstream, *patterns = (_join(literal, location) for literal in literals)
-                    return KernelSet(name=name[0].text, upstream=upstream, patterns=tuple(patterns), place=location)
+                    return KernelSet(name=name[0].text, upstream=upstream, patterns=tuple(patterns), location=location)
                 break
             if token.text == ",":
                 arguments.append([])
@@ -113,12 +113,12 @@ def kernels_of(declared: KernelSet, arch: str) -> tuple[Key, ...]:
             families = pattern.conditions.get("family") or (DEFAULT_FAMILY,)
             names = tuple(dialect(named).family(name).name for name in families)
         except (ValueError, CkPrefillError) as error:
-            raise InputError(f"{declared.place}: {declared.name}: {error}", kind="declaration") from error
+            raise InputError(f"{declared.location}: {declared.name}: {error}", kind="declaration") from error
         sound, _ = split(select(dialect(named), Selection(archs=(arch,), families=names)), named)
         fitting = [key for key in sound if pattern.fits(key)]
         if not fitting:
             raise InputError(
-                f"{declared.place}: {declared.name}: no kernel of {arch} fits '{text}'.", kind="declaration"
+                f"{declared.location}: {declared.name}: no kernel of {arch} fits '{text}'.", kind="declaration"
             )
         keys |= {key.name: key for key in fitting}
     return tuple(keys.values())

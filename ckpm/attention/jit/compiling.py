@@ -54,7 +54,7 @@ class Compiled:
     elapsed, ``compilers`` the sum over all compilers.
     """
 
-    asked: str | Key
+    request: str | Key
     name: str
     folder: Path
     compiled: bool
@@ -90,7 +90,7 @@ def compile_keys(
 ) -> tuple[Path, ...]:
     """The folder of a finished library for each of ``keys``, in their order; arguments as :func:`compile_each`."""
     origin = where(upstream, toolchain=toolchain, ck_root=ck_root, headers=headers)
-    folders = {library.asked: library.folder for library in compile_each(keys, arch, origin, jobs=jobs)}
+    folders = {library.request: library.folder for library in compile_each(keys, arch, origin, jobs=jobs)}
     return tuple(folders[key] for key in keys)
 
 
@@ -172,7 +172,7 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
 
 def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
     """The library of a job: from the cache, from another process, or compiled here."""
-    finished = functools.partial(Compiled, asked=job.key, name=job.name, render=job.render)
+    finished = functools.partial(Compiled, request=job.key, name=job.name, render=job.render)
     if folder := entries.get(job.content):
         return finished(folder=folder, compiled=False)
     started = time.monotonic()

@@ -47,7 +47,7 @@ class Place:
 class Order:
     """The compile order of one library: ``names`` are its kernels for one ``arch``, the wanted kernel first."""
 
-    place: Place
+    origin: Place
     arch: str
     names: tuple[str, ...]
     families: tuple[str, ...]
@@ -116,7 +116,7 @@ def order_for(kernel: str | Key, origin: Place, arch: str, dialect_name: str) ->
     others = tuple(name for name in members if name != family.name)
     keys = (key, *_kernels_that_serve(key, dataclasses.replace(selection, families=others), dialect_name))
     order = Order(
-        place=origin,
+        origin=origin,
         arch=arch,
         names=tuple(member.name for member in keys),
         families=members,

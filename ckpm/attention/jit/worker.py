@@ -17,6 +17,7 @@ from ckpm.base.files import write_atomically
 from ckpm.base.processes import end_with_owner
 from ckpm.base.records import as_text
 from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library import building
 
 TALLY = "tally.json"  # written at the end, in the folder of the order
 
@@ -24,7 +25,7 @@ TALLY = "tally.json"  # written at the end, in the folder of the order
 def compile_order(file: Path, jobs: int) -> int:
     """Build an order's library below the folder of its file, and return 0."""
     order = Order.read(file)
-    cache, origin = settings.cache_folder(), order.place
+    cache, origin = settings.cache_folder(), order.origin
     request = order.request(origin.tree(cache), detect(origin.toolchain, cache=cache), file.parent)
     tally = building.run(request, jobs=jobs)
     write_index(request.work / request.folder)

@@ -87,7 +87,7 @@ class Measurements:
 
 def of_library(file: Path, what: str, form: int, remedy: str) -> Value:
     """Read a document about a library's problems. Check its format, which is left out, and its PROVENANCE."""
-    document = Source(place=file, what=what, remedy=remedy, error=RecordError).read()
+    document = Source(location=file, what=what, remedy=remedy, error=RecordError).read()
     if not isinstance(document.value, dict) or document.value.get("format") != form:
         raise document.source.fail(f"no {what} of format {form}")
     for name in PROVENANCE:

@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """Compilers that run on other machines. ``file`` names them for SConstruct, ``words`` in messages.
+    """Compilers that run on other machines. ``file`` names them for SConstruct, ``description`` in messages.
 
     ``failure`` makes the error if a remote machine refused steps.
     """
 
     file: Path
-    words: str
+    description: str
     most_jobs: int
     failure: Callable[[Sequence[Mapping[str, Any]]], CkPrefillError]
 
@@ -63,7 +63,7 @@ def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsew
         if request.object_cache:
             make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
         units = sum(step.kind == "unit" for step in plan.steps)
-        where = elsewhere.words if elsewhere else number(jobs, "job")
+        where = elsewhere.description if elsewhere else number(jobs, "job")
         what = f"{number(len(keys), 'kernel')} in {number(units, 'unit')}, {where}"
         log.info(f"{what}, {request.toolchain.identity}")
         for name, left in plan.facts["left_out"].items():

@@ -47,7 +47,7 @@ class LimitTable(Record, frozen=True):
     trload_hdims: tuple[int, ...]
     bm0: tuple[int, ...]
     lds: _Lds
-    words: dict[str, dict[str, tuple[str, ...]]]
+    spellings: dict[str, dict[str, tuple[str, ...]]]
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def spellings() -> Mapping[str, Mapping[str, str]]:
         "family": _themselves(FAMILIES),
         "dtype": _themselves(table.dtypes),
         "pipeline": _themselves(pipelines),
-        **{field: _spellings(listed) for field, listed in table.words.items()},
+        **{field: _spellings(listed) for field, listed in table.spellings.items()},
     }
 
 

@@ -68,7 +68,7 @@ class Entry:
     """
 
     name: str
-    place: str
+    location: str
     problems: tuple[str, ...]
     holds: Callable[[SuiteCase], bool] = lambda problem: True
     unwaited_loads: bool = False
@@ -163,30 +163,30 @@ class Ledger:
             kind = result if result in ("passed", "unsupported") else "failed"
             return Verdict(kind=kind, text=result)
         if result in entry.outcomes and entry.signatures and signature:
-            shows = f"{entry.name} ({entry.place}: {', '.join(entry.signatures)})"
+            shows = f"{entry.name} ({entry.location}: {', '.join(entry.signatures)})"
             text = f"{result}, but not as {shows}: {signature}"
             return Verdict(kind="failed", text=text, entry=entry)
         if result in entry.outcomes:
-            return Verdict(kind="known", text=f"{result}: {entry.reason} ({entry.name}, {entry.place})", entry=entry)
+            return Verdict(kind="known", text=f"{result}: {entry.reason} ({entry.name}, {entry.location})", entry=entry)
         if result == "passed" and upstream in dialect_names():
-            return Verdict(kind=result, text=f"passed: this checkout is without {entry.name} ({entry.place})")
+            return Verdict(kind=result, text=f"passed: this checkout is without {entry.name} ({entry.location})")
         if result == "passed":
             return Verdict(
                 kind="unexpected_pass",
-                text=f"passes, but {entry.place} expects {' or '.join(entry.outcomes)}: narrow or remove {entry.name}, "
+                text=f"passes, but {entry.location} expects {' or '.join(entry.outcomes)}: narrow or remove {entry.name}, "
                 "unless it passes on a GPU alone",
                 entry=entry,
             )
         if result == "unsupported":
             return Verdict(kind="unsupported", text=result, entry=entry)
         expected = " or ".join(entry.outcomes)
-        return Verdict(kind="failed", text=f"{result}, where {entry.place} expects {expected}", entry=entry)
+        return Verdict(kind="failed", text=f"{result}, where {entry.location} expects {expected}", entry=entry)
 
     def check_dates(self, today: datetime.date) -> None:
         """Refuse a ledger with expired entries; the CheckFailedError lists them."""
         expired = [entry for entry in self.entries if entry.expires < today]
         if expired:
-            lines = [f"{e.place}: {e.name} expired on {e.expires}: {e.reason}" for e in expired]
+            lines = [f"{e.location}: {e.name} expired on {e.expires}: {e.reason}" for e in expired]
             raise CheckFailedError(
                 "\n".join(lines)
                 + "\nLook at each again: remove it if the cases pass, else give a new date and say why.",
@@ -261,7 +261,7 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
     of_suite = (glob.removeprefix(f"{FAMILY_SUITE}/") for glob in problems if glob.startswith(f"{FAMILY_SUITE}/"))
     return Entry(
         name=name,
-        place=f"{item.file.name}:{item.line}",
+        location=f"{item.file.name}:{item.line}",
         problems=problems,
         holds=_condition(item, "where", row.where, _PROBLEM_FIELDS),
         unwaited_loads=row.unwaited_loads,

@@ -120,7 +120,7 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
         days = (entry.expires - inputs.today).days
         status = "✗ expired" if days < 0 else "! expires soon" if days <= 30 else "✓ believed"
         links = [entry.link] if entry.link else []
-        details[len(rows)] = [entry.place, *links, *(f"problems: {glob}" for glob in entry.problems)]
+        details[len(rows)] = [entry.location, *links, *(f"problems: {glob}" for glob in entry.problems)]
         where = [", ".join(names).replace("*", "all") for names in (entry.upstreams, entry.archs)]
         rows.append(
             [

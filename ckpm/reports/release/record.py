@@ -72,7 +72,7 @@ class Record:
     @classmethod
     def read(cls, file: Path) -> Record:
         """Read a record. Raises RecordError: it can't be read, lacks a field, or has another digest."""
-        source = Source(place=file, what="a stage's record", remedy="Run the stage again.", error=RecordError)
+        source = Source(location=file, what="a stage's record", remedy="Run the stage again.", error=RecordError)
         document = source.read()
         document.allow(
             ("format", "stage", "arch", "command", "inputs", "outputs", "digest", *_facts())

@@ -83,7 +83,7 @@ def license_of(name: str, version: str) -> str:
 def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
     """Raise TrustError if the SBOM lacks a file, has one more, or another sha256. The message names it."""
     remedy = "Don't use the bundle; take it again from where it was published."
-    document = Source(place=file, what="a CycloneDX SBOM", remedy=remedy, error=TrustError).read()
+    document = Source(location=file, what="a CycloneDX SBOM", remedy=remedy, error=TrustError).read()
     files = [part for part in document.get("components").items() if part.get("type").text() == "file"]
     listed = {part.get("name").text(): _listed_sha256(part) for part in files}
     lines = [

@@ -111,7 +111,7 @@ def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest
 
 def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step]) -> None:
     """Raise TrustError unless a release writes this provenance of these files and this verdict."""
-    document = Source(place=file, what="an in-toto statement", remedy=_REMEDY, error=TrustError).read()
+    document = Source(location=file, what="an in-toto statement", remedy=_REMEDY, error=TrustError).read()
     subjects = {subject.get("name").text(): _sha256_of(subject) for subject in document.get("subject").items()}
     predicate = document.get("predicate")
     materials = predicate.get("buildDefinition").get("resolvedDependencies").items()
@@ -169,7 +169,7 @@ def envelope(statement: bytes, signatures: Sequence[str]) -> bytes:
 
 def demand_envelope(file: Path, statement: bytes) -> None:
     """Raise TrustError unless the file is an envelope of this statement, whoever signed it."""
-    document = Source(place=file, what="a DSSE envelope", remedy=_REMEDY, error=TrustError).read()
+    document = Source(location=file, what="a DSSE envelope", remedy=_REMEDY, error=TrustError).read()
     signatures = [signature.get("sig").text() for signature in document.get("signatures").items()]
     if file.read_bytes() != envelope(statement, signatures):
         raise TrustError(f"{file}: an envelope of another statement.", kind="statement")

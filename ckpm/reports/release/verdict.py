@@ -175,7 +175,7 @@ class Waiver(_Row, frozen=True, kw_only=True):
     """An acceptance of the defect ``name``: person, day, last day and reason. ``place`` is its file:line."""
 
     name: str
-    place: str
+    location: str
 
 
 class WaiverTable(tablefile.Record, frozen=True):
@@ -196,7 +196,7 @@ def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Map
             raise item.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this")
         if row.until < row.accepted_on:
             raise item.get("until").fail(f"is before {row.accepted_on}, the day of the acceptance")
-        waivers[name] = Waiver(name=name, place=f"{item.file.name}:{item.line}", **msgspec.structs.asdict(row))
+        waivers[name] = Waiver(name=name, location=f"{item.file.name}:{item.line}", **msgspec.structs.asdict(row))
     return waivers
 
 
@@ -211,9 +211,9 @@ def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], t
         if waiver is None:
             lines.append(f"{name} ({count}): not accepted")
         elif today and waiver.until < today:
-            lines.append(f"{name} ({count}): {waiver.place}: the acceptance ended on {waiver.until}")
+            lines.append(f"{name} ({count}): {waiver.location}: the acceptance ended on {waiver.until}")
         elif today and waiver.accepted_on > today:
-            lines.append(f"{name} ({count}): {waiver.place}: accepted only on {waiver.accepted_on}, which is to come")
+            lines.append(f"{name} ({count}): {waiver.location}: accepted only on {waiver.accepted_on}, which is to come")
     if lines:
         raise CheckFailedError(
             "known defects without a waiver for this release:\n  "

@@ -107,7 +107,7 @@ def _require(folder: Path, sums: Mapping[str, str], name: str) -> Path:
 def _basis(folder: Path, sums: Mapping[str, str]) -> tuple[Basis, bool]:
     """The fields of verdict.json besides the verdict. The second value is True if the bundle was signed."""
     file = _require(folder, sums, contents.VERDICT)
-    document = Source(place=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
+    document = Source(location=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
     commit = document.get("commit")
     if not _COMMIT.fullmatch(commit.text()):
         raise commit.fail("is not the full name of a commit")

@@ -166,8 +166,8 @@ def tune(file: Path, results: Results, cases: Sequence[Case]) -> int:
         measured = Measurement(kernel=case.key.name, value=value[1], unit=value[0], library=str(row["library"] or ""))
         problems.setdefault(f"{case.shape!r} {case.key.family}", (case, []))[1].append(measured)
     for case, measurements in problems.values():
-        problem = from_shape(case.shape, case.key.family, results.asked["arch"])
-        base.add(problem, results.asked["device"], measurements)
+        problem = from_shape(case.shape, case.key.family, results.request["arch"])
+        base.add(problem, results.request["device"], measurements)
     return len(problems)
 
 

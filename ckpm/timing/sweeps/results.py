@@ -108,7 +108,7 @@ class Results:
     the number of all cases.
     """
 
-    asked: Mapping[str, str]
+    request: Mapping[str, str]
     kernels: int
     cases: int
     rows: Sequence[Row] = ()
@@ -132,8 +132,8 @@ class Results:
     def metadata(self) -> dict[str, Any]:
         """The tile engine's fields, then ours."""
         return {
-            "arch": self.asked["arch"],
-            "category": self.asked["category"],
+            "arch": self.request["arch"],
+            "category": self.request["category"],
             "total_kernels": self.kernels,
             "shapes_benchmarked": len({row["problem_name"] for row in self.rows}),
             "total_measurements": len(self.rows),
@@ -150,7 +150,7 @@ class Results:
             {
                 "format": FORMAT,
                 "metadata": self.metadata(),
-                "asked": dict(self.asked),
+                "request": dict(self.request),
                 "results": [dict(row) for row in self.rows],
                 "left_out": left_out,
             }
@@ -169,7 +169,7 @@ class Results:
         metadata = document.get("metadata")
         left_out = [row.record(_LeftOut) for row in document.get("left_out").items()]
         return cls(
-            asked=document.get("asked").texts(),
+            request=document.get("request").texts(),
             kernels=metadata.get("total_kernels").count(),
             cases=metadata.get("total_cases").count(),
             rows=tuple(map(_row, document.get("results").items())),
@@ -194,23 +194,23 @@ def _row(value: Value) -> Row:
 def merge_results(files: Sequence[Path]) -> Results:
     """Merge the results of all shards of one run. Refuse unfinished, different, repeated and missing shards."""
     parts = [Results.read(file) for file in files]
-    first, count = parts[0], int(parts[0].asked["shard"].partition("/")[2])
+    first, count = parts[0], int(parts[0].request["shard"].partition("/")[2])
     shards: dict[str, Path] = {}
     for file, part in zip(files, parts, strict=True):
-        differing = [name for name in first.asked if name != "shard" and part.asked.get(name) != first.asked[name]]
+        differing = [name for name in first.request if name != "shard" and part.request.get(name) != first.request[name]]
         if differing:
             raise RecordError(f"{file}: of another run than {files[0]}: {differing[0]} differs.", kind="benchmark")
         if not part.finished:
             raise RecordError(f"{file}: unfinished: run its benchmark again, which then goes on.", kind="benchmark")
-        if part.asked["shard"] in shards:
+        if part.request["shard"] in shards:
             raise RecordError(
-                f"{file}: shard {part.asked['shard']} is {shards[part.asked['shard']]}, too.", kind="benchmark"
+                f"{file}: shard {part.request['shard']} is {shards[part.request['shard']]}, too.", kind="benchmark"
             )
-        shards[part.asked["shard"]] = file
+        shards[part.request["shard"]] = file
     if missing := [f"{at}/{count}" for at in range(1, count + 1) if f"{at}/{count}" not in shards]:
         raise RecordError(f"{files[0]}: the results of shard {', '.join(missing)} are missing.", kind="benchmark")
     return Results(
-        asked={**first.asked, "shard": _WHOLE},
+        request={**first.request, "shard": _WHOLE},
         kernels=sum(part.kernels for part in parts),
         cases=sum(part.cases for part in parts),
         rows=tuple(row for part in parts for row in part.rows),

@@ -59,7 +59,7 @@ class Bench:
     library: Library
     manifest: Manifest
     keys: tuple[Key, ...]
-    known: Mapping[str, Number] | None
+    numbers: Mapping[str, Number] | None
 
 
 def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
@@ -77,7 +77,7 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
     if emulated is not None:
         emulated.forget_recording()
         emulated.reset_counters()
-        emulated.configure(record={"workgroup": None, "only": False} if bench.known else None)
+        emulated.configure(record={"workgroup": None, "only": False} if bench.numbers else None)
     try:
         done = uploaded_call(plan, posed, {}, 0, UNTIMED if emulated else _TIMING)
     finally:
@@ -112,13 +112,13 @@ def _model_cycles(bench: Bench, device: EmulatedDevice, case: Case) -> int | Non
     None for several stages, of which only one is recorded.
     """
     recording = device.recorded_workgroup()
-    if bench.known is None or recording is None or len({key.family for key in bench.keys}) > 1:
+    if bench.numbers is None or recording is None or len({key.family for key in bench.keys}) > 1:
         return None
     occupancy = bench.manifest.kernels[case.key.name].archs[device.arch].occupancy_waves
     possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
     launched, units = int(recording["launched"]), device.compute_units
     resident = min(possible, -(-launched // units))
-    replayed = device.replay(values(bench.known, resident))
+    replayed = device.replay(values(bench.numbers, resident))
     return int(replayed["cycles"]) * -(-launched // (units * resident))
 
 
@@ -197,16 +197,16 @@ def open_bench(path: Path, device: Device, sweep: Asked) -> Bench:
     if device.kind == "emulator":
         with contextlib.suppress(InconclusiveError):  # an arch without figures has counts and no model
             figures = numbers(device.arch)
-    return Bench(device=device, library=loaded, manifest=manifest, keys=keys, known=figures)
+    return Bench(device=device, library=loaded, manifest=manifest, keys=keys, numbers=figures)
 
 
 def resume(file: Path, sweep: Asked) -> Results:
     """Results of an earlier run of the same sweep, or none yet. Results of another sweep are refused."""
-    fresh = Results(asked=sweep.facts, kernels=len(sweep.keys), cases=len(sweep.cases))
+    fresh = Results(request=sweep.facts, kernels=len(sweep.keys), cases=len(sweep.cases))
     if not file.exists():
         return fresh
     earlier = Results.read(file)
-    differing = [name for name, value in sweep.facts.items() if earlier.asked.get(name) != value]
+    differing = [name for name, value in sweep.facts.items() if earlier.request.get(name) != value]
     if differing:
         raise RecordError(
             f"{file}: results of another run: {differing[0]} differs. Name another --work, or remove the file.",

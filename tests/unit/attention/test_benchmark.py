@@ -178,7 +178,7 @@ def test_filters_speak_tile_engines_words(tmp_path: Path) -> None:
 def results(rows: int = 2, shard: str = "1/1", **changes: Any) -> Results:
     table = [{**describe(case), "dispatch_order": at, "modelled_cycles": 9 - at} for at, case in enumerate(CI[:rows])]
     facts = {"arch": "gfx950", "category": "smoke", "shard": shard, "device": "emulator"}
-    return Results(**{"asked": facts, "kernels": 3, "cases": rows, "rows": tuple(table), **changes})
+    return Results(**{"request": facts, "kernels": 3, "cases": rows, "rows": tuple(table), **changes})
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path)
     results(cases=9, shard="2/2").write(second)
     with pytest.raises(RecordError, match="unfinished"):
         merge_results([first, second])
-    results(asked={**results(shard="2/2").asked, "device": "hip"}).write(second)
+    results(request={**results(shard="2/2").request, "device": "hip"}).write(second)
     with pytest.raises(RecordError, match="device differs"):
         merge_results([first, second])
 
@@ -382,7 +382,7 @@ def launch_case(case: Case, *, answer: str = "", verify: bool = False) -> tuple[
         Path("/nowhere", case.key.family, "libckpm.so"), host(library_with(case.key.family)).arguments
     )
     manifest: Any = SimpleNamespace(upstream="aiter", dialect=DIALECT, library_sha256="00ff")
-    bench = running.Bench(device=device, library=library, manifest=manifest, keys=(case.key,), known=None)
+    bench = running.Bench(device=device, library=library, manifest=manifest, keys=(case.key,), numbers=None)
     return running.measure(bench, case, verify=verify), device
 
 

@@ -82,9 +82,9 @@ def test_command_shows_where_time_lies(
 ) -> None:
     library(tmp_path)
     first = Compiled(
-        asked="one", name="one", folder=tmp_path, compiled=True, render=0.25, wait=1.5, build=20.125, compilers=30.5
+        request="one", name="one", folder=tmp_path, compiled=True, render=0.25, wait=1.5, build=20.125, compilers=30.5
     )
-    second = Compiled(asked="two", name="two", folder=tmp_path, compiled=False, render=0.0625)
+    second = Compiled(request="two", name="two", folder=tmp_path, compiled=False, render=0.0625)
 
     def each(*_: Any, **__: Any) -> Iterator[Compiled]:
         compiling.log.info("compiling one")

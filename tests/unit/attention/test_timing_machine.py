@@ -73,7 +73,7 @@ def test_more_copies_than_compute_unit_holds_are_refused() -> None:
     )
     resources = SimpleNamespace(archs={"gfx950": SimpleNamespace(occupancy_waves=2)})
     modelled = Modelled(
-        device=cast("Any", device), library=cast("Any", None), keys=(), known={}, file_facts={},
+        device=cast("Any", device), library=cast("Any", None), keys=(), numbers={}, file_facts={},
         manifest=cast("Any", SimpleNamespace(kernels={"one": resources})),
     )  # fmt: skip
     problem = cast("Any", SimpleNamespace(name="p"))

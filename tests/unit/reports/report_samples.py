@@ -45,7 +45,7 @@ FACTS = {name: str(manifest()[name]) for name in LIBRARY_FACTS}
 AGREES = "O agrees; largest error 0.1 (0.2 relative), 0.19 of its tolerance at [0, 0, 0]"
 KNOWN = case(
     "page-fault/lengths.m64-q64k1",
-    ledger=LedgerUse(name="table-read-past-end", place="ledger.yaml:37", reason="reads on"),
+    ledger=LedgerUse(name="table-read-past-end", location="ledger.yaml:37", reason="reads on"),
     fault=FAULT,
 )
 SLOWER = Row(

@@ -25,7 +25,7 @@ def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> Inputs:
     sweep_folder = folder / "benchmark"
     sweep_folder.mkdir()
     Results(
-        asked={"arch": "gfx950", "category": "smoke"},
+        request={"arch": "gfx950", "category": "smoke"},
         kernels=len(rows),
         cases=len(rows) + len(left_out),
         rows=rows,
@@ -80,6 +80,6 @@ def test_times_that_no_one_compared_pass_nothing(tmp_path: Path) -> None:
 def test_damaged_file_is_named(tmp_path: Path) -> None:
     gather_rows(tmp_path, row("one", 1, 10.0))
     file = tmp_path / "benchmark" / "sweep.json"
-    file.write_text(file.read_text().replace('"asked"', '"ask"'))
+    file.write_text(file.read_text().replace('"request"', '"ask"'))
     with pytest.raises(RecordError, match=r"sweep\.json"):
         gather(tmp_path)

@@ -31,7 +31,7 @@ NEAREST = NearestAllocation(
 FULL = Case(
     suite="page-fault", arch="gfx950", upstream="aiter", family="fwd", classname="page-fault.x", name="n",
     outcome="passed", text="O agrees", kernel="k", tolerance_used=0.25, reproduce="nox -s x", seconds=2.0,
-    ledger=LedgerUse(name="known-one", place="ledger.yaml:3", reason="reads on", link="https://example.org/1"),
+    ledger=LedgerUse(name="known-one", location="ledger.yaml:3", reason="reads on", link="https://example.org/1"),
     fault=CaseFault(
         kind="memory", message="load outside", access="load", instruction="global_load_dword", pc=16, address=4096,
         bytes=4, workgroup=(1, 0, 0), wave=2, lane=0, error=700, nearest=NEAREST,

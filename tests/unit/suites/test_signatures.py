@@ -278,7 +278,7 @@ def test_ledger_s_signatures_are_those_that_can_be_looked_at() -> None:
 
 def test_case_that_shows_something_else_fails_as_itself() -> None:
     entry = Entry(
-        name="known", place="ledger.yaml:3", problems=("batch-prefill/*",), upstreams=("*",), archs=("*",),
+        name="known", location="ledger.yaml:3", problems=("batch-prefill/*",), upstreams=("*",), archs=("*",),
         outcomes=("wrong",), signatures=("whole_rows_are_read",), reason="r", link="", expires=datetime.date.max,
     )  # fmt: skip
     (case,) = with_signatures(

@@ -47,7 +47,7 @@ def work(tmp_path: Path) -> Path:
 
 def ledger(*outcomes: str, glob: str = "dispatch/chosen.*", expires: str = "2099-01-01") -> Ledger:
     entry = Entry(
-        name="known-one", place="ledger.yaml:3", problems=(glob,), upstreams=("aiter",), archs=("*",),
+        name="known-one", location="ledger.yaml:3", problems=(glob,), upstreams=("aiter",), archs=("*",),
         outcomes=outcomes, reason="reads the wrong page", link="https://example.org/1",
         expires=datetime.date.fromisoformat(expires),
     )  # fmt: skip
@@ -470,4 +470,4 @@ def test_ledger_in_repository_names_cases_that_exist() -> None:
     for entry in read_ledger().entries:
         for glob in entry.problems:
             covered = fnmatch.filter(names, glob)
-            assert covered, f"{entry.place}: {glob} names no case"
+            assert covered, f"{entry.location}: {glob} names no case"

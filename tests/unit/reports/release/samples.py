@@ -91,7 +91,7 @@ class Stages:
             case "results":
                 library = file.with_name("libckpm.so")
                 facts = {LIBRARY_SHA256: sha256_of(library)} if library.exists() else {}
-                ledger_use = LedgerUse(name=DEFECT, place="ledger.yaml:37", reason="reads on")
+                ledger_use = LedgerUse(name=DEFECT, location="ledger.yaml:37", reason="reads on")
                 outcome = self.outcomes.get(step.name, "passed")
                 first_case = Case(suite=step.stage, classname=step.stage, name=f"{step.stage}/a", outcome=outcome)
                 ledger = ledger_use if step.stage == "page-fault" else None

@@ -16,7 +16,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode
 from ckpm.attention.launch.launching import host_buffers, upload
-from ckpm.attention.launch.plan import Ran
+from ckpm.attention.launch.plan import FinishedLaunch
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.matrix.problems.problem import Problem
 
@@ -137,7 +137,7 @@ class Appended:
     q: NDArray[Any]
     k: NDArray[Any]
     v: NDArray[Any]
-    ran: Ran
+    ran: FinishedLaunch
 
 
 def append(

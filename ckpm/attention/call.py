@@ -24,7 +24,7 @@ from ckpm.attention.kept import Kept, find_kept, find_posed
 from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
-from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
+from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timing
 from ckpm.attention.registry import Registry
 from ckpm.base import paths, rocm_places
 from ckpm.base.errors import ArgumentError, NoKernelError
@@ -53,7 +53,7 @@ class Attention:
     lse: Any = None
     random_values: Any = None
     problem: Problem
-    ran: Ran
+    ran: FinishedLaunch
 
 
 def default(arch: str = "") -> Dispatcher:
@@ -184,7 +184,7 @@ def fmha_of(
     return fmha(q, k, v, dispatcher=dispatcher, out=out, **options, **more_options)
 
 
-def _outputs_to_keep(plan: Plan, posed: Posed) -> tuple[Sequence[str], Any]:
+def _outputs_to_keep(plan: LaunchPlan, posed: Posed) -> tuple[Sequence[str], Any]:
     """Names of the outputs; and names, shapes and PyTorch's dtypes."""
     shapes = _shapes(posed.problem)
     return tuple(plan.outputs), [(name, shapes[name], dtype_of(_dtype(posed, name))) for name in plan.outputs]
@@ -201,9 +201,9 @@ def _run_kept(kept: Kept, tensors: Sequence[Any], q: Any, out: Any, stream: int)
         else:
             pointers.append(tensor.data_ptr())
     if not p.rows_q:
-        return _attention(outputs, p, Ran(kernels=()))
+        return _attention(outputs, p, FinishedLaunch(kernels=()))
     kept.run(pointers, stream)
-    return _attention(outputs, p, Ran(kernels=kept.plan.library.selected_kernels()))
+    return _attention(outputs, p, FinishedLaunch(kernels=kept.plan.library.selected_kernels()))
 
 
 def _fits(out: Any, q: Any, shape: tuple[int, ...], dtype: Any) -> bool:
@@ -233,7 +233,7 @@ def _pose_and_run(
     return uploaded_call(plan, posed, outputs, stream, timing)
 
 
-def _outputs(plan: Plan, posed: Posed, q: Any, out: Any, lse_out: Any) -> dict[str, Any]:
+def _outputs(plan: LaunchPlan, posed: Posed, q: Any, out: Any, lse_out: Any) -> dict[str, Any]:
     """Outputs by the C ABI's names: the caller's, or new tensors of PyTorch on Q's device; None without either."""
     if lse_out is not None and not posed.problem.lse:
         raise ArgumentError("lse_out is written with lse=True only.", kind="null")
@@ -257,7 +257,7 @@ def _dtype(posed: Posed, name: str) -> str:
 
 
 def _call_on_device(
-    plan: Plan,
+    plan: LaunchPlan,
     problem: Problem,
     inputs: Mapping[str, int],
     outputs: Mapping[str, Any],
@@ -275,7 +275,7 @@ def _call_on_device(
             )
         checked = any(output is caller_output for caller_output in caller_outputs)
         pointers[name] = _target(plan.device, problem, name, output).address if checked else output.data_ptr()
-    ran = plan.run(pointers, stream=stream, timing=timing) if problem.rows_q else Ran(kernels=())
+    ran = plan.run(pointers, stream=stream, timing=timing) if problem.rows_q else FinishedLaunch(kernels=())
     return _attention(outputs, problem, ran)
 
 
@@ -290,7 +290,7 @@ def _target(device: Device, p: Problem, name: str, array: Any) -> Operand:
 
 
 def uploaded_call(
-    plan: Plan, posed: Posed, caller_outputs: Mapping[str, Any], stream: int, timing: Timing
+    plan: LaunchPlan, posed: Posed, caller_outputs: Mapping[str, Any], stream: int, timing: Timing
 ) -> Attention:
     """Run a plan with arrays of the host. LSE is returned without the kernel's shift (:func:`shift_of`)."""
     p, hip = posed.problem, plan.device.hip
@@ -303,7 +303,7 @@ def uploaded_call(
         assert array is not None, "all are on the host"
         arrays[name] = array
     if not p.rows_q:  # no grid has 0 workgroups
-        return _attention(outputs, p, Ran(kernels=()))
+        return _attention(outputs, p, FinishedLaunch(kernels=()))
     with upload(plan.device, host_buffers(arrays, plan.outputs)) as memory:
         ran = plan.run({n: part.address + posed.offset(n) for n, part in memory.items()}, stream=stream, timing=timing)
         plan.finish()
@@ -336,7 +336,7 @@ def _new(posed: Posed, name: str) -> NDArray[Any]:
     return np.empty(_shapes(posed.problem)[name], kind)
 
 
-def _attention(outputs: Mapping[str, Any], p: Problem, ran: Ran) -> Attention:
+def _attention(outputs: Mapping[str, Any], p: Problem, ran: FinishedLaunch) -> Attention:
     if _LOG.isEnabledFor(logging.DEBUG):
         _LOG.debug("%s ran", ", ".join(ran.kernels) or "no kernel")
     more = {name: outputs.get(key) for name, key in (("lse", "lse"), ("random_values", "rand_val"))}

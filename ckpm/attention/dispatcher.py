@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ckpm.attention.jit.missing import compile_command, find_missing
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.attention.launch.workspaces import Workspaces
 from ckpm.attention.problems.validation import split_contradictions, validate
 from ckpm.attention.registry import Compile, Instance, Registry
@@ -67,7 +67,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class ChoiceExplanation:
     """The choice for a problem, None without one; ``refused`` has a reason for each other kernel."""
 
     problem: Problem
@@ -109,7 +109,7 @@ class Dispatcher:
         self.registry, self.device = registry, device
         self._order, self._tuning, self._compile = order, tuning, compile
         self._lock = threading.RLock()
-        self._plans: dict[Problem, Plan] = {}
+        self._plans: dict[Problem, LaunchPlan] = {}
         self._refused: dict[Problem, NoKernelError | CompileError] = {}
         self._plans_version = registry.version
         self._workspaces = Workspaces(device.hip)
@@ -117,7 +117,7 @@ class Dispatcher:
         self.latest: dict[Any, Any] = {}  # the same
         self._libraries: dict[Path, Library] = {}
 
-    def plan(self, problem: Problem) -> Plan:
+    def plan(self, problem: Problem) -> LaunchPlan:
         """Return the plan of a problem. It is made at the first call.
 
         Raises:
@@ -172,7 +172,7 @@ class Dispatcher:
         """True if the dispatcher makes every problem batch-invariant."""
         return self._order == BATCH_INVARIANT
 
-    def why(self, problem: Problem) -> Explanation:
+    def why(self, problem: Problem) -> ChoiceExplanation:
         """Explain which kernel :meth:`plan` would choose, and why it passes over each other kernel.
 
         Nothing is compiled.
@@ -199,7 +199,7 @@ class Dispatcher:
         refused = {
             instance: against(instance) or _passed_over(instance, self._compile is not None) for instance in others
         }
-        return Explanation(problem=original, choice=choice, refused=refused)
+        return ChoiceExplanation(problem=original, choice=choice, refused=refused)
 
     def _forget(self) -> None:
         """Forget all plans: after a change of the registry, and at the end."""
@@ -216,13 +216,13 @@ class Dispatcher:
     def _with_order(self, problem: Problem) -> Problem:
         return replace(problem, batch_invariant=True) if self.batch_invariant else problem
 
-    def _make_plan(self, problem: Problem) -> Plan:
+    def _make_plan(self, problem: Problem) -> LaunchPlan:
         choice = self._search(problem, built=True)
         if not isinstance(choice, Choice):
             if self._compile is None:
                 raise self._no_kernel(problem, choice, built=True)
             choice = self._compile_declared(self._compile, problem)
-        return Plan(
+        return LaunchPlan(
             choice.problem, self.device, self._open_library(choice), stages=choice.stages, named=choice.named,
             keep=choice.keep, shared=self._workspaces,
         )  # fmt: skip

@@ -18,14 +18,14 @@ from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import WORDS, OnDevice
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import ProblemError
 
 _MOST = 4096  # above this number all are forgotten
 _FIELDS = tuple(field.name for field in dataclasses.fields(Pages))
 
 
-Outputs = Callable[[Plan, Posed], tuple[Sequence[str], Any]]
+Outputs = Callable[[LaunchPlan, Posed], tuple[Sequence[str], Any]]
 
 
 class Kept(NamedTuple):
@@ -37,7 +37,7 @@ class Kept(NamedTuple):
     description of its outputs.
     """
 
-    plan: Plan
+    plan: LaunchPlan
     posed: Posed
     inputs: tuple[tuple[str, int, int], ...]
     run: Callable[[Sequence[int], int], None]

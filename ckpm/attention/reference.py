@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.alibi import sequence_shifts, shifts_lse
-from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.buffers import LaunchInputs
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem, mask_corner
 
@@ -79,7 +79,7 @@ def alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Float
     return bias
 
 
-def exact(inputs: Inputs, random_values: Sequence[Bytes] | None = None) -> Expected:
+def exact(inputs: LaunchInputs, random_values: Sequence[Bytes] | None = None) -> Expected:
     """O and LSE of every sequence.
 
     ``random_values`` are the kernel's stored bytes [head, query, key] of each sequence. A problem with dropout needs
@@ -110,7 +110,7 @@ def exact(inputs: Inputs, random_values: Sequence[Bytes] | None = None) -> Expec
 
 
 def _head(
-    inputs: Inputs, sequence: int, head: int, begin: int, random: Bytes | None
+    inputs: LaunchInputs, sequence: int, head: int, begin: int, random: Bytes | None
 ) -> tuple[int, slice, dict[str, Floats]]:
     """Results of up to _ROWS queries of one head of one sequence, after the head and the slice of rows."""
     p = inputs.problem
@@ -131,7 +131,7 @@ def _head(
 
 
 def scaled_scores(
-    inputs: Inputs, sequence: int, head: int, rows: slice, q: Floats, k: Floats
+    inputs: LaunchInputs, sequence: int, head: int, rows: slice, q: Floats, k: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Scaled, capped and biased scores, the sum of sizes of each dot product's terms, and the size of the bias."""
     p = inputs.problem
@@ -245,14 +245,16 @@ def inputs_of(
     bias: Sequence[Floats] | None = None,
     slopes: Floats | None = None,
     sink_logits: Floats | None = None,
-) -> Inputs:
+) -> LaunchInputs:
     """The numbers of a call as :func:`exact` takes them."""
     fields = {field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)}
     lengths: dict[str, Any] = {"seqlens_q": tuple(map(len, q)), "seqlens_k": tuple(map(len, k))}
     names = dict.fromkeys(("name", "suite", "tier", "group"), "reference")
     case = SuiteCase(**{**fields, **names, **lengths, "seed": problem.dropout_seed})
     added = None if bias is None else tuple(bias)
-    return Inputs(problem=case, q=tuple(q), k=tuple(k), v=tuple(v), bias=added, slopes=slopes, sink_logits=sink_logits)
+    return LaunchInputs(
+        problem=case, q=tuple(q), k=tuple(k), v=tuple(v), bias=added, slopes=slopes, sink_logits=sink_logits
+    )
 
 
 def agreement(got: NDArray[Any], want: Floats, kind: str) -> Agreement:

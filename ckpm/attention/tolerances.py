@@ -105,7 +105,7 @@ def lse_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ArrayComparison:
     """The result of a comparison. ``worst`` is the largest error in units of its tolerance, at ``where``."""
 
     name: str
@@ -130,12 +130,12 @@ class Comparison:
         )
 
 
-def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> Comparison:
+def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> ArrayComparison:
     """Compare element by element. NaN never agrees, an infinity agrees with itself alone, tolerance 0 is exact."""
     if not got.shape == want.shape == tolerance.shape:
         raise ValueError(f"{name}: shapes {got.shape}, {want.shape} and {tolerance.shape} differ")
     if not got.size:
-        return Comparison(name=name, elements=0, mismatches=0, nans=0, max_abs=0, max_rel=0, worst=0, where=())
+        return ArrayComparison(name=name, elements=0, mismatches=0, nans=0, max_abs=0, max_rel=0, worst=0, where=())
     same = got == want
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.where(same, 0.0, np.abs(got - want))
@@ -143,7 +143,7 @@ def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> Comparis
         units = np.where(same, 0.0, np.where(tolerance > 0, error / tolerance, np.inf))
         relative = np.where(same, 0.0, error / np.abs(want))
     position = np.unravel_index(int(np.argmax(units)), units.shape)
-    return Comparison(
+    return ArrayComparison(
         name=name,
         elements=got.size,
         mismatches=int((units > 1).sum()),
@@ -155,7 +155,7 @@ def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> Comparis
     )
 
 
-def compare_o(problem: SuiteCase, got: Floats, expected: Expected) -> Comparison:
+def compare_o(problem: SuiteCase, got: Floats, expected: Expected) -> ArrayComparison:
     return compare("O", got, expected.o, o_tolerance(problem, expected))
 
 
@@ -173,7 +173,7 @@ def mean_shift(problem: SuiteCase, got: Floats, expected: Expected) -> float | N
     return float(((np.abs(got[seen]) - want[seen]) / step).mean())
 
 
-def compare_lse(problem: SuiteCase, got: Floats, expected: Expected) -> Comparison:
+def compare_lse(problem: SuiteCase, got: Floats, expected: Expected) -> ArrayComparison:
     return compare("LSE", got, expected.lse, lse_tolerance(problem, expected))
 
 

@@ -44,7 +44,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
+class BestMeasurement:
     """The least of ``compared`` kernels' measurements in one unit."""
 
     kernel: str
@@ -117,7 +117,7 @@ class TuningDatabase:
             )
         return tuple(Measurement(kernel=k, value=v, unit=u, library=s) for k, v, u, s in rows)
 
-    def best(self, problem: Problem, device: str, kernels: Sequence[str]) -> Best | None:
+    def best(self, problem: Problem, device: str, kernels: Sequence[str]) -> BestMeasurement | None:
         """The fastest of these kernels in the unit that most of them were measured in; None without any."""
         rows = [measurement for measurement in self.measurements(problem, device) if measurement.kernel in set(kernels)]
         if not rows:
@@ -126,7 +126,7 @@ class TuningDatabase:
         unit = max(dict.fromkeys(units), key=units.count)
         alike = [measurement for measurement in rows if measurement.unit == unit]
         least = min(alike, key=lambda measurement: measurement.value)
-        return Best(kernel=least.kernel, value=least.value, unit=unit, compared=len(alike))
+        return BestMeasurement(kernel=least.kernel, value=least.value, unit=unit, compared=len(alike))
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:

@@ -81,7 +81,7 @@ class LedgerUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class CaseResult:
     """The result of one check.
 
     ``message`` is one line: the failure, or the reason of a skip; '' if it passed. ``text`` contains further details:
@@ -145,12 +145,12 @@ class Results:
     ``unexecuted``: kernel -> its basic blocks that no case executed and that have no reason; empty if not observed.
     """
 
-    cases: tuple[Case, ...]
+    cases: tuple[CaseResult, ...]
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unexecuted: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @property
-    def failing(self) -> tuple[Case, ...]:
+    def failing(self) -> tuple[CaseResult, ...]:
         """The cases that failed or could not be checked."""
         return tuple(case for case in self.cases if case.outcome in ("failed", "error"))
 
@@ -188,8 +188,8 @@ def _without_defaults(record: Any) -> dict[str, Any]:
     return fields
 
 
-def _case(row: Value) -> Case:
-    case = row.record(Case)
+def _case(row: Value) -> CaseResult:
+    case = row.record(CaseResult)
     row.get("outcome").one_of(OUTCOMES)
     row.optional("instructions", Value.count, 0)
     return case

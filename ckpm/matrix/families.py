@@ -44,7 +44,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FamilyRow:
     """A pipeline: ``values`` of the block's row fields, for keys that ``constraint`` allows."""
 
     constraint: Constraint
@@ -63,7 +63,7 @@ class Pipelines:
     constraint: Constraint
     axes: tuple[Axis, ...]
     row_fields: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[FamilyRow, ...]
     mask_impl: str
     also_written: tuple[str, ...] = ()
 

@@ -17,8 +17,8 @@ from ckpm.matrix.families import (
     Axis,
     Constraint,
     Family,
+    FamilyRow,
     Pipelines,
-    Row,
     TilePlace,
     Value,
     parse_tile,
@@ -27,7 +27,20 @@ from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, TILE_NUMBERS, Tile
 from ckpm.matrix.rules import RULES, Rule
 
 _TABLE_FIELDS = (
-    *("archs", "absent", "name", "tile", "order", "axes", "masks", "spellings", "tiles", "pipelines", "rules", "receipts"),
+    *(
+        "archs",
+        "absent",
+        "name",
+        "tile",
+        "order",
+        "axes",
+        "masks",
+        "spellings",
+        "tiles",
+        "pipelines",
+        "rules",
+        "receipts",
+    ),
 )
 _DERIVED = ("name", "family", "tile", *REQUEST_FIELDS)
 _READERS: Mapping[str, Callable[[Field], Value]] = {
@@ -136,7 +149,7 @@ def _steps(fields: tuple[str, ...], field: Field) -> tuple[tuple[Value, ...], ..
 
 def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pipelines:
     field.allow(("for", "also_written", "masks", "order", "axes", "rows"))
-    rows: list[Row] = []
+    rows: list[FamilyRow] = []
     row_fields: tuple[str, ...] | None = None
     for item in field.get("rows").items():
         own = {key: value for key, value in item.mapping().items() if key != "for"}
@@ -146,7 +159,7 @@ def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pip
             raise item.fail(f"must have {', '.join(row_fields)} in this order, as the first row has")
         constraint = _constraint(item.find("for"))
         choices = [[_READERS.get(key, Field.text)(v) for v in _many(value)] for key, value in own.items()]
-        rows += [Row(constraint, values) for values in itertools.product(*choices)]
+        rows += [FamilyRow(constraint, values) for values in itertools.product(*choices)]
     return Pipelines(
         name=name,
         constraint=_constraint(field.find("for")),

@@ -19,7 +19,7 @@ from ckpm.base.errors import TrustError
 from ckpm.base.files import hold_lock, sha256_of
 from ckpm.kernels.upstream.package_index import download
 from ckpm.matrix.dialects import check_upstream
-from ckpm.timing.published import Shape
+from ckpm.timing.published import PublishedShape
 
 ROWS = 256  # queries of a tile
 _HEAD_DIM, _BYTES = 128, 2
@@ -51,7 +51,7 @@ def _package(cache: Path) -> Path:
     return file
 
 
-def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: Shape) -> None:
+def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: PublishedShape) -> None:
     """Run the workgroup that the device's option ``record`` names."""
     generator = np.random.default_rng(0)
     rows = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
@@ -68,7 +68,7 @@ def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: Shape) -> Non
         device.launch_code(code[0], code[1], grid, _THREADS, _arguments(addresses, shape))
 
 
-def _arguments(at: dict[str, int], shape: Shape) -> bytes:
+def _arguments(at: dict[str, int], shape: PublishedShape) -> bytes:
     head, query, key = (_BYTES * _HEAD_DIM * count for count in (1, shape.heads, shape.kv_heads))
     of_query, of_key = (query, head, query * shape.length), (key, head, key * shape.length)
     numbers: list[tuple[str, float]] = [("Q", at[name]) for name in ("o", "q", "k", "v", "lse")]

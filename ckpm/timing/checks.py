@@ -10,7 +10,7 @@ from typing import Any
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.errors import TableError
 from ckpm.timing import streams
-from ckpm.timing.machine import Number, values
+from ckpm.timing.machine import ModelNumber, values
 from ckpm.timing.published import PublishedFigure
 from ckpm.timing.record import SIMDS
 from ckpm.timing.streams import CHASE, FMA, KERNEL, READ, Stream, assemble, large, small
@@ -50,7 +50,9 @@ class Model:
         return float((loop["end"] - loop["begin"]) / (loop["passes"] - 1))
 
 
-def model(device: EmulatedDevice, machine: Mapping[str, Number], figures: Sequence[PublishedFigure]) -> list[float]:
+def model(
+    device: EmulatedDevice, machine: Mapping[str, ModelNumber], figures: Sequence[PublishedFigure]
+) -> list[float]:
     """Model figures that have a stream."""
     if unknown := [figure.label for figure in figures if figure.label not in _STREAMS]:
         raise TableError(f"published.yaml: no stream for '{unknown[0]}'; there are {', '.join(_STREAMS)}")

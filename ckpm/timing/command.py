@@ -63,7 +63,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
 
     modelled = modelling.open_library(library, arch, foreign=args.library is not None)
     keys = [key for key in modelled.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
-    part = modelling.Asked(
+    part = modelling.ModelRequest(
         workgroup=args.workgroup, resident=args.resident, full_gpu=args.full_gpu, sensitivity=args.sensitivity
     )
     timed, left_out = [], {}

@@ -25,9 +25,9 @@ from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.timing import asm, grid
 from ckpm.timing.checks import model
-from ckpm.timing.machine import Number, cycles_together, launch_numbers, neighbours, numbers, values
+from ckpm.timing.machine import ModelNumber, cycles_together, launch_numbers, neighbours, numbers, values
 from ckpm.timing.measure import manifest_of
-from ckpm.timing.published import PublishedFigure, Shape
+from ckpm.timing.published import PublishedFigure, PublishedShape
 from ckpm.timing.record import SIMDS
 
 # Selects the kernels that CK's example launches for the published shapes
@@ -36,7 +36,7 @@ CK_WHERE = (
     "key.bias == 'no' and key.qscale == 'no' and not (key.logits or key.lse or key.dropout or key.sink or key.skip)"
 )
 Changed = tuple[str, int]
-ByLatency = Mapping[int, Mapping[str, Number]]  # the machine with this latency of loads
+ByLatency = Mapping[int, Mapping[str, ModelNumber]]  # the machine with this latency of loads
 LENGTHS = (1024, 2048)  # queries and keys of the recorded launches
 _DECLARED = re.compile(r"6kentryI\w+?_tELi(\d+)E")  # ck_tile::kentry<ARCH, workgroups of a compute unit, ...>
 
@@ -135,7 +135,7 @@ def answers(
     return modelled
 
 
-def latency(shape: Shape, caches: Mapping[str, Number]) -> int:
+def latency(shape: PublishedShape, caches: Mapping[str, ModelNumber]) -> int:
     """Cycles of a load from the first cache that can contain bf16 K and V of all heads, else from HBM."""
     footprint = 2 * 2 * shape.batch * shape.kv_heads * shape.length * shape.head_dim
     for cache in ("l2", "infinity_cache"):
@@ -144,7 +144,7 @@ def latency(shape: Shape, caches: Mapping[str, Number]) -> int:
     return caches["hbm_latency"].value
 
 
-def asm_keys(shape: Shape) -> list[int]:
+def asm_keys(shape: PublishedShape) -> list[int]:
     """Keys of each workgroup of AITER's kernels: the whole length, so that all workgroups take the same time.
 
     With a causal mask a workgroup has two tiles of queries: the first and the last that no other workgroup has.
@@ -153,7 +153,7 @@ def asm_keys(shape: Shape) -> list[int]:
     return [shape.length] * (shape.batch * shape.heads * (-(-tiles // 2) if shape.causal else tiles))
 
 
-def ck_keys(shape: Shape, rows: int) -> list[int]:
+def ck_keys(shape: PublishedShape, rows: int) -> list[int]:
     """Keys of each workgroup of CK's kernels: heads run fastest, then tiles of ``rows`` queries, the longest first."""
     tiles = -(-shape.length // rows)
     lengths = [min(shape.length, (tiles - tile) * rows) if shape.causal else shape.length for tile in range(tiles)]
@@ -167,7 +167,7 @@ def record_asm(device: EmulatedDevice, machines: ByLatency, causal: bool, cache:
     def launch(length: int) -> None:
         device.configure(record={"workgroup": 0, "only": True})
         asm.launch(
-            device, code, Shape(batch=1, heads=8, kv_heads=8, length=length, head_dim=128, causal=causal)
+            device, code, PublishedShape(batch=1, heads=8, kv_heads=8, length=length, head_dim=128, causal=causal)
         )  # fmt: skip
 
     return _record(device, machines, launch, copies=1)
@@ -186,7 +186,9 @@ class CkKernels:
         manifest = manifest_of(file, device.arch)
         return cls(library=device.load(file, host("fwd").arguments), manifest=manifest)
 
-    def record(self, device: EmulatedDevice, machines: ByLatency, shape: Shape) -> tuple[Mapping[int, Workgroup], int]:
+    def record(
+        self, device: EmulatedDevice, machines: ByLatency, shape: PublishedShape
+    ) -> tuple[Mapping[int, Workgroup], int]:
         """Record dispatch's kernel for a shape once, for each latency. Return also its queries a workgroup."""
         ran: list[str] = []
 
@@ -245,7 +247,7 @@ def _record(
     }
 
 
-def _case(shape: Shape, length: int) -> SuiteCase:
+def _case(shape: PublishedShape, length: int) -> SuiteCase:
     mask: dict[str, Any] = {"mask": "bottom_right", "window_right": 0} if shape.causal else {}
     return SuiteCase(
         name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(length,),

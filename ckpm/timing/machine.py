@@ -35,7 +35,7 @@ class TimingMachine(Record, frozen=True):
     cannot_see: tuple[str, ...]
 
 
-class Number(NamedTuple):
+class ModelNumber(NamedTuple):
     """A number of one arch. ``doubtful``: no document of this arch has it. ``switch``: it is 0 or 1."""
 
     value: int
@@ -43,20 +43,20 @@ class Number(NamedTuple):
     switch: bool
 
 
-def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
+def numbers(arch: str, file: Path = TABLE) -> dict[str, ModelNumber]:
     """An arch's numbers by name. Raise InconclusiveError if the table lacks the arch."""
     return _of_arch(read_table(file, TimingMachine).record.numbers, arch, file)
 
 
-def launch_numbers(arch: str) -> dict[str, Number]:
+def launch_numbers(arch: str) -> dict[str, ModelNumber]:
     """Sizes and latencies of an arch's caches."""
     return _of_arch(read_table(TABLE, TimingMachine).record.launches, arch, TABLE)
 
 
-def _of_arch(rows: Mapping[str, NumberRow], arch: str, file: Path) -> dict[str, Number]:
+def _of_arch(rows: Mapping[str, NumberRow], arch: str, file: Path) -> dict[str, ModelNumber]:
     if any(arch not in row.values for row in rows.values()):
         raise MeasureError(f"the timing model has no numbers of {arch}: add them to {file.name}, with sources.")
-    return {name: Number(row.values[arch], row.doubtful, row.switch) for name, row in rows.items()}
+    return {name: ModelNumber(row.values[arch], row.doubtful, row.switch) for name, row in rows.items()}
 
 
 def cannot_see() -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def cannot_see() -> tuple[str, ...]:
     return read_table(TABLE, TimingMachine).record.cannot_see
 
 
-def values(machine: Mapping[str, Number], workgroups: int = 1, offset: int = 0) -> dict[str, int]:
+def values(machine: Mapping[str, ModelNumber], workgroups: int = 1, offset: int = 0) -> dict[str, int]:
     """Arguments of a device's replay of so many copies of the workgroup, without timelines.
 
     A copy starts ``offset`` cycles after the copy before it.
@@ -79,7 +79,7 @@ _OFFSETS_SHARE = 4
 
 
 def cycles_together(
-    device: EmulatedDevice, machine: Mapping[str, Number], copies: int, alone: float
+    device: EmulatedDevice, machine: Mapping[str, ModelNumber], copies: int, alone: float
 ) -> tuple[int, ...]:
     """Cycles of so many copies from the start of the last to the end, for each start offset.
 
@@ -91,7 +91,9 @@ def cycles_together(
     )
 
 
-def replay(device: EmulatedDevice, machine: Mapping[str, Number], resident: int) -> tuple[Mapping[str, Any], int, int]:
+def replay(
+    device: EmulatedDevice, machine: Mapping[str, ModelNumber], resident: int
+) -> tuple[Mapping[str, Any], int, int]:
     """Replay on the device. Return the result, the cycle at which the timelines begin, and the cycles of a letter."""
     arguments = values(machine, resident)
     first = device.replay(arguments)
@@ -100,7 +102,7 @@ def replay(device: EmulatedDevice, machine: Mapping[str, Number], resident: int)
     return device.replay({**arguments, **shown}), begin, width
 
 
-def neighbours(number: Number) -> tuple[int, int]:
+def neighbours(number: ModelNumber) -> tuple[int, int]:
     """A fifth less and a fifth more than the value, by at least 1; of a switch, off and on."""
     if number.switch:
         return 0, 1
@@ -108,7 +110,9 @@ def neighbours(number: Number) -> tuple[int, int]:
     return max(number.value - step, 1), number.value + step
 
 
-def sensitivity(device: EmulatedDevice, machine: Mapping[str, Number], resident: int) -> dict[str, tuple[int, int]]:
+def sensitivity(
+    device: EmulatedDevice, machine: Mapping[str, ModelNumber], resident: int
+) -> dict[str, tuple[int, int]]:
     """The cycles at the neighbours of each doubtful figure."""
     arguments, sensitivities = values(machine, resident), {}
     for name, number in machine.items():

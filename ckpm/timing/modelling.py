@@ -14,7 +14,7 @@ from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
-from ckpm.attention.launch.launching import Outcome, run_problem
+from ckpm.attention.launch.launching import LaunchOutcome, run_problem
 from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
@@ -22,13 +22,13 @@ from ckpm.matrix.dialects import compute_units
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.timing.machine import Number, cycles_together, numbers, replay, sensitivity, values
+from ckpm.timing.machine import ModelNumber, cycles_together, numbers, replay, sensitivity, values
 from ckpm.timing.measure import GPU_PAGE, identity_facts, keys_of, manifest_of
 from ckpm.timing.record import SIMDS, Copies, Timed, wave_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ModelRequest:
     """The part of a launch to replay: workgroup ``workgroup``, which alone is run, or the longest of all.
 
     ``resident`` copies of it are on a compute unit: None is as many as occupancy and the grid allow, or, on a
@@ -54,14 +54,14 @@ class Modelled:
     library: Library
     manifest: Manifest
     keys: Sequence[Key]
-    numbers: Mapping[str, Number]
+    numbers: Mapping[str, ModelNumber]
     file_facts: Mapping[str, str]
 
     def provenance(self, tier: str) -> dict[str, str]:
         facts = {name: getattr(self.manifest, name) for name in LIBRARY_FACTS}
         return {"arch": self.device.arch, **facts, "tier": tier, **self.file_facts}
 
-    def model(self, problem: SuiteCase, named: str | None, part: Asked) -> Timed | str:
+    def model(self, problem: SuiteCase, named: str | None, part: ModelRequest) -> Timed | str:
         """Model a workgroup on the kernel ``named``, or on dispatch's. Return the reason if it can't be launched."""
         outcome = self._launch(problem, named, part)
         if not outcome.ran:
@@ -69,7 +69,7 @@ class Modelled:
             return f"the launch failed: {why.partition(chr(10))[0]}"
         return self.replay(problem, outcome.launch.kernel or "", part)
 
-    def replay(self, problem: SuiteCase, kernel: str, part: Asked) -> Timed:
+    def replay(self, problem: SuiteCase, kernel: str, part: ModelRequest) -> Timed:
         """Replay the recording of a launch that ran ``kernel``."""
         device = self.device
         recording = device.recorded_workgroup()
@@ -115,7 +115,7 @@ class Modelled:
             copies.append(Copies(cycles=round(statistics.median(cycles)), least=min(cycles), most=max(cycles)))
         return tuple(copies)
 
-    def _launch(self, problem: SuiteCase, named: str | None, part: Asked) -> Outcome:
+    def _launch(self, problem: SuiteCase, named: str | None, part: ModelRequest) -> LaunchOutcome:
         """Launch a problem, and record the workgroup of ``part``."""
         device = self.device
         device.forget_recording()

@@ -18,11 +18,11 @@ UNITS = {"cycles": "cycles", "share": "%", "flop_per_cycle": "flop/cycle", "tflo
 _SHAPE = re.compile(r"(\d+)x(\d+)/(\d+)x(\d+)")
 
 
-class Source(Record, frozen=True):
+class PublishedSource(Record, frozen=True):
     title: str
 
 
-class Attention(Record, frozen=True):
+class PublishedAttention(Record, frozen=True):
     """The common part of the shapes in a set of attention."""
 
     head_dim: int
@@ -41,20 +41,20 @@ class PublishedSet(Record, frozen=True):
     measured: bool = True
     model: Literal["", "stream", "asm", "fwd"] = ""
     reason: str = ""
-    attention: Attention | None = None
+    attention: PublishedAttention | None = None
     bits: Literal[8, 16] = 16
 
 
 class PublishedTable(Record, frozen=True):
     """published.yaml. ``pairs`` are kernels whose ratio is scored wherever one GPU has rows of both."""
 
-    sources: dict[str, Source]
+    sources: dict[str, PublishedSource]
     sets: tuple[PublishedSet, ...]
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class PublishedShape:
     """A problem of attention, as many queries as keys."""
 
     batch: int
@@ -83,7 +83,7 @@ class PublishedFigure:
     model: str
     reason: str
     source: str
-    shape: Shape | None
+    shape: PublishedShape | None
     bits: int  # of an element of the factors
 
     @property
@@ -136,11 +136,11 @@ def _check(table: Table[PublishedTable]) -> None:
             raise table.fail(f"there is no kernel '{unknown[0]}'", "pairs")
 
 
-def _shape(label: str, attention: Attention) -> Shape:
+def _shape(label: str, attention: PublishedAttention) -> PublishedShape:
     match = _SHAPE.fullmatch(label)
     assert match
     batch, heads, kv_heads, length = map(int, match.groups())
-    return Shape(
+    return PublishedShape(
         batch=batch, heads=heads, kv_heads=kv_heads, length=length,
         head_dim=attention.head_dim, causal=attention.causal,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 from ckpm.timing.command import summary
 from ckpm.timing.measure import performance_problems
-from ckpm.timing.modelling import Asked, Modelled, open_library
+from ckpm.timing.modelling import Modelled, ModelRequest, open_library
 from ckpm.timing.record import Timed, Timings
 
 ARCH, UPSTREAM, TIER = "gfx950", "ckpm-v3", TIERS[-1]
@@ -99,7 +99,7 @@ def _model_row(modelled: Modelled, problem: SuiteCase, version: str) -> Timed:
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
     short = problem.seqlens_k[0] <= _SHORT
     last = 0 if version == "on" else tiles - 1  # V3's tiles run backwards
-    part = Asked(workgroup=last, heads=problem.nhead_k, offsets=short, sensitivity=short)
+    part = ModelRequest(workgroup=last, heads=problem.nhead_k, offsets=short, sensitivity=short)
     timed = modelled.model(head, key.name, part)
     if isinstance(timed, str):
         raise MeasureError(f"{problem.name}: {timed}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.results import Case
+from ckpm.base.results import CaseResult
 from ckpm.kernels.families import words
 from ckpm.kernels.families.render import plan_units, unit_text
 from ckpm.kernels.parity import cases as parity
@@ -52,7 +52,7 @@ def test_units_bind_as_upstream(trees: Mapping[str, Tree], name: str, tmp_path: 
         assert own_bindings == [bindings(rendered.instances[key.name])[0] for key in unit.keys]
 
 
-def only_case(tree: Tree) -> Case:
+def only_case(tree: Tree) -> CaseResult:
     (case,) = parity.live_cases(tree, ("gfx950",), (200,), ("simplified",))
     return case
 

@@ -19,7 +19,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
 from ckpm.attention.launch.launching import host_buffers, upload
-from ckpm.attention.launch.plan import UNTIMED, Ran, Timing
+from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, Timing
 from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import Problem
 
@@ -30,7 +30,7 @@ _HOST_ARRAYS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Backward:
+class BackwardResult:
     """Gradients. ``dq``, ``dk`` and ``dv`` have the axes of Q, K and V and Q's dtype, ``dbias`` the axes of the bias.
 
     ``random_values`` of dropout lie as [batch, head, query, key] or [head, token, key].
@@ -42,7 +42,7 @@ class Backward:
     dbias: NDArray[Any] | None = None
     random_values: NDArray[np.uint8] | None = None
     problem: Problem
-    ran: Ran
+    ran: FinishedLaunch
 
 
 def fmha_backward(
@@ -58,7 +58,7 @@ def fmha_backward(
     deterministic: bool = False,
     timing: Timing = UNTIMED,
     **options: Any,
-) -> Backward:
+) -> BackwardResult:
     """Return the gradients of fmha's O with respect to Q, K, V and the bias, from the gradient of O.
 
     All arrays are on the host. ``do`` has O's shape. ``o`` and ``lse`` are results of the forward pass, ``lse`` in
@@ -94,7 +94,7 @@ def fmha_backward(
         plan.finish()
         bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}
         drawn = hip.read(memory["rand_val"], np.uint8, (*lse_shape(p), p.seqlen_k)) if p.store_randval else None
-    return Backward(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
+    return BackwardResult(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
 
 
 def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:

@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.buffers import LaunchInputs
 from ckpm.attention.reference import Bytes, Floats, exact, inputs_of, keep_threshold, scaled_scores, visible
-from ckpm.attention.tolerances import HOEFFDING, ROUNDING, Comparison, Rounding, U, compare
+from ckpm.attention.tolerances import HOEFFDING, ROUNDING, ArrayComparison, Rounding, U, compare
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem
 
@@ -40,10 +40,10 @@ NAMES = ("dq", "dk", "dv", "dbias", "d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backward:
+class BackwardInputs:
     """Inputs of a backward pass: ``o`` and ``dout`` [token, head, hdim_v], ``lse`` [head, token]."""
 
-    inputs: Inputs
+    inputs: LaunchInputs
     o: Floats
     dout: Floats
     lse: Floats
@@ -63,7 +63,7 @@ class BoundedGradients:
     tolerances: dict[str, Floats]
 
 
-def exact_gradients(backward: Backward, random_values: Sequence[Bytes] | None = None) -> BoundedGradients:
+def exact_gradients(backward: BackwardInputs, random_values: Sequence[Bytes] | None = None) -> BoundedGradients:
     """The gradients of all sequences, with tolerances.
 
     ``random_values`` are dropout's bytes of each sequence [head, query, key]. A problem with dropout needs them.
@@ -100,7 +100,7 @@ def _zeros(p: SuiteCase) -> dict[str, Floats]:
 
 
 def _of_head(
-    backward: Backward, sequence: int, head: int, rows: slice, drawn: Bytes | None
+    backward: BackwardInputs, sequence: int, head: int, rows: slice, drawn: Bytes | None
 ) -> dict[str, tuple[Floats, Floats]]:
     """Gradients of one head of one sequence, each with its tolerance. Arrays of scores are [query, key].
 
@@ -160,7 +160,7 @@ def _weight_error(p: SuiteCase, sizes: Floats, added: Floats, lse: Floats) -> Fl
     return error
 
 
-def comparisons(expected: BoundedGradients, got: dict[str, NDArray[np.float64]]) -> tuple[Comparison, ...]:
+def comparisons(expected: BoundedGradients, got: dict[str, NDArray[np.float64]]) -> tuple[ArrayComparison, ...]:
     """Compare each gradient that was computed."""
     return tuple(
         compare(name, got[name], expected.values[name], expected.tolerances[name]) for name in NAMES if name in got
@@ -198,7 +198,7 @@ def gradients(
     """
     inputs = inputs_of(problem, q, k, v, bias=bias, slopes=slopes)
     p, forward = inputs.problem, exact(inputs, random_values)
-    backward = Backward(inputs=inputs, o=forward.o, dout=np.concatenate(do), lse=forward.lse)
+    backward = BackwardInputs(inputs=inputs, o=forward.o, dout=np.concatenate(do), lse=forward.lse)
     values = exact_gradients(backward, random_values).values
     starts = np.cumsum((0, *p.seqlens_q))
     return Gradients(

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from ckpm.attention.cpp.declared import declarations, kernels_of
-from ckpm.attention.jit.compiling import Compiled, compile_each, where
+from ckpm.attention.jit.compiling import CompiledKernels, compile_each, where
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch import device as devices
 from ckpm.base.console import console
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """
     check_built_arch(args.arch)
     started = time.monotonic()
-    rows: list[tuple[Compiled, float]] = []
+    rows: list[tuple[CompiledKernels, float]] = []
     device = None
     for upstream, keys in _keys_by_upstream(args).items():
         origin = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
@@ -75,7 +75,7 @@ def _keys_by_upstream(args: argparse.Namespace) -> dict[str, list[str | Key]]:
     return keys
 
 
-def _show(rows: list[tuple[Compiled, float]], seconds: float) -> None:
+def _show(rows: list[tuple[CompiledKernels, float]], seconds: float) -> None:
     """Print the seconds of each kernel by stage. ``compilers`` is the sum over parallel compilers during ``build``."""
     table = Table(box=None, pad_edge=False)
     table.add_column("kernel", overflow="fold", min_width=40)

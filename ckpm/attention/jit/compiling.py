@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.jit.entries import VERSION, Entries, Record, content_key, texts
+from ckpm.attention.jit.entries import VERSION, Entries, EntryRecord, content_key, texts
 from ckpm.attention.jit.orders import Order, Place, order_for
 from ckpm.attention.jit.worker import TALLY
 from ckpm.base import settings
@@ -29,7 +29,7 @@ from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceE
 from ckpm.base.files import StoppedError, name_write_errors
 from ckpm.base.jobs import job_count
 from ckpm.base.paths import PYTHONPATH
-from ckpm.base.processes import Pool, group
+from ckpm.base.processes import ProcessPool, group
 from ckpm.base.records import Source
 from ckpm.base.store import draft_folder
 from ckpm.kernels.code.toolchains import Toolchain, detect
@@ -44,7 +44,7 @@ _LAST_LINES = 15  # of a log that ends without an error of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
+class CompiledKernels:
     """A finished library of the kernel ``name``. ``asked`` is the caller's key or name of the kernel.
 
     ``compiled`` is False if the library was in the cache. ``folder`` contains ``libckpm.so``, ``manifest.json`` and
@@ -113,7 +113,7 @@ def where(
 
 def compile_each(
     keys: Sequence[str | Key], arch: str, origin: Place, *, jobs: int | None = None
-) -> Generator[Compiled, None, None]:
+) -> Generator[CompiledKernels, None, None]:
     """Compile libraries of ``keys`` (or names) for ``arch``. Yield each as soon as it is finished; each key once.
 
     ``jobs`` compilers run at once (default: by processors and memory). If another process compiles the same library,
@@ -130,10 +130,10 @@ def compile_each(
     tree, compiler = _source(origin, cache)
     entries = Entries(cache)
     most = job_count(jobs)
-    finished: queue.SimpleQueue[Future[Compiled]] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[Future[CompiledKernels]] = queue.SimpleQueue()
     # compilers for each library, so that all together stay within ``most``
     share = max(1, most // max(1, min(most, len(distinct_keys))))
-    with Pool(most, "jit") as pool:
+    with ProcessPool(most, "jit") as pool:
         for key in distinct_keys:
             job = _job(key, origin, arch, tree, compiler)
             pool.submit(_obtain, job, entries, share, pool).add_done_callback(finished.put)
@@ -154,7 +154,7 @@ def _job(key: str | Key, origin: Place, arch: str, tree: Tree, compiler: Toolcha
     return _Job(key=key, order=order, content=content, render=time.monotonic() - started)
 
 
-def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Iterator[Compiled]:
+def _successes(finished: queue.SimpleQueue[Future[CompiledKernels]], count: int) -> Iterator[CompiledKernels]:
     """Yield each library when it is finished. At the end raise the failures as one error."""
     failures: list[CkPrefillError] = []
     for _ in range(count):
@@ -170,9 +170,9 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
         raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{messages}", kind="jit")
 
 
-def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
+def _obtain(job: _Job, entries: Entries, jobs: int, pool: ProcessPool) -> CompiledKernels:
     """The library of a job: from the cache, from another process, or compiled here."""
-    finished = functools.partial(Compiled, request=job.key, name=job.name, render=job.render)
+    finished = functools.partial(CompiledKernels, request=job.key, name=job.name, render=job.render)
     if folder := entries.get(job.content):
         return finished(folder=folder, compiled=False)
     started = time.monotonic()
@@ -186,7 +186,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
             _run_worker(job, entries, draft, jobs, pool)
             compilers = _compilers(draft / TALLY)
             seconds = time.monotonic() - begun
-            record = Record(
+            record = EntryRecord(
                 version=VERSION, content=job.content, kernel=job.name, arch=job.order.arch, seconds=seconds,
                 compilers=compilers,
             )  # fmt: skip
@@ -197,7 +197,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
     return finished(folder=folder, compiled=True, wait=waited, build=seconds, compilers=compilers)
 
 
-def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Pool) -> None:
+def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: ProcessPool) -> None:
     """Compile a job in ``draft``, in a process of its own."""
     if pool.stopping.is_set():
         raise StoppedError

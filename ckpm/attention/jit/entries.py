@@ -30,13 +30,13 @@ from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
 from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import signature
-from ckpm.kernels.library.request import LIBRARY, VERSION_SCRIPT, Request, identity_of
+from ckpm.kernels.library.request import LIBRARY, VERSION_SCRIPT, BuildRequest, identity_of
 from ckpm.matrix.keys import Key
 
 VERSION = 2  # of an entry: its contents, and how they are made
 
 
-def texts(request: Request, keys: Sequence[Key]) -> dict[str, str]:
+def texts(request: BuildRequest, keys: Sequence[Key]) -> dict[str, str]:
     """The library's C++ by file: units, dispatch, harness."""
     tree = request.tree
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
@@ -48,7 +48,7 @@ def texts(request: Request, keys: Sequence[Key]) -> dict[str, str]:
     }
 
 
-def content_key(request: Request, rendered: dict[str, str]) -> str:
+def content_key(request: BuildRequest, rendered: dict[str, str]) -> str:
     """The content key: 32 hex digits.
 
     They depend on the entry's version, arch, flags, linker's words, dialect and text. They depend also on the
@@ -72,7 +72,7 @@ _OTHERWISE = "set CKPM_CACHE to another folder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class EntryRecord:
     """Facts of an entry, with its ``content`` key. It took ``seconds`` to compile, its compilers took ``compilers``."""
 
     version: int
@@ -87,7 +87,7 @@ class Record:
         write_atomically(file, as_text(dataclasses.asdict(self)))
 
     @classmethod
-    def read(cls, file: Path) -> Record:
+    def read(cls, file: Path) -> EntryRecord:
         """Read a record of compiling. Raise RecordError if it is missing or damaged."""
         return Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read().record(cls)
 
@@ -118,11 +118,11 @@ class Entries:
                 demand_trusted(folder / name, self._cache)
                 if not is_adopted(folder / name):
                     return None
-            record = Record.read(folder / RECORD)
+            record = EntryRecord.read(folder / RECORD)
             return folder if (record.version, record.content) == (VERSION, content) else None
         return None
 
-    def put(self, content: str, built: Path, record: Record, drafts: Path) -> Path:
+    def put(self, content: str, built: Path, record: EntryRecord, drafts: Path) -> Path:
         """Move a finished library from the folder ``built`` into its entry, and return the entry's folder.
 
         An entry that is damaged or of another version is replaced. ``drafts`` is on the same file system. The caller

@@ -18,7 +18,7 @@ from ckpm.base.records import Source, as_text
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families.libraries import libraries, library_of, library_with
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.defects import defect_of
@@ -54,10 +54,10 @@ class Order:
     receipt: int
     mask_impl: str
 
-    def request(self, tree: Tree, toolchain: Toolchain, work: Path) -> Request:
+    def request(self, tree: Tree, toolchain: Toolchain, work: Path) -> BuildRequest:
         """The request to kernels/library in the folder ``work``. Objects go through the cache that builds share."""
         names = ", ".join(f"'{name}'" for name in self.names)
-        return Request(
+        return BuildRequest(
             selection=Selection(
                 archs=(self.arch,),
                 families=self.families,

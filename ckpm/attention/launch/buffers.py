@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckpm.attention.launch import arguments
 from ckpm.attention.launch.encodings import Bits, Floats, decode, encode, nan_bits
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.attention.launch.kv_pool import Buffer, Pool, Write, add_peaks, range_descale, stream
+from ckpm.attention.launch.kv_pool import Buffer, KvPool, Write, add_peaks, range_descale, stream
 from ckpm.attention.launch.page_tables import PageTable, block_table, page_table, unused_entry
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.problems.case import SuiteCase
@@ -30,7 +30,7 @@ _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the ABI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class LaunchInputs:
     """Numbers of a case for the reference: decoded and dequantised, one array for each sequence.
 
     - q: [sq, nhead_q, hdim_q], k: [sk, nhead_k, hdim_q], v: [sk, nhead_k, hdim_v]
@@ -61,7 +61,7 @@ class Prepared:
     buffers: Mapping[str, Buffer]
     pointers: Mapping[str, tuple[str, int]]
     fields: Mapping[str, int | float | str]
-    inputs: Inputs
+    inputs: LaunchInputs
     table: PageTable
 
     def addresses(self, memory: Mapping[str, Memory]) -> dict[str, int]:
@@ -74,7 +74,7 @@ def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
     p = problem
     table = page_table(p)
     q, q_bits, q_descale = _queries(p, arch)
-    pool = Pool(p, arch, table)
+    pool = KvPool(p, arch, table)
     guard = "guard_page" in p.checks
     posed = pose(p, arch, table)
     fields = arguments.prefill_fields(posed)
@@ -111,7 +111,9 @@ def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
         add("sink", sink_logits.astype(np.float32))
     if p.scales_q:
         add("q_descale", np.array([q_descale], np.float32))
-    inputs = Inputs(problem=p, q=q, k=tuple(pool.k), v=tuple(pool.v), bias=bias, slopes=slopes, sink_logits=sink_logits)
+    inputs = LaunchInputs(
+        problem=p, q=q, k=tuple(pool.k), v=tuple(pool.v), bias=bias, slopes=slopes, sink_logits=sink_logits
+    )
     return Prepared(
         problem=p, posed=posed, arch=arch, buffers=buffers, pointers=pointers, fields=fields, inputs=inputs, table=table
     )

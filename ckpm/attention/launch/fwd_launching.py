@@ -21,7 +21,7 @@ from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import bits_type
 from ckpm.attention.launch.launching import host_buffers, launch_plan
 from ckpm.attention.launch.page_tables import block_table, page_table, shares_pages
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.problems.case import SuiteCase
 
@@ -151,7 +151,7 @@ def run_attention(
 def launch(device: Device, library: Library, problem: SuiteCase, arrays: Mapping[str, NDArray[Any]]) -> FwdOutcome:
     """Launch the kernel that dispatch chooses, on the ``arrays`` of :func:`laid_out`."""
     p = pose(problem, library.family, device.arch)
-    plan = Plan(p, device, library)
+    plan = LaunchPlan(p, device, library)
     ended = launch_plan(plan, host_buffers(arrays, {**plan.outputs, **plan.workspaces}), None, plan.outputs)
     kind = np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
     if not ended.ran:

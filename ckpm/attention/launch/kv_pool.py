@@ -60,7 +60,7 @@ def range_descale(p: SuiteCase, drawn: tuple[float, float], largest: float) -> f
     return float(np.float32((max(-drawn[0], drawn[1]) + _PEAK * (p.values == "peaks")) / largest))
 
 
-class Pool:
+class KvPool:
     """K and V in their pages. ``k`` and ``v`` contain each sequence's tokens as the kernel should see them."""
 
     def __init__(self, p: SuiteCase, arch: str, table: PageTable) -> None:

@@ -22,7 +22,7 @@ from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import decode
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.attention.launch.kv_pool import Buffer, Write
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import HipError, ProblemError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
@@ -53,7 +53,7 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome(Launched):
+class LaunchOutcome(Launched):
     """The end of the launch of a case of batch prefill."""
 
     prepared: Prepared
@@ -127,7 +127,10 @@ class Outcome(Launched):
 
 
 def launch_plan(
-    plan: Plan, buffers: Mapping[str, Buffer], pointers: Mapping[str, tuple[str, int]] | None, outputs: Iterable[str]
+    plan: LaunchPlan,
+    buffers: Mapping[str, Buffer],
+    pointers: Mapping[str, tuple[str, int]] | None,
+    outputs: Iterable[str],
 ) -> Launched:
     """Upload the buffers, launch, and read ``outputs`` back. The plan's workspaces are freed at the end.
 
@@ -156,23 +159,23 @@ def launch_plan(
     return Launched(launch=launch, fault=fault, seconds=seconds, outputs=read, counters=counters, addresses=addresses)
 
 
-def run_problem(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Outcome:
+def run_problem(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> LaunchOutcome:
     """Launch the kernel that dispatch chooses, or the named one, and read O, LSE and random values back.
 
     A refusal or a fault is returned, not raised.
     """
     check(prepared)
     ended = launch_plan(plan_of(device, library, prepared, kernel), prepared.buffers, prepared.pointers, OUTPUTS)
-    return Outcome(
+    return LaunchOutcome(
         prepared=prepared,
         **{launched_field.name: getattr(ended, launched_field.name) for launched_field in fields(Launched)},
     )
 
 
-def plan_of(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Plan:
+def plan_of(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> LaunchPlan:
     """The plan of a case, with the named kernel or dispatch's choice."""
     kernels = () if kernel is None else (kernel,)
-    return Plan(prepared.posed, device, library, kernels=kernels, named=kernel is not None)
+    return LaunchPlan(prepared.posed, device, library, kernels=kernels, named=kernel is not None)
 
 
 def host_buffers(arrays: Mapping[str, NDArray[Any]], outputs: Mapping[str, int]) -> dict[str, Buffer]:

@@ -43,7 +43,7 @@ UNTIMED = Timing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class FinishedLaunch:
     """A launch that ended well. ``milliseconds`` are one mean, or one for each cold launch; empty if untimed."""
 
     kernels: tuple[str, ...]
@@ -102,7 +102,7 @@ class _V3Switch:
 _V3 = _V3Switch()
 
 
-class Plan:
+class LaunchPlan:
     """One problem on one device, ready to launch. ``named``: exactly ``kernels`` are launched.
 
     ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes.
@@ -160,7 +160,7 @@ class Plan:
         setters["stream"](filled, stream)
         return filled
 
-    def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> Ran:
+    def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> FinishedLaunch:
         """Launch with device addresses. Return when the launch is queued; a timed launch has ended then.
 
         Raises:
@@ -174,7 +174,7 @@ class Plan:
             if timing.repeats and self.cleared:
                 # the workspaces are cleared before the first repeat only, so the outputs are sums of all repeats
                 self._ended_well(self.launch(pointers, stream))  # writes the outputs of one launch
-            return Ran(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
+            return FinishedLaunch(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
         flushed = self.device.hip.malloc(timing.cold_bytes)
         try:
             if timing.warmups:
@@ -185,7 +185,9 @@ class Plan:
                 launches.append(self._ended_well(self.launch(pointers, stream, 0, 1)))
         finally:
             self.device.hip.free(flushed)
-        return Ran(kernels=launches[0].kernels, milliseconds=tuple(launch.milliseconds for launch in launches))
+        return FinishedLaunch(
+            kernels=launches[0].kernels, milliseconds=tuple(launch.milliseconds for launch in launches)
+        )
 
     def bind(self, names: Sequence[str]) -> Callable[[Sequence[int], int], None]:
         """Return a function like :meth:`run` for callers that launch often.

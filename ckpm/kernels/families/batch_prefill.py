@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.family import INCLUDE, Family, Host, Values, on_own_trait
+from ckpm.kernels.families.family import INCLUDE, Host, KernelFamily, Values, on_own_trait
 from ckpm.kernels.families.words import Features, device_check, fill, flag, pad_flags, pad_words, spellings, tile_words
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, has_one_load, is_split, is_v3
 from ckpm.matrix.problems.problem import V2_MOST_16BIT_ROWS
@@ -295,7 +295,7 @@ def variants(values: Values, arch: str) -> int:
     return len(compiled) * (2 if is_split(values["pipeline"]) else 1)
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="instance.hip.j2",

@@ -82,7 +82,7 @@ def same_dispatch_level(key: Key, main: Key) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class KernelFamily:
     """One family of kernels.
 
     ``instance`` is the template of a key's specialisation. ``choices`` decide its conditions, ``substitutions`` (of a

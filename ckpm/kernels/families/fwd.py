@@ -12,7 +12,7 @@ from typing import Any
 from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families import words as cpp
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
 from ckpm.kernels.families.fwd_words import by_device, harness_text, one_stage
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out, queries
 from ckpm.kernels.families.words import Features, flag, pad_words
@@ -94,7 +94,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return attention_scenarios(key, lse=key.lse, seqlens_q=queries(key, limited=limited))
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="fwd_instance.hip.j2",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ckpm.kernels.abi import AppendKvArguments
 from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
 from ckpm.kernels.families.fwd_words import by_device, nest
 from ckpm.kernels.families.kernel_problems import not_laid_out
 from ckpm.kernels.families.words import Features, arch_tag, element, fill, flag, guard, pad_flags, pad_words, spellings
@@ -128,7 +128,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return (Scenario(label="append", candidates=requests),)
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="appendkv_instance.hip.j2",

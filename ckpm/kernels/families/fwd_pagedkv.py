@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_words, kernel_problems, symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
 from ckpm.kernels.families.fwd_words import by_device, harness_text, one_stage
 from ckpm.kernels.families.words import Features, flag, pad_words
 from ckpm.matrix.keys import Key
@@ -71,7 +71,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return kernel_problems.attention_scenarios(key, lse=key.lse)
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="pagedkv_instance.hip.j2",

@@ -12,7 +12,7 @@ from ckpm.base.errors import UsageError
 from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_splitkv_combine as combine
 from ckpm.kernels.families import fwd_words, symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
 from ckpm.kernels.families.fwd_words import by_device, harness_text, nest
 from ckpm.kernels.families.kernel_problems import MASKS, attention_scenarios, candidates, not_laid_out
 from ckpm.kernels.families.words import Features, arch_tag, fill, flag, pad_flags, pad_words
@@ -104,7 +104,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return tuple(listed)
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="splitkv_instance.hip.j2",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ckpm.kernels.families import fwd_words, symbol_words
-from ckpm.kernels.families.family import Family, Scenario, Values
+from ckpm.kernels.families.family import KernelFamily, Scenario, Values
 from ckpm.kernels.families.kernel_problems import MASKS, MOST, candidates, first, not_laid_out
 from ckpm.kernels.families.words import Features, flag, pad_flags, pad_words
 from ckpm.matrix.keys import Key
@@ -68,7 +68,7 @@ def _through(stages: Iterable[Key], lse: bool, splits: int) -> Iterable[SuiteCas
         yield from candidates(key, changes, splits=splits)[: MOST // 2]
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     library=FIRST_STAGE,
     serves=lambda key, main: chain_key(key) == chain_key(main),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out
 from ckpm.kernels.families.words import Features, device_check, fill, flag, guard, pad_words, spellings, tile_words
 from ckpm.matrix.keys import Key
@@ -100,7 +100,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return attention_scenarios(key, lse=key.lse, hdims=((key.hdim_q, key.hdim_v),))
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="fwd_v3_instance.hip.j2",

@@ -15,7 +15,7 @@ from ckpm.attention.launch.buffers import Prepared, prepare
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, upload
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import GateError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
@@ -42,7 +42,7 @@ class Side:
     def serves(self, problem: SuiteCase) -> bool:
         return bool(serving_kernels(self.keys, problem))
 
-    def plan(self, device: Device, prepared: Prepared) -> Plan:
+    def plan(self, device: Device, prepared: Prepared) -> LaunchPlan:
         """Plan a case on the kernel that must be named, or on dispatch's choice. V2 is planned with V3 turned off."""
         if self.v3 is False:
             prepared = dataclasses.replace(prepared, posed=dataclasses.replace(prepared.posed, v3="off"))

@@ -21,7 +21,7 @@ from ckpm.base.errors import TrustError
 from ckpm.base.records import Source, Value
 from ckpm.matrix.dialects import upstreams
 from ckpm.reports.release.statements import package_of
-from ckpm.reports.release.verdict import Verdict
+from ckpm.reports.release.verdict import ReleaseVerdict
 
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?P<rest>.*(?:\n[ \t].*)*)", re.MULTILINE)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]+)")
@@ -106,7 +106,13 @@ def _listed_sha256(part: Value) -> str:
 
 
 def sbom(
-    name: str, sums: Mapping[str, str], verdict: Verdict, requirements: str, *, direct: Sequence[str], compiler: str
+    name: str,
+    sums: Mapping[str, str],
+    verdict: ReleaseVerdict,
+    requirements: str,
+    *,
+    direct: Sequence[str],
+    compiler: str,
 ) -> bytes:
     """The bill of materials. ``sums`` is sha256 of the files by name.
 

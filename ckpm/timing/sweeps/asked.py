@@ -17,7 +17,7 @@ from ckpm.base.errors import UsageError
 from ckpm.base.files import sha256_of
 from ckpm.kernels.code.toolchains import CHOICES, detect
 from ckpm.kernels.families.libraries import host, library_of, library_with
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.configurations.sweeps import read_sweep
@@ -26,9 +26,9 @@ from ckpm.matrix.dialects import check_built_arch, dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, chosen_upstream
 from ckpm.matrix.problems.case import TIERS
-from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
+from ckpm.matrix.problems.testing import TestingShape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, parse_shard, select_some, take_shard
-from ckpm.timing.sweeps.cases import Case, cases, own_cases
+from ckpm.timing.sweeps.cases import SweepCase, cases, own_cases
 from ckpm.timing.sweeps.results import filter_keys
 
 OWN = "one"  # recorded as category without --category: each kernel gets one shape, made for it
@@ -38,7 +38,7 @@ _SIZE_FIELDS = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "layout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SweepRequest:
     """A sweep. ``keys`` are the kernels of this shard in dispatch order, then kernels of later stages.
 
     ``order`` is each kernel's position among the kernels of all shards.
@@ -50,7 +50,7 @@ class Asked:
     library: str
     keys: tuple[Key, ...]
     order: dict[str, int]
-    cases: tuple[Case, ...]
+    cases: tuple[SweepCase, ...]
     facts: dict[str, str]
 
 
@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def asked_for(args: argparse.Namespace) -> Asked:
+def asked_for(args: argparse.Namespace) -> SweepRequest:
     """Read the sweep, the problems and the selection of a command line."""
     if args.max_kernels is not None and args.max_kernels < 1:
         raise UsageError("--max-kernels must be at least 1")
@@ -105,7 +105,7 @@ def asked_for(args: argparse.Namespace) -> Asked:
     sweep_cases = (
         own_cases(shard_keys, sizes) if args.category is None else cases(chosen, shapes(args.category), shard_keys)
     )
-    return Asked(
+    return SweepRequest(
         arch=arch,
         tree=tree,
         families=sweep.families,
@@ -124,7 +124,7 @@ def _later_stages(keys: Sequence[Key], first: Sequence[Key]) -> tuple[Key, ...]:
     return tuple(key for key in keys if key.family != own and (key.dtype, key.hdim_v, key.mode) in wanted)
 
 
-def _sizes(args: argparse.Namespace) -> Shape:
+def _sizes(args: argparse.Namespace) -> TestingShape:
     """Read --shape. Refuse a field that each kernel fixes."""
     for part in args.shape.split(","):
         if (name := part.partition("=")[0].strip()) not in _SIZE_FIELDS:
@@ -151,11 +151,11 @@ def _facts(args: argparse.Namespace, tree: Tree, arch: str) -> dict[str, str]:
     }
 
 
-def request(sweep: Asked, keys: Sequence[Key], toolchain: str, work: Path) -> Request:
+def request(sweep: SweepRequest, keys: Sequence[Key], toolchain: str, work: Path) -> BuildRequest:
     """The request to build one library with these kernels in ``work``."""
     cache = settings.cache_folder()
     names = tuple(key.name for key in keys)
-    return Request(
+    return BuildRequest(
         selection=Selection(archs=(sweep.arch,), families=sweep.families, where=(f"key.name in {names!r}",)),
         tree=sweep.tree,
         toolchain=detect(toolchain, cache=cache),

@@ -23,17 +23,17 @@ from ckpm.attention.reference import TOLERANCES
 from ckpm.matrix.keys import Key, example_page
 from ckpm.matrix.problems.matching import Matcher, is_tried
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
-from ckpm.matrix.problems.testing import Shape
+from ckpm.matrix.problems.testing import TestingShape
 
 _MASKS = {"no": "no", "": "no", "generic": "window"}  # a key's mask -> its shape's; others get top_left
 _BY_KERNEL = ("hdim_q", "hdim_v", "dtype", "mask", "bias", "dropout", "lse", "logits", "sink", "skip", "mode")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SweepCase:
     """One kernel of a call's first stage, on one shape. ``shape`` also has the kernel's mode, layouts and pages."""
 
-    shape: Shape
+    shape: TestingShape
     key: Key
 
     @property
@@ -42,7 +42,9 @@ class Case:
         return self.shape.name, self.key.name
 
 
-def cases(keys: Sequence[Key], shapes: Sequence[Shape], shard: Sequence[Key] | None = None) -> tuple[Case, ...]:
+def cases(
+    keys: Sequence[Key], shapes: Sequence[TestingShape], shard: Sequence[Key] | None = None
+) -> tuple[SweepCase, ...]:
     """Each kernel of one family with each of the shapes that it serves, shape by shape in dispatch order.
 
     With a ``shard`` of the kernels there are only its cases. ``keys`` are all kernels nevertheless, because the head
@@ -51,7 +53,7 @@ def cases(keys: Sequence[Key], shapes: Sequence[Shape], shard: Sequence[Key] | N
     family, matcher = keys[0].family, Matcher(keys)
     names = {key.name for key in (keys if shard is None else shard)}
     return tuple(
-        Case(_settle(shape, key), key)
+        SweepCase(_settle(shape, key), key)
         for shape in shapes
         if is_tried(family, shape)
         for key in matcher(family, shape).kernels
@@ -59,7 +61,7 @@ def cases(keys: Sequence[Key], shapes: Sequence[Shape], shard: Sequence[Key] | N
     )
 
 
-def own_cases(keys: Sequence[Key], sizes: Shape) -> tuple[Case, ...]:
+def own_cases(keys: Sequence[Key], sizes: TestingShape) -> tuple[SweepCase, ...]:
     """Each kernel with a shape of its own. ``sizes`` gives batch, lengths and heads.
 
     A kernel that pads no keys gets as many as fill its tiles: the next multiple of kN0.
@@ -70,11 +72,11 @@ def own_cases(keys: Sequence[Key], sizes: Shape) -> tuple[Case, ...]:
         if not Matcher([key])(key.family, shape).kernels:
             step = key.tile.bn0 or 1
             shape = dataclasses.replace(shape, seqlen_k=-(-shape.seqlen_k // step) * step)
-        kernel_cases.append(Case(_settle(dataclasses.replace(shape, name=_shape_name(shape)), key), key))
+        kernel_cases.append(SweepCase(_settle(dataclasses.replace(shape, name=_shape_name(shape)), key), key))
     return tuple(kernel_cases)
 
 
-def _shape_name(shape: Shape) -> str:
+def _shape_name(shape: TestingShape) -> str:
     """A name of the shape's sizes and of the features that are on."""
     s = shape
     sizes = f"b{s.batch}-q{s.seqlen_q}k{s.seqlen_k}-h{s.nhead_q}x{s.nhead_k}-d{s.hdim_q}x{s.hdim_v}-{s.dtype}"
@@ -97,7 +99,7 @@ def _of_key(key: Key) -> dict[str, Any]:
     }
 
 
-def _settle(shape: Shape, key: Key) -> Shape:
+def _settle(shape: TestingShape, key: Key) -> TestingShape:
     """The shape with the kernel's mode, layouts and pages."""
     paged = bool(key.paged_kv) or key.family == "batch_prefill"
     return dataclasses.replace(
@@ -136,7 +138,7 @@ class Tensors:
     more: Mapping[str, Any]
 
 
-def not_laid_out(case: Case) -> str:
+def not_laid_out(case: SweepCase) -> str:
     """The feature of the case that :func:`tensors` lacks; "" if nothing is missing."""
     s, key = case.shape, case.key
     if s.impossible:
@@ -156,7 +158,7 @@ def not_laid_out(case: Case) -> str:
     return ""
 
 
-def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
+def tensors(case: SweepCase, arch: str, *, random_values: bool) -> Tensors:
     """The arrays of a case, the same for every kernel that serves the shape.
 
     ``random_values``: the call returns the random values of dropout.
@@ -195,19 +197,19 @@ def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
     )
 
 
-def _drawn(random: np.random.Generator, shape: Shape, arch: str, *sizes: int) -> Floats:
+def _drawn(random: np.random.Generator, shape: TestingShape, arch: str, *sizes: int) -> Floats:
     """Random numbers of -1 to 1, rounded to the shape's dtype."""
     drawn: Floats = decode(encode(random.uniform(-1, 1, sizes), shape.dtype, arch), shape.dtype, arch)
     return drawn
 
 
-def _queries(q: Floats, s: Shape) -> Floats:
+def _queries(q: Floats, s: TestingShape) -> Floats:
     if s.mode == "group":
         return q.reshape(-1, *q.shape[2:])
     return q.swapaxes(1, 2) if s.layout == "BHSD" else q
 
 
-def _keys(k: Floats, v: Floats, s: Shape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
+def _keys(k: Floats, v: Floats, s: TestingShape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
     """K and V in the layout of the call. Their tables are added to the options."""
     if s.mode == "group":
         options["cu_seqlens_q"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_q
@@ -218,7 +220,7 @@ def _keys(k: Floats, v: Floats, s: Shape, family: str, options: dict[str, Any]) 
     return _queries(k, s), _queries(v, s)
 
 
-def _to_pages(k: Floats, v: Floats, s: Shape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
+def _to_pages(k: Floats, v: Floats, s: TestingShape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
     """K and V in pages, the last page first, with zeros after each sequence's end."""
     is_prefill = family == "batch_prefill"
     size = (s.page_size or 1) if is_prefill else _PAGE

@@ -22,10 +22,10 @@ from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_place, refuse_inputs
-from ckpm.timing.sweeps.asked import Asked, add_options, asked_for
-from ckpm.timing.sweeps.cases import Case
-from ckpm.timing.sweeps.results import Best, Results, as_csv, best, merge_results, value_of
-from ckpm.timing.sweeps.running import Progress, libraries_of, open_bench, resume, run_library, sort_out
+from ckpm.timing.sweeps.asked import SweepRequest, add_options, asked_for
+from ckpm.timing.sweeps.cases import SweepCase
+from ckpm.timing.sweeps.results import BestKernel, SweepResults, as_csv, best, merge_results, value_of
+from ckpm.timing.sweeps.running import SweepProgress, libraries_of, open_bench, resume, run_library, sort_out
 
 log = logging.getLogger(__name__)
 _SHOWN = 10  # of wrong numbers and reasons
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         raise InconclusiveError(
             f"none of the {len(sweep.keys)} kernels serves a shape of {args.category}.", kind="nothing-measured"
         )
-    progress = Progress(resume(file, sweep), file)
+    progress = SweepProgress(resume(file, sweep), file)
     built = libraries_of(sweep, args.toolchain, args.work / file.stem, job_count(args.jobs))
     if args.compile_only:
         return 0
@@ -92,7 +92,7 @@ def _shard(args: argparse.Namespace) -> str:
     return "" if args.shard == "1/1" else f"-{args.shard.replace('/', 'of')}"
 
 
-def _run_all(args: argparse.Namespace, sweep: Asked, built: list[Path], progress: Progress) -> None:
+def _run_all(args: argparse.Namespace, sweep: SweepRequest, built: list[Path], progress: SweepProgress) -> None:
     """Run the cases that have no result yet."""
     device = choose(args.device, sweep.arch)
     most = args.most_instructions if device.kind == "emulator" else None
@@ -106,14 +106,14 @@ def _run_all(args: argparse.Namespace, sweep: Asked, built: list[Path], progress
         progress.write()
 
 
-def _write(args: argparse.Namespace, results: Results) -> None:
+def _write(args: argparse.Namespace, results: SweepResults) -> None:
     if args.csv:
         write_atomically(args.csv, as_csv(results.rows))
     if args.json:
         results.write(args.json)
 
 
-def _show(results: Results, file: Path | None) -> None:
+def _show(results: SweepResults, file: Path | None) -> None:
     answers = best(results.rows)
     if answers:
         console().print(table(answers))
@@ -123,7 +123,7 @@ def _show(results: Results, file: Path | None) -> None:
     show(", ".join(f"{count} {name}" for name, count in counts.items()) + (f": {file}" if file else ""))
 
 
-def _judge(results: Results) -> None:
+def _judge(results: SweepResults) -> None:
     """Refuse results with failed cases, or without rows."""
     if lines := results.failing:
         more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
@@ -146,7 +146,7 @@ def run_best(args: argparse.Namespace) -> int:
     return 0
 
 
-def table(rows: Sequence[Best]) -> Table:
+def table(rows: Sequence[BestKernel]) -> Table:
     """A line for each problem. First is the problem whose default kernel is slowest compared with the best kernel."""
     shown = make_table(("problem", "mode", "best kernel"), ("value", "unit", "of", "default slower by"), fold=True)
     for row in sorted(rows, key=lambda row: -row.behind):
@@ -155,10 +155,10 @@ def table(rows: Sequence[Best]) -> Table:
     return shown
 
 
-def tune(file: Path, results: Results, cases: Sequence[Case]) -> int:
+def tune(file: Path, results: SweepResults, cases: Sequence[SweepCase]) -> int:
     """Put the results into a tuning database, problem by problem, and return the number of problems."""
     base, by_identity = TuningDatabase(file), {case.identity: case for case in cases}
-    problems: dict[str, tuple[Case, list[Measurement]]] = {}
+    problems: dict[str, tuple[SweepCase, list[Measurement]]] = {}
     for row in results.rows:
         case, value = by_identity.get((str(row["problem_name"]), str(row["kernel"]))), value_of(row)
         if case is None or value is None or row.get("agrees") is False:
@@ -171,7 +171,7 @@ def tune(file: Path, results: Results, cases: Sequence[Case]) -> int:
     return len(problems)
 
 
-def summary(results: Results, answers: Sequence[Best]) -> Mapping[str, int]:
+def summary(results: SweepResults, answers: Sequence[BestKernel]) -> Mapping[str, int]:
     """Counts by name, for the last line of the output."""
     return {
         "kernels": results.kernels,

@@ -101,7 +101,7 @@ FAULT = "fault: "  # begins the reason of a case that was left out because its l
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class SweepResults:
     """Results of a run, with the facts that determine them (``asked``).
 
     ``rows`` are the cases that ran. ``left_out`` maps problem and kernel of the other cases to a reason. ``cases`` is
@@ -161,7 +161,7 @@ class Results:
         write_atomically(file, self.text())
 
     @classmethod
-    def read(cls, file: Path) -> Results:
+    def read(cls, file: Path) -> SweepResults:
         """Read a file of results. Raise RecordError, with the field, if it is damaged."""
         document = Source(file, "results of a benchmark", _REMEDY, RecordError).read()
         if not isinstance(document.value, dict) or document.value.get("format") != FORMAT:
@@ -191,13 +191,15 @@ def _row(value: Value) -> Row:
     return value.record(dict[str, Cell])
 
 
-def merge_results(files: Sequence[Path]) -> Results:
+def merge_results(files: Sequence[Path]) -> SweepResults:
     """Merge the results of all shards of one run. Refuse unfinished, different, repeated and missing shards."""
-    parts = [Results.read(file) for file in files]
+    parts = [SweepResults.read(file) for file in files]
     first, count = parts[0], int(parts[0].request["shard"].partition("/")[2])
     shards: dict[str, Path] = {}
     for file, part in zip(files, parts, strict=True):
-        differing = [name for name in first.request if name != "shard" and part.request.get(name) != first.request[name]]
+        differing = [
+            name for name in first.request if name != "shard" and part.request.get(name) != first.request[name]
+        ]
         if differing:
             raise RecordError(f"{file}: of another run than {files[0]}: {differing[0]} differs.", kind="benchmark")
         if not part.finished:
@@ -209,7 +211,7 @@ def merge_results(files: Sequence[Path]) -> Results:
         shards[part.request["shard"]] = file
     if missing := [f"{at}/{count}" for at in range(1, count + 1) if f"{at}/{count}" not in shards]:
         raise RecordError(f"{files[0]}: the results of shard {', '.join(missing)} are missing.", kind="benchmark")
-    return Results(
+    return SweepResults(
         request={**first.request, "shard": _WHOLE},
         kernels=sum(part.kernels for part in parts),
         cases=sum(part.cases for part in parts),
@@ -223,7 +225,7 @@ _Measured = tuple[Row, str, float]  # with its unit and number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
+class BestKernel:
     """The best kernel of one problem, with the least value in ``unit``, and the default kernel with its value."""
 
     problem: str
@@ -241,7 +243,7 @@ class Best:
         return self.default_value / self.value - 1
 
 
-def best(rows: Sequence[Row]) -> tuple[Best, ...]:
+def best(rows: Sequence[Row]) -> tuple[BestKernel, ...]:
     """The best kernel of each problem that has a time, or on the emulator modelled cycles.
 
     Rows whose numbers are wrong don't count.
@@ -261,10 +263,10 @@ def value_of(row: Row) -> tuple[str, float] | None:
     return None
 
 
-def _of_problem(problem: str, mode: str, measured: Sequence[_Measured]) -> Best:
+def _of_problem(problem: str, mode: str, measured: Sequence[_Measured]) -> BestKernel:
     least, unit, value = min(measured, key=lambda measurement: measurement[2])
     default, _, default_value = min(measured, key=lambda measurement: int(measurement[0]["dispatch_order"] or 0))
-    return Best(
+    return BestKernel(
         problem=problem, mode=mode, kernel=str(least["kernel"]), value=value, unit=unit,
         default=str(default["kernel"]), default_value=default_value, compared=len(measured),
     )  # fmt: skip

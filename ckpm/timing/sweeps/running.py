@@ -19,7 +19,7 @@ from ckpm.attention.call import Attention, uploaded_call
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import flatten
 from ckpm.attention.launch.device import Device, EmulatedDevice
-from ckpm.attention.launch.plan import UNTIMED, Plan, Timing
+from ckpm.attention.launch.plan import UNTIMED, LaunchPlan, Timing
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.problems.validation import validate
 from ckpm.base.errors import (
@@ -40,29 +40,29 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
-from ckpm.matrix.problems.testing import Shape
-from ckpm.timing.machine import Number, numbers, values
+from ckpm.matrix.problems.testing import TestingShape
+from ckpm.timing.machine import ModelNumber, numbers, values
 from ckpm.timing.record import SIMDS
-from ckpm.timing.sweeps.asked import Asked, layers, request
-from ckpm.timing.sweeps.cases import Case, Tensors, not_laid_out, tensors
-from ckpm.timing.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Results, Row, identity
+from ckpm.timing.sweeps.asked import SweepRequest, layers, request
+from ckpm.timing.sweeps.cases import SweepCase, Tensors, not_laid_out, tensors
+from ckpm.timing.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Row, SweepResults, identity
 
 log = logging.getLogger(__name__)
 _TIMING = Timing(warmups=5, repeats=20)  # on a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class SweepBench:
     """A library on a device. ``keys`` are its kernels, ``known`` the timing model's figures, None without a model."""
 
     device: Device
     library: Library
     manifest: Manifest
     keys: tuple[Key, ...]
-    numbers: Mapping[str, Number] | None
+    numbers: Mapping[str, ModelNumber] | None
 
 
-def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
+def measure(bench: SweepBench, case: SweepCase, *, verify: bool) -> dict[str, Cell]:
     """The figures of one case.
 
     Raises:
@@ -90,23 +90,23 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
     return {**cells, "device": bench.device.kind, "library": bench.manifest.library_sha256}
 
 
-def _plan(bench: Bench, case: Case, posed: Posed) -> Plan:
+def _plan(bench: SweepBench, case: SweepCase, posed: Posed) -> LaunchPlan:
     """Make a plan of the case's kernel, named if launches take a name.
 
     Dispatch chooses the kernels of later stages.
     """
     p = replace(posed.problem, min_seqlen_q=1 if case.key.skip else 0)
     named = bench.library.arguments.BY_NAME
-    return Plan(validate(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
+    return LaunchPlan(validate(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
 
 
-def _counts(bench: Bench, device: EmulatedDevice, case: Case) -> dict[str, Cell]:
+def _counts(bench: SweepBench, device: EmulatedDevice, case: SweepCase) -> dict[str, Cell]:
     """The emulator's counts, and the cycles that the timing model gives the launch on an otherwise idle GPU."""
     totals = flatten(device.counters())
     return {**{name: totals[name] for name in COUNTS}, "modelled_cycles": _model_cycles(bench, device, case)}
 
 
-def _model_cycles(bench: Bench, device: EmulatedDevice, case: Case) -> int | None:
+def _model_cycles(bench: SweepBench, device: EmulatedDevice, case: SweepCase) -> int | None:
     """The longest workgroup's cycles, together with all other resident ones, times the rounds of the grid.
 
     None for several stages, of which only one is recorded.
@@ -122,7 +122,7 @@ def _model_cycles(bench: Bench, device: EmulatedDevice, case: Case) -> int | Non
     return int(replayed["cycles"]) * -(-launched // (units * resident))
 
 
-def _verdict(case: Case, arrays: Tensors, done: Attention) -> dict[str, Cell]:
+def _verdict(case: SweepCase, arrays: Tensors, done: Attention) -> dict[str, Cell]:
     """Compare O, and LSE if there is one, with the float64 reference."""
     s, p = case.shape, done.problem
     drawn = done.random_values
@@ -143,7 +143,7 @@ def _verdict(case: Case, arrays: Tensors, done: Attention) -> dict[str, Cell]:
     }
 
 
-def describe(case: Case) -> dict[str, Cell]:
+def describe(case: SweepCase) -> dict[str, Cell]:
     """The columns that name a case: its shape and its kernel."""
     named = vars(identity(case.key))
     return {
@@ -154,7 +154,7 @@ def describe(case: Case) -> dict[str, Cell]:
     }
 
 
-def rates(shape: Shape, milliseconds: float) -> dict[str, Cell]:
+def rates(shape: TestingShape, milliseconds: float) -> dict[str, Cell]:
     """The columns of a time. TFLOPS count both products over all of Q and K; bytes are Q, K, V and O once."""
     s = shape
     flop = 2 * s.batch * s.nhead_q * s.seqlen_q * s.seqlen_k * (s.hdim_q + s.hdim_v)
@@ -173,7 +173,7 @@ _SECONDS = 2.0  # between two writes of the results
 _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
-def libraries_of(sweep: Asked, toolchain: str, work: Path, jobs: int) -> list[Path]:
+def libraries_of(sweep: SweepRequest, toolchain: str, work: Path, jobs: int) -> list[Path]:
     """Build libraries in which each kernel can be launched, and return their paths."""
     built = []
     for at, keys in enumerate(layers(sweep.keys), start=1):
@@ -186,26 +186,26 @@ def libraries_of(sweep: Asked, toolchain: str, work: Path, jobs: int) -> list[Pa
     return built
 
 
-def open_bench(path: Path, device: Device, sweep: Asked) -> Bench:
+def open_bench(path: Path, device: Device, sweep: SweepRequest) -> SweepBench:
     """Load a library on the device. On the emulator add the timing model's figures."""
     manifest = Manifest.read(path.with_name(MANIFEST))
     check_library(path, manifest)
     by_name = {key.name: key for key in sweep.keys}
     loaded = device.load(path, host(sweep.library).arguments)
     keys: tuple[Key, ...] = tuple(by_name[name] for name in loaded.kernels)
-    figures: dict[str, Number] | None = None
+    figures: dict[str, ModelNumber] | None = None
     if device.kind == "emulator":
         with contextlib.suppress(InconclusiveError):  # an arch without figures has counts and no model
             figures = numbers(device.arch)
-    return Bench(device=device, library=loaded, manifest=manifest, keys=keys, numbers=figures)
+    return SweepBench(device=device, library=loaded, manifest=manifest, keys=keys, numbers=figures)
 
 
-def resume(file: Path, sweep: Asked) -> Results:
+def resume(file: Path, sweep: SweepRequest) -> SweepResults:
     """Results of an earlier run of the same sweep, or none yet. Results of another sweep are refused."""
-    fresh = Results(request=sweep.facts, kernels=len(sweep.keys), cases=len(sweep.cases))
+    fresh = SweepResults(request=sweep.facts, kernels=len(sweep.keys), cases=len(sweep.cases))
     if not file.exists():
         return fresh
-    earlier = Results.read(file)
+    earlier = SweepResults.read(file)
     differing = [name for name, value in sweep.facts.items() if earlier.request.get(name) != value]
     if differing:
         raise RecordError(
@@ -218,16 +218,16 @@ def resume(file: Path, sweep: Asked) -> Results:
     return replace(fresh, rows=rows, left_out=left_out)
 
 
-def too_large(case: Case, most: int) -> str:
+def too_large(case: SweepCase, most: int) -> str:
     """The reason why the emulator does not run a case; "" if it does."""
     problem = from_shape(case.shape, case.key.family)
     return f"its wave-instructions are over --most-instructions {most}" if launch_instructions(problem) > most else ""
 
 
-class Progress:
+class SweepProgress:
     """Results as they come, written to ``file`` every few seconds and at the end."""
 
-    def __init__(self, results: Results, file: Path) -> None:
+    def __init__(self, results: SweepResults, file: Path) -> None:
         self.results, self._file, self._written = results, file, 0.0
 
     def done(self) -> set[tuple[str, str]]:
@@ -239,7 +239,7 @@ class Progress:
         self.results = replace(self.results, rows=(*self.results.rows, row))
         self._write()
 
-    def leave_out(self, case: Case, why: str) -> None:
+    def leave_out(self, case: SweepCase, why: str) -> None:
         self.results = replace(self.results, left_out={**self.results.left_out, case.identity: why})
         self._write()
 
@@ -253,7 +253,7 @@ class Progress:
         self._written = time.monotonic()
 
 
-def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> list[Case]:
+def sort_out(cases: Sequence[SweepCase], progress: SweepProgress, *, most: int | None) -> list[SweepCase]:
     """The cases that are still to be run. Cases that can't be run are left out with their reason.
 
     ``most`` wave-instructions of a launch, None without a limit.
@@ -272,7 +272,7 @@ def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> 
     return left
 
 
-def known_defect(sweep: Asked, key: Key) -> str:
+def known_defect(sweep: SweepRequest, key: Key) -> str:
     """The name of the ledger's entry for a kernel, "" without one. An expired entry is an error."""
     problem = SuiteCase(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
     ledger = read_ledger()
@@ -283,7 +283,9 @@ def known_defect(sweep: Asked, key: Key) -> str:
     return entry.name
 
 
-def run_library(bench: Bench, cases: Sequence[Case], sweep: Asked, progress: Progress, *, verify: bool) -> None:
+def run_library(
+    bench: SweepBench, cases: Sequence[SweepCase], sweep: SweepRequest, progress: SweepProgress, *, verify: bool
+) -> None:
     """Run the cases of the library's kernels. A case that faults is left out with a reason that begins with FAULT."""
     names = {key.name for key in bench.keys}
     for case in cases:
@@ -308,7 +310,7 @@ def run_library(bench: Bench, cases: Sequence[Case], sweep: Asked, progress: Pro
             progress.add({**describe(case), **cells, "dispatch_order": order, "known_defect": wrong})
 
 
-def _end_text(error: LaunchError | HipError, case: Case, defect: str) -> str:
+def _end_text(error: LaunchError | HipError, case: SweepCase, defect: str) -> str:
     """The reason of a launch that did not end well: a refusal, a known defect, or a fault."""
     why = str(error).partition("\n")[0]
     if isinstance(error, LaunchError) and any(f": {status.name.lower()}: " in str(error) for status in _REFUSED):

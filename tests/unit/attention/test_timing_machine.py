@@ -10,7 +10,7 @@ import pytest
 
 from ckpm.base.errors import InconclusiveError, TableError, UsageError
 from ckpm.timing.machine import TABLE, cannot_see, numbers, values
-from ckpm.timing.modelling import Asked, Modelled
+from ckpm.timing.modelling import Modelled, ModelRequest
 from ckpm.timing.streams import ADD, EXPONENTIAL, LOAD, READ, dot, gemm, large
 
 
@@ -78,4 +78,4 @@ def test_more_copies_than_compute_unit_holds_are_refused() -> None:
     )  # fmt: skip
     problem = cast("Any", SimpleNamespace(name="p"))
     with pytest.raises(UsageError, match=r"^--resident 9: a compute unit of gfx950 has room .* of 8 workgroups of p"):
-        modelled.replay(problem, "one", Asked(resident=9))
+        modelled.replay(problem, "one", ModelRequest(resident=9))

@@ -21,7 +21,7 @@ from ckpm.matrix.dialects import upstreams
 from tests.unit.kernels.test_upstream import CODEGEN, make_tree
 
 
-def states(findings: list[doctor.Finding]) -> dict[str, str]:
+def states(findings: list[doctor.Examination]) -> dict[str, str]:
     return {finding.subject: finding.state for finding in findings}
 
 

@@ -13,7 +13,7 @@ from ckpm.base.errors import UsageError
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import words
 from ckpm.kernels.families.render import dispatch_text, instance_text, plan_units
-from ckpm.kernels.library.request import Request, prepare
+from ckpm.kernels.library.request import BuildRequest, prepare
 from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
@@ -175,7 +175,7 @@ def test_both_load_modes_of_name_are_its_symbols() -> None:
 
 
 def test_checkout_of_pull_request_6054_is_not_built(
-    request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain]
+    request_for: Callable[..., BuildRequest], stub_toolchain: Callable[..., Toolchain]
 ) -> None:
     """Our text names classes of our own headers, which that tree has under other names."""
     request = request_for(stub_toolchain())

@@ -9,9 +9,9 @@ import pytest
 
 from ckpm.base.errors import RecordError
 from ckpm.reports.page.figure_tables import best_kernels
-from ckpm.reports.page.inputs import Inputs, gather
+from ckpm.reports.page.inputs import ReportInputs, gather
 from ckpm.reports.page.overall import overall
-from ckpm.timing.sweeps.results import Results
+from ckpm.timing.sweeps.results import SweepResults
 
 SHAPE = "fwd/Vision.b1-q64k64-h2x1-d128x128-bf16"
 
@@ -21,10 +21,10 @@ def row(kernel: str, order: int, cycles: float, **more: Any) -> dict[str, Any]:
     return {**named, "dispatch_order": order, "modelled_cycles": cycles, **more}
 
 
-def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> Inputs:
+def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> ReportInputs:
     sweep_folder = folder / "benchmark"
     sweep_folder.mkdir()
-    Results(
+    SweepResults(
         request={"arch": "gfx950", "category": "smoke"},
         kernels=len(rows),
         cases=len(rows) + len(left_out),
@@ -34,7 +34,7 @@ def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> Inputs:
     return gather(folder)
 
 
-def check(report_inputs: Inputs) -> tuple[str, str]:
+def check(report_inputs: ReportInputs) -> tuple[str, str]:
     sweep_check = next(check for check in overall(report_inputs).checks if check.name == "benchmark sweep")
     return sweep_check.verdict, sweep_check.text
 

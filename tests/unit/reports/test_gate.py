@@ -20,7 +20,7 @@ from ckpm.reports.gates import judged as gated
 from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import accept
 from ckpm.reports.gates.comparing import THRESHOLDS, compare, read_thresholds
-from ckpm.reports.verdicts import Gate, Row, demand, worst
+from ckpm.reports.verdicts import Gate, VerdictRow, demand, worst
 from tests.unit import manifests
 from tests.unit.shared import Run
 
@@ -312,9 +312,9 @@ def test_nothing_is_accepted_without_reason(library: Library) -> None:
     assert library.baseline.read_text() == before
 
 
-def row(verdict: str, **change: Any) -> Row:
+def row(verdict: str, **change: Any) -> VerdictRow:
     fields = {"gate": "gpu", "subject": "s", "metric": "m", "unit": "us", "baseline": 1.0, "candidate": 2.0}
-    return Row(**{**fields, "threshold": "", "verdict": verdict, **change})
+    return VerdictRow(**{**fields, "threshold": "", "verdict": verdict, **change})
 
 
 def test_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ckpm.reports.page.inputs import gather
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
 from ckpm.reports.page.sections import tables
-from ckpm.reports.verdicts import Gate, Row
+from ckpm.reports.verdicts import Gate, VerdictRow
 from ckpm.timing.measure import performance_problems
 
 ONE_K = "performance/published_fp8.tensor-q1k"
@@ -28,7 +28,7 @@ MI355X = {"gpu": "AMD Instinct MI355X", "rocm": "7.2.0"}
 def gate_of(
     subject: str, microseconds: float, before: float = 40.0, gpu: str = MI355X["gpu"], metric: str = "time"
 ) -> Gate:
-    row = Row(
+    row = VerdictRow(
         gate="gpu", subject=subject, metric=metric, unit="us", baseline=before, candidate=microseconds, threshold="2 %",
         verdict="improved", note="",
     )  # fmt: skip

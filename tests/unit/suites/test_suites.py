@@ -22,7 +22,7 @@ from ckpm.commands import main as report
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
-from ckpm.matrix.problems.ledger import Entry, Ledger
+from ckpm.matrix.problems.ledger import Ledger, LedgerEntry
 from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
@@ -46,7 +46,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def ledger(*outcomes: str, glob: str = "dispatch/chosen.*", expires: str = "2099-01-01") -> Ledger:
-    entry = Entry(
+    entry = LedgerEntry(
         name="known-one", location="ledger.yaml:3", problems=(glob,), upstreams=("aiter",), archs=("*",),
         outcomes=outcomes, reason="reads the wrong page", link="https://example.org/1",
         expires=datetime.date.fromisoformat(expires),
@@ -185,7 +185,7 @@ def test_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str, out
     assert result in RESULTS
 
 
-def record(reply: dict[str, Any], book: Ledger) -> results.Case:
+def record(reply: dict[str, Any], book: Ledger) -> results.CaseResult:
     judged = judge(make_case(), reply, book, "aiter", "gfx950")
     return record_case(judged, "dispatch", "gfx950", "aiter", "ckpm test", "fwd")
 

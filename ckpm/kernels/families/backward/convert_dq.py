@@ -12,7 +12,7 @@ import re
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.backward import words as shared
 from ckpm.kernels.families.backward.words import not_laid_out, through
-from ckpm.kernels.families.family import Family, Values
+from ckpm.kernels.families.family import KernelFamily, Values
 from ckpm.kernels.families.words import Features, flag, pad_flags
 from ckpm.matrix.keys import Key
 
@@ -70,7 +70,7 @@ def symbol(values: Values) -> re.Pattern[str]:
     )
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     library=shared.DQ_DK_DV,
     serves=serves,

@@ -15,7 +15,7 @@ from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.backward import convert_dq, dot_do_o
 from ckpm.kernels.families.backward import words as shared
 from ckpm.kernels.families.backward.words import gradient_scenarios, not_laid_out
-from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Values
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Host, KernelFamily, Values
 from ckpm.kernels.families.fwd_words import by_device, nest
 from ckpm.kernels.families.words import Features, arch_tag, fill, flag, spellings
 from ckpm.matrix.keys import Key
@@ -160,7 +160,7 @@ def symbol(values: Values) -> re.Pattern[str]:
     return re.compile(rf"FmhaBwdDQDKDVKernelI\w+?{shape}{problem}{dropout}{traits}")
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="bwd_dq_dk_dv_instance.hip.j2",

@@ -20,11 +20,11 @@ from ckpm.attention.arrays.posing import Posed, pose, sequence_lengths
 from ckpm.attention.arrays.pytorch import current_stream, dtype_of, empty_like, on_gpu, padded_list, single_precision
 from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.kept import Kept, find_kept, find_posed
 from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timing
+from ckpm.attention.plan_cache import Kept, find_kept, find_posed
 from ckpm.attention.registry import Registry
 from ckpm.base import paths, rocm_places
 from ckpm.base.errors import ArgumentError, NoKernelError

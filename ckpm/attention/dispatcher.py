@@ -113,7 +113,7 @@ class Dispatcher:
         self._refused: dict[Problem, NoKernelError | CompileError] = {}
         self._plans_version = registry.version
         self._workspaces = Workspaces(device.hip)
-        self.kept: dict[Any, Any] = {}  # of ckpm.attention.kept, forgotten with the plans
+        self.kept: dict[Any, Any] = {}  # of ckpm.attention.plan_cache, forgotten with the plans
         self.latest: dict[Any, Any] = {}  # the same
         self._libraries: dict[Path, Library] = {}
 

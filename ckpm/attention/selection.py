@@ -109,8 +109,8 @@ def _dispatch_takes(key: Key, problem: Problem) -> bool:
     """Return False if the dispatch of qr_async takes another kernel for the length of keys.
 
     In batch mode it takes the kernel without padding of keys if ``seqlen_k`` is a multiple of kN0 and there are no
-    ``cu_seqlens``, and else the kernel with padding (fwd_words.attention_conditions). Launches of these families can't
-    name a kernel instead.
+    ``cu_seqlens``, and else the kernel with padding (fwd_spellings.attention_conditions). Launches of these families
+    can't name a kernel instead.
     """
     if key.pipeline != "qr_async" or key.mode == "group":
         return True

@@ -21,7 +21,7 @@ from ckpm.base.paths import PROJECT
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
-from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.families.spellings import features as features_of
 from ckpm.kernels.library.request import BuildRequest, prepare, scons_command
 from ckpm.kernels.library.run_step import EVENT
 from ckpm.kernels.upstream import codegen_runner

@@ -21,8 +21,8 @@ RECEIPTS = (0, 2, 200, 600)
 def kernels(families: list[str]) -> dict[str, dict[str, str]]:
     from ckpm.kernels.families.libraries import host, library_with
     from ckpm.kernels.families.render import instance_text
+    from ckpm.kernels.families.spellings import features as features_of
     from ckpm.kernels.families.table import FAMILIES
-    from ckpm.kernels.families.words import features as features_of
     from ckpm.matrix.dialects import dialect, dialect_names
     from ckpm.matrix.enumeration import enumerate_keys
 

@@ -18,9 +18,8 @@ from ckpm.attention.arrays.pytorch import single_precision
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, default, fmha, fmha_of, pad_list
-from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.aiter_latent import mla_decode_fwd, mla_prefill_fwd, mla_prefill_ps_asm_fwd, mla_reduce_v1
-from ckpm.attention.familiar.tensors import (
+from ckpm.attention.callers.aiter_latent import mla_decode_fwd, mla_prefill_fwd, mla_prefill_ps_asm_fwd, mla_reduce_v1
+from ckpm.attention.callers.tensors import (
     add_page_axis,
     as_int32,
     cache_descales,
@@ -35,6 +34,7 @@ from ckpm.attention.familiar.tensors import (
     swap_axes,
     widen,
 )
+from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.splitting import MOST_QUERIES
 from ckpm.base.errors import CompileError, NoKernelError, ProblemError, SetupError
 

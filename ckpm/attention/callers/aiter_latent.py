@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ckpm.attention.call import fmha
-from ckpm.attention.familiar.tensors import (
+from ckpm.attention.callers.tensors import (
     add_page_axis,
     cache_descales,
     demand_scale,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckpm.attention.arrays.pytorch import namespace
+from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 
 
 def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import keys_of_list
-from ckpm.attention.familiar.tensors import read_on_host
+from ckpm.attention.callers.tensors import read_on_host
 from ckpm.base.errors import ArgumentError
 
 

@@ -17,11 +17,11 @@ from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, fmha
+from ckpm.attention.callers.custom_masks import bias_of
+from ckpm.attention.callers.graphs import FixedTables
+from ckpm.attention.callers.single_tokens import TokenTables, has_kernels, single_tokens, token_view
+from ckpm.attention.callers.tensors import LOG2_E, demand_scale, refuse, swap_axes
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.custom_masks import bias_of
-from ckpm.attention.familiar.graphs import FixedTables
-from ckpm.attention.familiar.single_tokens import TokenTables, has_kernels, single_tokens, token_view
-from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, refuse, swap_axes
 from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError
 from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.problems.problem import STEP

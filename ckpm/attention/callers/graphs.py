@@ -9,7 +9,7 @@ from typing import Any
 
 from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
-from ckpm.attention.familiar.tensors import read_on_host
+from ckpm.attention.callers.tensors import read_on_host
 from ckpm.base.errors import ArgumentError, ProblemError
 
 

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ckpm.attention.callers import aiter as served
+from ckpm.attention.callers.aiter_latent import LSE
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar import aiter as served
-from ckpm.attention.familiar.aiter_latent import LSE
 from ckpm.base.errors import NoKernelError, ProblemError
 
 SERVED = tuple(served.__all__)

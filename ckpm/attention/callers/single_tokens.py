@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckpm.attention.arrays.pytorch import namespace, padded_list
 from ckpm.attention.arrays.tables import Pages, demand_last_lengths, keys_of_list
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
-from ckpm.attention.familiar.tensors import read_on_host
+from ckpm.attention.callers.tensors import read_on_host
 from ckpm.base.errors import ProblemError
 
 TokenTables = Callable[[int], Pages]

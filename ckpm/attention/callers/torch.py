@@ -21,9 +21,9 @@ from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import WORDS
 from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.call import default, fmha, pad_list
+from ckpm.attention.callers.tensors import add_page_axis, demand_scale, mask_options
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.tensors import add_page_axis, demand_scale, mask_options
-from ckpm.attention.kept import Kept, find, find_latest, keep, stand_in
+from ckpm.attention.plan_cache import Kept, find, find_latest, keep, stand_in
 from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
 
 try:

@@ -27,7 +27,7 @@ from ckpm.base.store import adopt, is_adopted
 from ckpm.base.trust import demand_trusted
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
-from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.families.spellings import features as features_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import signature
 from ckpm.kernels.library.request import LIBRARY, VERSION_SCRIPT, BuildRequest, identity_of

@@ -14,7 +14,7 @@ from typing import Any
 
 from ckpm.base.paths import data
 from ckpm.kernels.abi import CheckedArguments
-from ckpm.kernels.families.words import Features
+from ckpm.kernels.families.spellings import Features
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 

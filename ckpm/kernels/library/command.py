@@ -17,7 +17,7 @@ from ckpm.base.outputs import demand_ours
 from ckpm.kernels.code.toolchains import CHOICES, detect
 from ckpm.kernels.families.libraries import whole
 from ckpm.kernels.families.render import plan_units, render
-from ckpm.kernels.families.words import features
+from ckpm.kernels.families.spellings import features
 from ckpm.kernels.library import building, reproduce
 from ckpm.kernels.library.building import Elsewhere
 from ckpm.kernels.library.manifest import MANIFEST, Manifest

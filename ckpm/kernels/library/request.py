@@ -21,8 +21,8 @@ from ckpm.base.paths import PROJECT, PYTHONPATH, data
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
 from ckpm.kernels.families.libraries import host, is_default, library_of
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
-from ckpm.kernels.families.words import Features
-from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.families.spellings import Features
+from ckpm.kernels.families.spellings import features as features_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import BuildPlan, BuildStep, signature
 from ckpm.kernels.upstream import headers

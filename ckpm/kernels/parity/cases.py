@@ -24,7 +24,7 @@ from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.render import DEFAULT_SIZE, plan_units, unit_text
-from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.families.spellings import features as features_of
 from ckpm.kernels.parity import dispatch_text, machine_code
 from ckpm.kernels.parity import v3 as parity_v3
 from ckpm.kernels.parity.bindings import Binding, bindings, differences

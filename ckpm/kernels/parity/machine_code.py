@@ -25,7 +25,7 @@ from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.render import Unit, unit_text
-from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.families.spellings import features as features_of
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.defects import Defect, defect_of, split
 from ckpm.matrix.keys import Key

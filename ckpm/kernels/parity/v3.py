@@ -18,7 +18,7 @@ from ckpm.base.results import CaseResult
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3
 from ckpm.kernels.families.fwd_v3 import trait
-from ckpm.kernels.families.words import features
+from ckpm.kernels.families.spellings import features
 from ckpm.kernels.parity import machine_code
 from ckpm.kernels.parity.bindings import local_names
 from ckpm.kernels.parity.conditions import condition_text, conjuncts, parse_condition

@@ -20,7 +20,7 @@ from ckpm.reports.gates.comparing import compare, read_thresholds
 from ckpm.reports.gates.emulated import GATE as EMULATED
 from ckpm.reports.gates.emulated import THRESHOLDS
 from ckpm.reports.gates.emulated import by_problem as emulated_figures
-from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES, JudgedLibrary, Kind
+from ckpm.reports.gates.library_gates import DECODE, DECODE_CYCLES, JudgedLibrary, Kind
 from ckpm.reports.gates.static import GATE as STATIC
 from ckpm.reports.gates.static import code_figures
 

@@ -24,7 +24,7 @@ from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import accept, complete
 from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.gates.judged import DECODE, JudgedLibrary, gated_library
+from ckpm.reports.gates.library_gates import DECODE, JudgedLibrary, gated_library
 from ckpm.reports.junit import write_gate
 from ckpm.reports.verdicts import Gate, VerdictRow, demand
 

@@ -22,10 +22,10 @@ from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_place, refuse_inputs
-from ckpm.timing.sweeps.asked import SweepRequest, add_options, asked_for
 from ckpm.timing.sweeps.cases import SweepCase
 from ckpm.timing.sweeps.results import BestKernel, SweepResults, as_csv, best, merge_results, value_of
 from ckpm.timing.sweeps.running import SweepProgress, libraries_of, open_bench, resume, run_library, sort_out
+from ckpm.timing.sweeps.sweep_request import SweepRequest, add_options, asked_for
 
 log = logging.getLogger(__name__)
 _SHOWN = 10  # of wrong numbers and reasons

@@ -43,9 +43,9 @@ from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
 from ckpm.matrix.problems.testing import TestingShape
 from ckpm.timing.machine import ModelNumber, numbers, values
 from ckpm.timing.record import SIMDS
-from ckpm.timing.sweeps.asked import SweepRequest, layers, request
 from ckpm.timing.sweeps.cases import SweepCase, Tensors, not_laid_out, tensors
 from ckpm.timing.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Row, SweepResults, identity
+from ckpm.timing.sweeps.sweep_request import SweepRequest, layers, request
 
 log = logging.getLogger(__name__)
 _TIMING = Timing(warmups=5, repeats=20)  # on a GPU

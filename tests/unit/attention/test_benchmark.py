@@ -28,13 +28,12 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher
 from ckpm.matrix.problems.testing import TestingShape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, select, take_shard
-from ckpm.timing.sweeps import asked as asking
-from ckpm.timing.sweeps import command, running
-from ckpm.timing.sweeps.asked import layers
+from ckpm.timing.sweeps import command, running, sweep_request
 from ckpm.timing.sweeps.cases import FAMILIES, SweepCase, cases, not_laid_out, own_cases
 from ckpm.timing.sweeps.command import tune
 from ckpm.timing.sweeps.results import COLUMNS, SweepResults, as_csv, best, filter_keys, identity, merge_results
 from ckpm.timing.sweeps.running import describe, rates
+from ckpm.timing.sweeps.sweep_request import layers
 from tests.unit.attention.fakes import FakeDevice
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +63,7 @@ SOME = st.sets(st.integers(0, len(KEYS) - 1), min_size=1).map(lambda drawn: [KEY
 
 
 def test_sweep_without_category_runs_each_kernel_once() -> None:
-    cases = own_cases(KEYS, parse_shape(asking.SIZES))
+    cases = own_cases(KEYS, parse_shape(sweep_request.SIZES))
     assert [case.key for case in cases] == KEYS
     for case in cases:
         assert Matcher([case.key])("fwd", case.shape).kernels == (case.key,)
@@ -111,7 +110,7 @@ def test_each_kernel_is_alone_with_its_signature_in_one_library(keys: list[Key])
     split = layers(keys)
     assert sorted(key.name for layer in split for key in layer) == sorted(key.name for key in keys)
     for layer in split:
-        for case in own_cases(layer, parse_shape(asking.SIZES)):
+        for case in own_cases(layer, parse_shape(sweep_request.SIZES)):
             assert Matcher(layer)("fwd", case.shape).kernels == (case.key,)
 
 
@@ -259,8 +258,8 @@ class Bench:
         self.cells: dict[str, Any] = {"modelled_cycles": 7, "device": "emulator", "library": "00"}
         self.fails: Exception | None = None
         tree = SimpleNamespace(name="aiter", dialect=DIALECT, identity="tree")
-        monkeypatch.setattr(asking, "locate", lambda *_, **__: tree)
-        monkeypatch.setattr(asking, "detect", lambda *_, **__: SimpleNamespace(identity="compiler"))
+        monkeypatch.setattr(sweep_request, "locate", lambda *_, **__: tree)
+        monkeypatch.setattr(sweep_request, "detect", lambda *_, **__: SimpleNamespace(identity="compiler"))
         monkeypatch.setattr(command, "libraries_of", lambda request, *_: list(range(len(layers(request.keys)))))
         monkeypatch.setattr(command, "choose", lambda *_: SimpleNamespace(kind="emulator", fault=lambda: None))
         monkeypatch.setattr(command, "open_bench", self.open_bench)
@@ -411,13 +410,15 @@ def test_kernels_of_every_family_get_their_arguments(family: str) -> None:
 
 
 def test_launch_of_another_kernel_measures_nothing() -> None:
-    case = own_cases(KEYS, parse_shape(asking.SIZES))[0]
+    case = own_cases(KEYS, parse_shape(sweep_request.SIZES))[0]
     with pytest.raises(LaunchError, match="dispatch took another"):
         launch_case(case, answer="another")
 
 
 def test_numbers_that_were_never_written_do_not_agree() -> None:
-    case = next(case for case in own_cases(KEYS, parse_shape(asking.SIZES)) if case.key.lse and not case.key.dropout)
+    case = next(
+        case for case in own_cases(KEYS, parse_shape(sweep_request.SIZES)) if case.key.lse and not case.key.dropout
+    )
     cells, _ = launch_case(case, verify=True)
     assert cells["agrees"] is False
     assert not float(cells["tolerance_used"]) <= 1

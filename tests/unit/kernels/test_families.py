@@ -19,7 +19,7 @@ from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import table
 from ckpm.kernels.families.family import INCLUDE, Host, KernelFamily, Scenario
 from ckpm.kernels.families.libraries import host, libraries, library_of, option
-from ckpm.kernels.families.words import Features, environment
+from ckpm.kernels.families.spellings import Features, environment
 from ckpm.kernels.library.manifest import family_of
 from ckpm.kernels.library.request import BuildRequest, prepare
 from ckpm.kernels.library.write_manifest import match_symbols

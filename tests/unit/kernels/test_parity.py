@@ -19,7 +19,7 @@ from ckpm.base.processes import ProcessPool
 from ckpm.base.results import CaseResult, Results
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.families import words
+from ckpm.kernels.families import spellings
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.render import Unit, dispatch_text, instance_text, unit_text
 from ckpm.kernels.parity import cases as parity
@@ -37,7 +37,7 @@ from ckpm.matrix.published import stored_lists
 from tests.unit.enumerated import keys_of
 
 DIALECT = "ck-2025-11"
-FEATURES = words.features(DIALECT)
+FEATURES = spellings.features(DIALECT)
 BATCH_PREFILL = dialect(DIALECT).family("batch_prefill")
 
 
@@ -301,7 +301,7 @@ def compared(
 
 def alone(key: Key, name: str = DIALECT) -> str:
     """Our text of one kernel, which stands for upstream's."""
-    return unit_text(Unit("theirs", (key,)), words.features(name))
+    return unit_text(Unit("theirs", (key,)), spellings.features(name))
 
 
 def test_known_defect_is_strict(compared: Callable[..., list[CodeComparison]]) -> None:

@@ -29,7 +29,7 @@ from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.emulated import MODEL_METRICS, SUITE_METRICS, THRESHOLDS, by_problem, rows
-from ckpm.reports.gates.judged import DECODE_CYCLES
+from ckpm.reports.gates.library_gates import DECODE_CYCLES
 from ckpm.reports.verdicts import Gate, VerdictRow, demand
 from ckpm.timing.measure import _count_launch, compulsory_bytes, identity_facts, measure, performance_problems
 from ckpm.timing.model import Machine, cannot_see, estimate, machines

@@ -20,6 +20,7 @@ from ckpm.base.results import CaseFault, LedgerUse, Results
 from ckpm.base.results import CaseResult as Recorded
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.families.libraries import build_command, libraries
+from ckpm.kernels.library.identity import identity_facts
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.dialects import dialect
@@ -30,7 +31,6 @@ from ckpm.matrix.problems.ledger import Ledger, LedgerEntry, LedgerVerdict
 from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.tables import problems
 from ckpm.suites.rounding import check_rounding
-from ckpm.timing.measure import identity_facts
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")

@@ -21,12 +21,12 @@ from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.base.errors import MeasureError
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.families.libraries import host
+from ckpm.kernels.library.identity import manifest_of
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.timing import asm, grid
 from ckpm.timing.checks import model
 from ckpm.timing.machine import ModelNumber, cycles_together, launch_numbers, neighbours, numbers, values
-from ckpm.timing.measure import manifest_of
 from ckpm.timing.published import PublishedFigure, PublishedShape
 from ckpm.timing.record import SIMDS
 

@@ -6,49 +6,31 @@ Counts don't depend on the machine, its load or the number of threads: two runs 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import datetime
 import fnmatch
-import io
-import os
-import signal
-import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flatten
 from ckpm.base import settings
 from ckpm.base.display import show
-from ckpm.base.entry import exit_code
-from ckpm.base.errors import CkPrefillError, LibraryError, MeasureError, RecordError, UnknownWordError
-from ckpm.base.files import name_write_errors
+from ckpm.base.errors import CkPrefillError, MeasureError
 from ckpm.base.outputs import demand_place, refuse_inputs
-from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.kernels.abi import Status
-from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest, remedy_for
+from ckpm.kernels.library.identity import identity_facts, keys_of, manifest_of
+from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.library.request import LIBRARY
-from ckpm.matrix.dialects import TABLES, check_built_arch, check_upstream
+from ckpm.kernels.library.sandbox import run_apart
+from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, chosen_upstream
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import (
-    ELEMENT_BYTES,
-    measured_kernel,
-    missing_kernel,
-    missing_load,
-    refused_for,
-    serving_kernels,
-)
-from ckpm.matrix.problems.tables import read
+from ckpm.matrix.problems.performance import compulsory_bytes, performance_problems
+from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, missing_load, refused_for, serving_kernels
 
-TABLE = TABLES / "performance.yaml"
 EVERY = "*"  # kernel names: dispatch chooses
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end but inside its page does not fault
 
 
@@ -96,22 +78,6 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
         show(f"left out: {name}: {why}")
     show(f"{len(measurements.problems)} problems of tier {args.tier} on the emulated {arch}: {args.output}")
     return 0
-
-
-def performance_problems(tier: str) -> tuple[SuiteCase, ...]:
-    """The table's problems that a tier runs, in its order."""
-    if tier not in TIERS:
-        raise UnknownWordError("tier", tier, TIERS)
-    tiers = TIERS[: TIERS.index(tier) + 1]
-    return tuple(problem for tier_name in tiers for problem in read(TABLE, "performance", tier_name))
-
-
-def compulsory_bytes(problem: SuiteCase) -> int:
-    """Bytes of Q, K, V and O, each once: they cross the memory's pins whatever is cached."""
-    p = problem
-    queries, keys = sum(p.seqlens_q) * p.nhead_q, sum(p.seqlens_k) * p.nhead_k
-    inputs = queries * p.hdim_q * ELEMENT_BYTES[p.q_dtype] + keys * (p.hdim_q + p.hdim_v) * p.element_bytes
-    return inputs + queries * p.hdim_v * ELEMENT_BYTES[p.o_dtype]
 
 
 def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kernel: str = EVERY) -> Measurements:
@@ -191,78 +157,3 @@ def _count_launch(
         compulsory_bytes=compulsory_bytes(problem),
         counters=flatten(outcome.counters),
     )
-
-
-def manifest_of(library: Path, arch: str) -> Manifest:
-    """The manifest beside a library, which must be built for the arch."""
-    file = library.with_name(MANIFEST)
-    for path in (library, file):
-        if not path.is_file():
-            raise MeasureError(f"{path}: no such file. Build the library first: ckpm build --arch {arch}")
-    try:
-        manifest = Manifest.read(file)
-    except RecordError as error:
-        raise MeasureError(f"no manifest of a built library: {error}") from error
-    if arch not in manifest.archs:
-        raise MeasureError(f"{library} is built for {', '.join(manifest.archs)}, not for {arch}.")
-    return manifest
-
-
-def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[str, str]:
-    """The sha256 of the library's file, and the sha256 in the manifest if it differs."""
-    digest = library_digest(library) if foreign else check_library(library, manifest)
-    other = {FOREIGN_LIBRARY: f"sha256 {manifest.library_sha256 or 'not said'}"}
-    return {LIBRARY_SHA256: digest, **(other if digest != manifest.library_sha256 else {})}
-
-
-def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Key, ...]:
-    """Keys of the library's kernels in dispatch order. The manifest must list the same kernels."""
-    if set(manifest.kernels) != set(names):
-        raise MeasureError(f"{library}: its manifest lists other kernels than it contains. {manifest.remedy}")
-    return manifest.keys(names)
-
-
-def run_apart(command: Callable[[], int], library: Path) -> int:
-    """Run a command that opens ``library`` in a fork of this process, show its output, and return its exit code.
-
-    A library's host code, damaged or wrong, can end whatever process opens it. No check of the file can exclude that:
-    the dynamic loader follows addresses of its tables, and runs its constructors.
-    """
-    with name_write_errors(Path(tempfile.gettempdir())), contextlib.ExitStack() as stack:
-        printed, failed, ended = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
-        child = os.fork()
-        if child == 0:
-            _child(command, printed, failed, ended)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        code, output, errors = (_text(file) for file in (ended, printed, failed))
-    show(output, end="")
-    show(errors, end="", file=sys.stderr)
-    if not code:
-        how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
-        raise LibraryError(
-            f"{library}: opening or running it ended the process ({how}): the file is damaged, or its host code is "
-            f"wrong. {remedy_for(library)}"
-        )
-    return int(code)
-
-
-def _text(file: BinaryIO) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
-
-
-def _child(command: Callable[[], int], printed: BinaryIO, failed: BinaryIO, ended: BinaryIO) -> None:
-    """Run the command, and write its exit code last. Never return: cleaning up is the parent's work."""
-    try:
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        sys.stdout, sys.stderr = (io.TextIOWrapper(file, encoding="utf-8") for file in (printed, failed))
-        try:
-            code = exit_code(command)
-        except Exception:  # a mistake of this program keeps its traceback, and Python's exit code for it
-            traceback.print_exc()
-            code = 1
-        ended.write(str(code).encode())
-        for stream in (sys.stdout, sys.stderr, ended):
-            stream.flush()
-    finally:
-        os._exit(0)

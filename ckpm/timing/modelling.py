@@ -17,13 +17,14 @@ from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.launch.launching import LaunchOutcome, run_problem
 from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
 from ckpm.kernels.families.libraries import host
+from ckpm.kernels.library.identity import identity_facts, keys_of, manifest_of
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.dialects import compute_units
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.timing.machine import ModelNumber, cycles_together, numbers, replay, sensitivity, values
-from ckpm.timing.measure import GPU_PAGE, identity_facts, keys_of, manifest_of
+from ckpm.timing.measure import GPU_PAGE
 from ckpm.timing.record import SIMDS, Copies, Timed, wave_of
 
 

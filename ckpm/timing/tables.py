@@ -22,9 +22,9 @@ from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 from ckpm.timing.command import summary
-from ckpm.timing.measure import performance_problems
 from ckpm.timing.modelling import Modelled, ModelRequest, open_library
 from ckpm.timing.record import Timed, Timings
 

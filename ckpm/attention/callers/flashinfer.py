@@ -232,7 +232,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
             refuse("run", {"pages of K and V with different strides": of_k != of_v})
             options["pages"] = planned.tokens(of_k)
         if return_lse and isinstance(q, OnDevice):
-            raise ArgumentError("LSE of raw addresses stays natural: call dispatcher.fmha with lse_out.", kind="device")
+            raise ArgumentError("LSE of raw addresses stays natural: call ckpm.fmha with lse_out.", kind="device")
         if window_left is not None:
             options |= _mask(options["window"][1] == 0, window_left, custom=options["bias"] is not None)
         scales = tuple(1.0 if scale is None else scale for scale in (q_scale, k_scale, v_scale))

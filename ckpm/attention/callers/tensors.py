@@ -118,7 +118,7 @@ def refuse(call: str, arguments: Mapping[str, Any]) -> None:
         if value is None or (isinstance(value, int | str) and value in (0, "NONE"))
     ]
     if used := sorted(arguments.keys() - plain):
-        raise ProblemError(f"{call} has no {', '.join(used)} here. dispatcher.fmha has more options.")
+        raise ProblemError(f"{call} has no {', '.join(used)} here. ckpm.fmha has more options.")
 
 
 def descales_of(scales: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any] | None:

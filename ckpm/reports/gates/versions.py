@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import mask_corner
 from ckpm.reports.gates.references import Reference, read_references
 from ckpm.reports.gates.statistics import WARM
@@ -22,7 +23,6 @@ from ckpm.reports.problems import flops, known_problems
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
 from ckpm.timing import grid
 from ckpm.timing.clock import BOARDS, LAUNCH_SECONDS, clock_of
-from ckpm.timing.measure import performance_problems
 from ckpm.timing.model import machines
 from ckpm.timing.record import SIMDS, Timed, Timings
 

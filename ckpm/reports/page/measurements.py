@@ -15,9 +15,9 @@ from ckpm.base.errors import NameSyntaxError, RecordError, UnknownWordError, Usa
 from ckpm.base.files import write_atomically
 from ckpm.matrix.export import to_csv
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.performance import compulsory_bytes
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, measured_seconds
 from ckpm.reports.problems import flops, known_problems
-from ckpm.timing.measure import compulsory_bytes
 
 PROBLEM_COLUMNS = (
     "problem_name", "batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype",

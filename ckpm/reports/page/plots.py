@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from ckpm.matrix.problems.performance import compulsory_bytes
 from ckpm.reports.gates.baseline import Acceptance
 from ckpm.reports.gates.emulated import MODEL_METRICS
 from ckpm.reports.gates.versions import version_of
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, measured_seconds
 from ckpm.reports.problems import flops, known_problems
 from ckpm.reports.verdicts import VerdictRow
-from ckpm.timing.measure import compulsory_bytes
 from ckpm.timing.model import Machine, estimate, machines
 from ckpm.timing.record import Timed
 

@@ -15,9 +15,9 @@ from ckpm.commands import main
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.timing import modelling, tables
-from ckpm.timing.measure import performance_problems
 from ckpm.timing.record import Copies, Timed
 from tests.unit.reports.timing_samples import make_timed
 

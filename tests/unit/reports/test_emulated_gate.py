@@ -24,14 +24,16 @@ from ckpm.base.errors import (
 )
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, CaseResult, Results
 from ckpm.commands import main
+from ckpm.kernels.library.identity import identity_facts
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
+from ckpm.matrix.problems.performance import compulsory_bytes, performance_problems
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.emulated import MODEL_METRICS, SUITE_METRICS, THRESHOLDS, by_problem, rows
 from ckpm.reports.gates.library_gates import DECODE_CYCLES
 from ckpm.reports.verdicts import Gate, VerdictRow, demand
-from ckpm.timing.measure import _count_launch, compulsory_bytes, identity_facts, measure, performance_problems
+from ckpm.timing.measure import _count_launch, measure
 from ckpm.timing.model import Machine, cannot_see, estimate, machines
 from tests.unit import manifests
 

@@ -11,6 +11,7 @@ from ckpm.attention.launch import device
 from ckpm.base.errors import TableError
 from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.reports.gates import gpu as gpu_gate
 from ckpm.reports.gates.references import REFERENCES, compare_with_references, read_references
 from ckpm.reports.page.inputs import gather
@@ -18,7 +19,6 @@ from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
 from ckpm.reports.page.sections import tables
 from ckpm.reports.verdicts import Gate, VerdictRow
-from ckpm.timing.measure import performance_problems
 
 ONE_K = "performance/published_fp8.tensor-q1k"
 SETTERS = "performance/published_setters.q1024k1024"

@@ -15,6 +15,7 @@ from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
@@ -62,7 +63,7 @@ def test_refusal_is_wrong_only_if_library_has_all_kernels(
 
 
 def test_gate_leaves_such_problem_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem: SuiteCase = next(problem for problem in measure.performance_problems("smoke") if not problem.tile_rows)
+    problem: SuiteCase = next(problem for problem in performance_problems("smoke") if not problem.tile_rows)
     monkeypatch.setattr(launching, "run_problem", refuse_launches(Status.UNSUPPORTED))
     launch_arguments = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
     manifest = cast(Any, SimpleNamespace(upstream="checkout", dialect="rocm-libraries-2026"))

@@ -23,13 +23,13 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.problems.ledger import Ledger, LedgerEntry
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites import cli, suites
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.suites import SANITIZER, Case, cases, judge, locate, manifest_keys, read_library, record_case
-from ckpm.timing.measure import performance_problems
 from tests.unit import manifests
 
 KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))

@@ -24,12 +24,12 @@ import signal, sys, uuid
 from pathlib import Path
 from ckpm.base.processes import ended_by_signals
 from ckpm.docker import running
-from ckpm.docker.engines import Mount, Run, detect
+from ckpm.docker.engines import ContainerRun, Mount, detect
 from ckpm.base.entry import exit_code
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where these tests run in the background
 running.uuid.uuid4 = lambda: uuid.UUID({identity!r})
 folder = Path({folder!r})
-order = Run(
+order = ContainerRun(
     image={tag!r}, command=["sh", "-c", {inside!r}, {mark!r}], user="0:0",
     mounts=[Mount(source=folder, target=folder, writable=True)],
 )

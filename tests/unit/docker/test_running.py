@@ -28,7 +28,7 @@ PROGRAM = """
 import signal, sys
 from ckpm.base.processes import ended_by_signals
 from ckpm.docker import running
-from ckpm.docker.engines import Engine, Run
+from ckpm.docker.engines import ContainerRun, Engine
 from ckpm.base.entry import exit_code
 for number in (signal.SIGHUP, signal.SIGINT):  # ignored where these tests run in the background
     signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -84,7 +84,7 @@ class Podman:
         self.program.chmod(0o755)
 
     def start(self) -> subprocess.Popen[str]:
-        return start(f"running.run(Engine('podman', {str(self.program)!r}), Run(image='i', command=['true']))")
+        return start(f"running.run(Engine('podman', {str(self.program)!r}), ContainerRun(image='i', command=['true']))")
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def append(
         ArgumentError: tensors contradict one another, or the cache or the cosines are too short.
         An error of ckpm.attention.errors: see arrays.tensors.operand, Dispatcher.plan and Plan.run. HipError.
     """
-    over = dispatcher if dispatcher is not None else default()
+    over = dispatcher if dispatcher is not None else default(beside=q)
     given = {
         "q": q, "knew": knew, "vnew": vnew, "k": k, "v": v, "seqlens_k": seqlens_k, "cos": cos, "sin": sin,
         "block_table": block_table, "cache_batch_idx": cache_batch_idx,

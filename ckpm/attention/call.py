@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from ckpm.attention.alibi import lse_shift, shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose, sequence_lengths
-from ckpm.attention.arrays.pytorch import current_stream, dtype_of, empty_like, on_gpu, padded_list, single_precision
+from ckpm.attention.arrays.pytorch import (
+    current_stream,
+    dtype_of,
+    empty_like,
+    in_gpu_memory,
+    on_gpu,
+    padded_list,
+    single_precision,
+)
 from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.kept import Kept, find_kept, find_posed
@@ -27,7 +35,8 @@ from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry
 from ckpm.base import paths, rocm_places
-from ckpm.base.errors import ArgumentError, NoKernelError
+from ckpm.base.errors import ArgumentError, DeviceError, NoKernelError
+from ckpm.base.rocm_choice import default_device
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import compute_units
@@ -56,17 +65,26 @@ class Attention:
     ran: Ran
 
 
-def default(arch: str = "") -> Dispatcher:
-    """The dispatcher of calls that name none: all libraries of a folder, on a GPU of the arch or the emulator.
+def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
+    """The dispatcher of calls that name none: all libraries of a folder, on the emulator.
 
-    The folder is the first with a library: build/<arch> in the current folder, then in the clone, then <arch> in the
-    installed package ``ckpm_libraries``. The default arch is that of the machine's GPU, or gfx950.
+    They run on the machine's GPU if CKPM_ROCM is 1, if the array ``beside`` is in a GPU's memory, or if an earlier call
+    ran there. The folder is the first with a library: build/<arch> in the current folder, then in the clone, then
+    <arch> in the installed package ``ckpm_libraries``. The default arch is that of the GPU, or gfx950.
 
     Raises:
-        NoKernelError: no library is there. Otherwise as Registry.add_library and ckpm.attention.launch.device.choose.
+        NoKernelError: no library is there. DeviceError: the process already runs on the emulator. Otherwise as
+        Registry.add_library and ckpm.attention.launch.device.choose.
     """
-    arch = arch or _arch_here()
     with _LOCK:
+        kinds = {dispatcher.device.kind for dispatcher in _DEFAULTS.values()}
+        kind = "hip" if in_gpu_memory(beside) or "hip" in kinds else default_device()
+        if kinds - {kind}:
+            raise DeviceError(
+                "the array is in a GPU's memory, and earlier calls of this process ran on the emulator: a process has "
+                "one device. Set CKPM_ROCM=1 before it starts, or give dispatcher=."
+            )
+        arch = arch or (_arch_here() if kind == "hip" else DEFAULT_ARCH)
         if arch not in _DEFAULTS:
             registry = Registry()
             folders = _folders(arch)
@@ -79,7 +97,7 @@ def default(arch: str = "") -> Dispatcher:
                     f"{build_command((arch,), DEFAULT_UPSTREAM)}; or install ckpm-libraries; or give dispatcher=, with "
                     "a library from elsewhere."
                 )
-            _DEFAULTS[arch] = Dispatcher(registry, choose("auto", arch))
+            _DEFAULTS[arch] = Dispatcher(registry, choose(kind, arch))
         return _DEFAULTS[arch]
 
 
@@ -111,7 +129,8 @@ def fmha(
 ) -> Attention:
     """Compute softmax(Q K^T * scale) V of each sequence. ckpm.attention.arrays.posing describes arrays and options.
 
-    Without a ``dispatcher`` the call takes that of :func:`default`, for the machine's GPU or for gfx950.
+    Without a ``dispatcher`` the call takes that of :func:`default`: the emulator, unless CKPM_ROCM is 1 or Q is in a
+    GPU's memory.
 
     Host arrays are copied to the device and back. Floats are encoded in ``dtype``, and O comes in Q's dtype. For Q of
     fp8 bits O has the kernel's output dtype. Arrays on the device are used where they lie.
@@ -124,7 +143,7 @@ def fmha(
         TypeError: an option that doesn't exist. HipError: memory ran out.
         An error of ckpm.base.errors: see pose, Dispatcher.plan and Plan.run.
     """
-    over = dispatcher if dispatcher is not None else default()
+    over = dispatcher if dispatcher is not None else default(beside=q)
     stream = stream or current_stream(q)
     in_place = over.device.kind == "hip" and on_gpu(q)
     options = _as_read(over, q, options)
@@ -167,8 +186,8 @@ def fmha_of(
 
     A kept plan of tensors of PyTorch on a GPU is found by the caller's own arguments, and nothing is posed.
     """
-    over = dispatcher if dispatcher is not None else default()
     q = tensors[0]
+    over = dispatcher if dispatcher is not None else default(beside=q)
     in_place = not ours and over.device.kind == "hip" and on_gpu(q)
     if in_place and (kept := find_posed(over, pose_call, tensors, numbers, _outputs_to_keep)) is not None:
         return _run_kept(kept, tensors, q, out, current_stream(q))

@@ -70,7 +70,7 @@ def fmha_backward(
         ArgumentError: arrays on the device.
         Errors of pose, Dispatcher.plan and Plan.run.
     """
-    over = dispatcher if dispatcher is not None else default()
+    over = dispatcher if dispatcher is not None else default(beside=q)
     posed = pose(over.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
         raise ArgumentError(_HOST_ARRAYS, kind="device")

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import dataclasses
 import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +21,15 @@ from ckpm.attention.launch import gpu_context
 from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base import rocm_places
-from ckpm.base.display import show
 from ckpm.base.errors import DeviceError, HipError, LibraryError, UsageError
 from ckpm.base.jobs import processors
+from ckpm.base.rocm_choice import DEVICES, unknown
 from ckpm.base.trust import demand_trusted_library
 from ckpm.kernels.abi import CheckedArguments, LaunchArguments
 from ckpm.kernels.code.emulated import translated_errors
 from ckpm_emulator import device as emulated
 from ckpm_emulator.options import Record, Trace
 
-CHOICES = ("auto", "hip", "emulator")
 FEATURES = ("placement", "granularity", "checks", "counters", "trace")
 
 
@@ -238,15 +236,14 @@ class GpuDevice(Device):
     def __init__(self, arch: str) -> None:
         runtime = rocm_places.runtime()
         if runtime is None:
-            raise DeviceError("ROCm's libamdhip64.so was not found: install ROCm, set ROCM_PATH, or --device emulator.")
+            raise DeviceError(_remedy(_NO_RUNTIME, _INSTALL))
         try:
             self.hip = HipApi(ctypes.CDLL(runtime, mode=os.RTLD_NOW | os.RTLD_GLOBAL))
         except OSError as error:
             raise DeviceError(f"{runtime}: ROCm's runtime can't be loaded: {error}.") from error
         present = [self.hip.properties(number).arch for number in range(self.hip.device_count())]
         if arch not in present:
-            there = f"there are {', '.join(present)}" if present else "there is none"
-            raise DeviceError(f"no GPU of arch {arch}: {there}. Take --device emulator, or build for what is there.")
+            raise DeviceError(_no_gpu(arch, present))
         self._number = present.index(arch)
         self.hip.set_device(self._number)
         self.arch = arch
@@ -300,41 +297,34 @@ def choose(choice: str, arch: str, **options: Any) -> Device:
         DeviceError: it is not there, or can't be started.
         SetupError, CompileError, TrustError: the emulator's core can't be built or must not be used.
     """
-    if kind_of(choice, arch) == "hip":
-        return GpuDevice(arch)
-    return EmulatedDevice(arch, **options)
+    if choice not in DEVICES:
+        raise unknown("device", choice)
+    return GpuDevice(arch) if choice == "hip" else EmulatedDevice(arch, **options)
 
 
-def kind_of(choice: str, arch: str) -> str:
-    """``hip`` or ``emulator``, without loading either: ``auto`` takes a GPU if there is one of the arch.
-
-    If a GPU is there but is not used, a warning on stderr has the reason.
-
-    Raises:
-        UsageError: a choice that doesn't exist.
-    """
-    if choice not in CHOICES:
-        raise UsageError(f"unknown device '{choice}'. Known: {', '.join(CHOICES)}.")
-    if choice != "auto":
-        return choice
-    if why := unused_gpu(arch):
-        show(f"warning: a GPU is here, and is not used: {why}. The emulator runs instead.", file=sys.stderr)
-        return "emulator"
-    return "hip" if rocm_places.gpu_archs() else "emulator"
-
-
-def unused_gpu(arch: str) -> str:
-    """The reason why ``auto`` takes the emulator although a GPU is there; '' if there is none, or it is taken."""
-    there = rocm_places.gpu_archs()
-    if not there:
-        return ""
-    if arch not in there:
-        return f"there is {', '.join(there)}, and the library is for {arch}"
+def demand_gpu(arch: str) -> None:
+    """Check that a GPU of the arch is here and can be used, without loading ROCm. Raises DeviceError."""
+    present = rocm_places.gpu_archs()
+    if arch not in present:
+        raise DeviceError(_no_gpu(arch, present))
     if not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
-        return f"this user may not use {rocm_places.KFD}: add the user to the groups render and video"
+        reason = f"this user may not use {rocm_places.KFD}"
+        raise DeviceError(_remedy(reason, "add the user to the groups render and video"))
     if rocm_places.runtime() is None:
-        return "ROCm's libamdhip64.so is nowhere where the loader looks: install ROCm's runtime, or set ROCM_PATH"
-    return ""
+        raise DeviceError(_remedy(_NO_RUNTIME, _INSTALL))
+
+
+def _no_gpu(arch: str, present: Sequence[str]) -> str:
+    there = f"there are {', '.join(present)}" if present else "there is none"
+    return _remedy(f"no GPU of arch {arch}: {there}", "build for the GPU that is there")
+
+
+def _remedy(reason: str, remedy: str) -> str:
+    return f"{reason}. Run on the emulator, without --rocm or with --device emulator, or {remedy}."
+
+
+_NO_RUNTIME = "ROCm's libamdhip64.so is nowhere where the loader looks"
+_INSTALL = "install ROCm's runtime or set ROCM_PATH"
 
 
 def default_workers(kind: str) -> int:

@@ -303,7 +303,7 @@ def _attend_pages(q: Any, scales: tuple[Any, Any, Any], *, k: Any, v: Any, pages
 
 
 def _dispatcher(ours: Mapping[str, Any], q: Any) -> Dispatcher:
-    """The dispatcher of a call: the caller's, or the default beside Q. Raises as :func:`ckpm.attention.call.default`."""
+    """The dispatcher of a call: the caller's or the default. Raises as :func:`ckpm.attention.call.default`."""
     given: Dispatcher | None = ours.get("dispatcher")
     return given if given is not None else default(beside=q)
 

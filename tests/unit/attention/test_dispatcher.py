@@ -480,10 +480,12 @@ def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPa
     ("gpus", "arch"),
     [((), "gfx950"), (("gfx942", "gfx942"), "gfx942"), (("gfx1100", "gfx942"), "gfx942"), (("gfx1100",), "gfx950")],
 )
-def test_default_arch_is_that_of_the_gpu(
+def test_default_arch_with_rocm_is_that_of_the_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: tuple[str, ...], arch: str
 ) -> None:
     """No library is built for gfx1100."""
+    monkeypatch.setattr(call, "_DEFAULTS", {})
+    monkeypatch.setenv("CKPM_ROCM", "1")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(paths, "INSTALLED", True)
     monkeypatch.setattr(rocm_places, "gpu_archs", lambda: gpus)

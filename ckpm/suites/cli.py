@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ckpm.attention.launch.device import default_workers, demand_gpu
+from ckpm.attention.launch.device import default_workers
 from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
@@ -142,8 +142,6 @@ def run(options: Options, connect: Callable[[], AbstractContextManager[OtherMach
     ledger = read_ledger(o.ledger)
     ledger.check_dates(datetime.date.today())
     kind = o.device
-    if kind == "hip" and connect is None:
-        demand_gpu(o.arch)
     with connect() if connect else contextlib.nullcontext() as there:
         spoken_of = source(upstream, dialect)
         cases = suites.with_signatures(_cases(o, kind, library), ledger, spoken_of, o.arch)

@@ -30,6 +30,7 @@ from ckpm.kernels.code.emulated import translated_errors
 from ckpm_emulator import device as emulated
 from ckpm_emulator.options import Record, Trace
 
+_EMULATOR = "Run on the emulator, without --rocm or with --device emulator"
 FEATURES = ("placement", "granularity", "checks", "counters", "trace")
 
 
@@ -236,14 +237,19 @@ class GpuDevice(Device):
     def __init__(self, arch: str) -> None:
         runtime = rocm_places.runtime()
         if runtime is None:
-            raise DeviceError(_remedy(_NO_RUNTIME, _INSTALL))
+            reason = "ROCm's libamdhip64.so is nowhere where the loader looks"
+            raise DeviceError(f"{reason}. {_EMULATOR}, or install ROCm's runtime or set ROCM_PATH.")
+        if rocm_places.KFD.exists() and not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
+            reason = f"this user may not use {rocm_places.KFD}"
+            raise DeviceError(f"{reason}. {_EMULATOR}, or add the user to the groups render and video.")
         try:
             self.hip = HipApi(ctypes.CDLL(runtime, mode=os.RTLD_NOW | os.RTLD_GLOBAL))
         except OSError as error:
             raise DeviceError(f"{runtime}: ROCm's runtime can't be loaded: {error}.") from error
         present = [self.hip.properties(number).arch for number in range(self.hip.device_count())]
         if arch not in present:
-            raise DeviceError(_no_gpu(arch, present))
+            there = f"there are {', '.join(present)}" if present else "there is none"
+            raise DeviceError(f"no GPU of arch {arch}: {there}. {_EMULATOR}, or build for the GPU that is there.")
         self._number = present.index(arch)
         self.hip.set_device(self._number)
         self.arch = arch
@@ -300,31 +306,6 @@ def choose(choice: str, arch: str, **options: Any) -> Device:
     if choice not in DEVICES:
         raise unknown("device", choice)
     return GpuDevice(arch) if choice == "hip" else EmulatedDevice(arch, **options)
-
-
-def demand_gpu(arch: str) -> None:
-    """Check that a GPU of the arch is here and can be used, without loading ROCm. Raises DeviceError."""
-    present = rocm_places.gpu_archs()
-    if arch not in present:
-        raise DeviceError(_no_gpu(arch, present))
-    if not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
-        reason = f"this user may not use {rocm_places.KFD}"
-        raise DeviceError(_remedy(reason, "add the user to the groups render and video"))
-    if rocm_places.runtime() is None:
-        raise DeviceError(_remedy(_NO_RUNTIME, _INSTALL))
-
-
-def _no_gpu(arch: str, present: Sequence[str]) -> str:
-    there = f"there are {', '.join(present)}" if present else "there is none"
-    return _remedy(f"no GPU of arch {arch}: {there}", "build for the GPU that is there")
-
-
-def _remedy(reason: str, remedy: str) -> str:
-    return f"{reason}. Run on the emulator, without --rocm or with --device emulator, or {remedy}."
-
-
-_NO_RUNTIME = "ROCm's libamdhip64.so is nowhere where the loader looks"
-_INSTALL = "install ROCm's runtime or set ROCM_PATH"
 
 
 def default_workers(kind: str) -> int:

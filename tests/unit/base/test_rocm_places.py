@@ -90,35 +90,24 @@ def test_runtime_is_found_by_loader_cache(system: Path, tmp_path: Path, monkeypa
     assert rocm_places.runtime() == str(distribution)
 
 
-@pytest.mark.parametrize(
-    ("properties", "access", "runtime", "reason"),
-    [
-        (GFX950, True, False, "ROCm's libamdhip64.so is nowhere where the loader looks. Run on the emulator"),
-        (GFX950, False, True, "add the user to the groups render and video"),
-        (GFX950.replace("90500", "90402"), True, True, "there are gfx942. Run on the emulator, without --rocm or with"),
-    ],
-)
-def test_gpu_that_cannot_be_used_is_refused_with_remedy(
-    system: Path, monkeypatch: pytest.MonkeyPatch, properties: str, access: bool, runtime: bool, reason: str
-) -> None:
-    gpu(system, properties)
-    monkeypatch.setattr("os.access", lambda path, mode: access)
-    if runtime:
-        empty(system / "usr/lib64/libamdhip64.so.6")
-    with pytest.raises(DeviceError) as raised:
-        device.demand_gpu("gfx950")
-    assert reason in str(raised.value)
-
-
-def test_gpu_with_runtime_of_distribution_can_be_used(system: Path) -> None:
-    with pytest.raises(DeviceError, match="no GPU of arch gfx950: there is none"):
-        device.demand_gpu("gfx950")
+def test_gpu_that_cannot_be_used_is_refused_with_remedy(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu(system)
-    runtime = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
-    device.demand_gpu("gfx950")
-    assert doctor._gpu() == doctor.Finding("GPU", "ok", f"gfx950, {runtime}")
-    runtime.unlink()
+    with pytest.raises(
+        DeviceError, match=r"nowhere where the loader looks\. Run on the emulator, without --rocm"
+    ):
+        device.choose("hip", "gfx950")
+    empty(system / "usr/lib64/libamdhip64.so.6")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(DeviceError, match=r"may not use .*kfd\. .*, or add the user to the groups render and video"):
+        device.choose("hip", "gfx950")
+
+
+def test_doctor_names_gpu_and_its_runtime(system: Path) -> None:
+    assert doctor._gpu().state == "missing"
+    gpu(system)
     assert (doctor._gpu().state, doctor._gpu().detail) == ("missing", "gfx950, no libamdhip64.so")
+    runtime = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
+    assert doctor._gpu() == doctor.Finding("GPU", "ok", f"gfx950, {runtime}")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_steps_come_after_their_needs() -> None:
     assert {f"{arch}/sanitize" for arch in ("gfx942", "gfx950")} <= set(report.needs)
     assert sum(step.stage == "parity" for step in both) == 1
     suite = next(step for step in both if step.name == "gfx942/large-kv")
-    assert suite.shown == "ckpm test --suite large-kv --arch gfx942 --upstream aiter --tier full"
+    assert suite.shown == "ckpm test --suite large-kv --arch gfx942 --upstream aiter --tier full --device emulator"
 
 
 @pytest.mark.parametrize(

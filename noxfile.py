@@ -128,9 +128,10 @@ def split_options(session: nox.Session) -> None:
     names = [runner.name for runner, _ in manifest.list_all_sessions() if runner.name in manifest]
     sessions = [name for name in names if name != "environment"]
     if session.posargs and COMMANDS.keys() & set(sessions):
-        line = json.dumps({"commands": COMMANDS, "sessions": sessions, "options": session.posargs})
-        output = session.run(program(session, "python"), "-m", "ckpm.session_options", line, silent=True, log=False)
-        OPTIONS.update(json.loads(output))
+        line = session.cache_dir / "line.json"
+        line.write_text(json.dumps({"commands": COMMANDS, "sessions": sessions, "options": session.posargs}))
+        command = (program(session, "python"), "-m", "ckpm.session_options", str(line))
+        OPTIONS.update(json.loads(session.run(*command, silent=True, log=False)))
 
 
 def refuse_options(session: nox.Session) -> None:

@@ -92,9 +92,7 @@ def test_runtime_is_found_by_loader_cache(system: Path, tmp_path: Path, monkeypa
 
 def test_gpu_that_cannot_be_used_is_refused_with_remedy(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu(system)
-    with pytest.raises(
-        DeviceError, match=r"nowhere where the loader looks\. Run on the emulator, without --rocm"
-    ):
+    with pytest.raises(DeviceError, match=r"nowhere where the loader looks\. Run on the emulator, without --rocm"):
         device.choose("hip", "gfx950")
     empty(system / "usr/lib64/libamdhip64.so.6")
     monkeypatch.setattr("os.access", lambda path, mode: False)

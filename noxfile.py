@@ -1,14 +1,15 @@
-"""The task list: sessions to use, develop and ship this project. Options go after `--`.
+"""The task list: sessions to use, develop and ship this project. Options go after `--`; each session takes its own.
 
 - nox -s build-gfx950                          build the smoke tier, in minutes on two cores
 - nox -s build-gfx950 -- --tier full           build every kernel of the default upstream
-- nox -s build-gfx950 test-large-kv perf-gate  build, then test and judge the library
+- nox -s build-gfx950 test-large-kv perf-gate  build, then test and judge the library; `-- --rocm` with ROCm and a GPU
 - nox -s ckpm -- why NAME                      run any command of ckpm
 - nox -t develop -l                            list the sessions of a group
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,8 @@ TORCH = (
 )
 PROGRAMS = "programs"  # a file in nox's cache folder: it contains the path of the environment's bin/
 BUILT: set[str] = set()  # archs of the libraries that this call of nox built, and "decode"
+COMMANDS: dict[str, tuple[str, ...]] = {}  # of sessions that run one command of ckpm: the command, with their options
+OPTIONS: dict[str, list[str]] = {}  # of these sessions in this call of nox: their options out of the line's
 
 Session = Callable[[nox.Session], None]
 
@@ -83,8 +86,13 @@ __doc__ = "\n".join(
 )
 
 
-def session(name: str, group: str, what: str = "") -> Callable[[Session], Session]:
-    """Register a session in the shared environment. ``what`` replaces the function's docstring in ``nox -l``."""
+def session(name: str, group: str, *command: str, what: str = "") -> Callable[[Session], Session]:
+    """Register a session in the shared environment, with its command of ckpm.
+
+    ``what`` replaces the function's docstring in ``nox -l``.
+    """
+    if command:
+        COMMANDS[name] = command
 
     def add(function: Session) -> Session:
         function.__doc__ = what or function.__doc__
@@ -102,6 +110,28 @@ def program(session: nox.Session, name: str) -> str:
 def run(session: nox.Session, *command: str) -> None:
     """Run a Python module with the environment's Python."""
     session.run(program(session, "python"), "-m", *command)
+
+
+def options_of(session: nox.Session) -> list[str]:
+    """The options of the line that concern a session."""
+    return OPTIONS.get(session.name, list(session.posargs))
+
+
+def run_command(session: nox.Session, *options: str) -> None:
+    """Run the session's command of ckpm with the options of the line that concern it."""
+    run(session, "ckpm", *COMMANDS[session.name], *options, *options_of(session))
+
+
+def split_options(session: nox.Session) -> None:
+    """Split the options of the line among its sessions; fail if one concerns none (ckpm/session_options.py)."""
+    manifest = session._runner.manifest  # nox has no public name for the sessions of a call
+    names = [runner.name for runner, _ in manifest.list_all_sessions() if runner.name in manifest]
+    sessions = [name for name in names if name != "environment"]
+    if session.posargs and COMMANDS.keys() & set(sessions):
+        line = session.cache_dir / "line.json"
+        line.write_text(json.dumps({"commands": COMMANDS, "sessions": sessions, "options": session.posargs}))
+        command = (program(session, "python"), "-m", "ckpm.session_options", str(line))
+        OPTIONS.update(json.loads(session.run(*command, silent=True, log=False)))
 
 
 def refuse_options(session: nox.Session) -> None:
@@ -132,6 +162,7 @@ def environment(session: nox.Session) -> None:
     """Install the pinned requirements; the other sessions require this session."""
     session.install("--quiet", "--no-compile", "--require-hashes", "-r", "requirements.txt")
     (session.cache_dir / PROGRAMS).write_text(str(Path(session.bin).absolute()))
+    split_options(session)
 
 
 def has_option(arguments: list[str], option: str) -> bool:
@@ -147,17 +178,19 @@ def libraries(arguments: list[str]) -> list[tuple[str, ...]]:
 
 
 def add_build(arch: str, gpu: str) -> None:
-    @session(f"build-{arch}", "use", f"Build a library for {gpu} and print its kernels.")
+    command = ("build", "--arch", arch, "--resources", "--emulator")
+
+    @session(f"build-{arch}", "use", *command, what=f"Build a library for {gpu} and print its kernels.")
     def build(session: nox.Session) -> None:
         BUILT.add(arch)
-        run(session, "ckpm", "build", "--arch", arch, "--resources", "--emulator", *session.posargs)
+        run_command(session)
 
 
 def add_suite(name: str, suite: str, what: str, *options: str) -> None:
-    @session(name, "use", what)
+    @session(name, "use", "test", "--suite", suite, *options, what=what)
     def test(session: nox.Session) -> None:
-        for choice in libraries([*options, *session.posargs]):
-            run(session, "ckpm", "test", "--suite", suite, *choice, *options, *session.posargs)
+        for choice in libraries([*options, *options_of(session)]):
+            run_command(session, *choice)
 
 
 for arch, gpu in GPUS.items():
@@ -169,12 +202,13 @@ for arch in EMULATED:
     add_suite(f"sanitize-{arch}", "sanitize", f"Run every check of the emulator on {GPUS[arch]} kernels.", *options)
 
 
-@session("test-fwd", "use")
+@session("test-fwd", "use", "test", "--suite", "kernels")
 def test_fwd(session: nox.Session) -> None:
     """Run every kernel of a library of another family at least once: `-- --family bwd_dq_dk_dv`."""
-    family = () if has_option(session.posargs, "--family") else ("--family", "fwd")  # an option has one value
-    for choice in libraries(session.posargs):
-        run(session, "ckpm", "test", "--suite", "kernels", *family, *choice, *session.posargs)
+    options = options_of(session)
+    family = () if has_option(options, "--family") else ("--family", "fwd")  # an option has one value
+    for choice in libraries(options):
+        run_command(session, *family, *choice)
 
 
 @session("test-objects", "use")
@@ -184,36 +218,36 @@ def test_objects(session: nox.Session) -> None:
         run(session, "tests.programs.conformance", "objects", "--arch", arch, *session.posargs)
 
 
-def judge(session: nox.Session, command: str) -> None:
-    """Run a command on the libraries that this call of nox built, or on the default library."""
+def judge(session: nox.Session) -> None:
+    """Run the session's command on the libraries that this call of nox built, or on the default library."""
     decode = [("--family", "decode", "--arch", arch) for arch in EMULATED] if "decode" in BUILT else []
-    others = libraries(session.posargs) if BUILT - {"decode"} or not decode else []
+    others = libraries(options_of(session)) if BUILT - {"decode"} or not decode else []
     for choice in [*others, *decode]:
-        run(session, "ckpm", command, *choice, *session.posargs)
+        run_command(session, *choice)
 
 
-@session("perf-gate", "use")
+@session("perf-gate", "use", "gate")
 def perf_gate(session: nox.Session) -> None:
     """Compare libraries with their baseline; fail if one regressed, is inconclusive or is not comparable."""
-    judge(session, "gate")
+    judge(session)
 
 
-@session("perf-accept", "use")
+@session("perf-accept", "use", "accept")
 def perf_accept(session: nox.Session) -> None:
     """Accept the values of the built libraries as baseline: `nox -s perf-accept -- --reason TEXT`."""
-    judge(session, "accept")
+    judge(session)
 
 
-@session("report", "use")
+@session("report", "use", "report", "--output", "build/report.md", "--html", "build/report.html")
 def report(session: nox.Session) -> None:
     """Write all results in build/ as Markdown and as one HTML file; fail if a check did not pass."""
-    run(session, "ckpm", "report", "--output", "build/report.md", "--html", "build/report.html", *session.posargs)
+    run_command(session)
 
 
-@session("doctor", "use")
+@session("doctor", "use", "doctor")
 def doctor(session: nox.Session) -> None:
-    """Check toolchains, upstreams, device and caches; print a remedy for each missing item."""
-    run(session, "ckpm", "doctor", *session.posargs)
+    """Check toolchains, upstreams, GPU and caches; print a remedy for each missing item, and what --rocm can do."""
+    run_command(session)
 
 
 @session("ckpm", "use")
@@ -223,12 +257,12 @@ def ckpm(session: nox.Session) -> None:
 
 
 # Triton is a compiler of 1 GB
-@session("build-decode", "use")
+@session("build-decode", "use", "guard", "reports/guard.yaml")
 def build_decode(session: nox.Session) -> None:
     """Compile the decode kernels and check their registers; `-- --accept REASON` accepts changed values."""
     BUILT.add("decode")
     python = install_extra(session, "triton")
-    session.run(python, "-m", "ckpm", "guard", "reports/guard.yaml", *session.posargs, external=True)
+    session.run(python, "-m", "ckpm", *COMMANDS["build-decode"], *options_of(session), external=True)
     session.run(python, "-m", "ckpm", "decode", "build", external=True)
 
 
@@ -287,16 +321,16 @@ def docs(session: nox.Session) -> None:
     session.run("sphinx-build", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html", "docs", "build/docs")
 
 
-@session("parity", "develop")
+@session("parity", "develop", "parity", "--output", "build/parity.json")
 def parity(session: nox.Session) -> None:
     """Compare the matrix with the upstreams' own codegen: names, bindings, dispatch, machine code."""
-    run(session, "ckpm", "parity", "--output", "build/parity.json", *session.posargs)
+    run_command(session)
 
 
-@session("timing-score", "develop")
+@session("timing-score", "develop", "timing", "score")
 def timing_score(session: nox.Session) -> None:
     """Score the timing model on published measurements; `-- --tier smoke` compiles nothing."""
-    run(session, "ckpm", "timing", "score", *session.posargs)
+    run_command(session)
 
 
 @session("docker", "ship")
@@ -327,7 +361,7 @@ def workflows(session: nox.Session) -> None:
         session.warn("actionlint is not on PATH: its checks were left out")
 
 
-@session("release-qualification", "ship")
+@session("release-qualification", "ship", "qualify")
 def release_qualification(session: nox.Session) -> None:
     """Run every stage of a release on a clean commit; write verdict and bundle. `-- --tier smoke` is a rehearsal."""
-    run(session, "ckpm", "qualify", *session.posargs)
+    run_command(session)

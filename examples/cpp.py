@@ -13,6 +13,7 @@ from ckpm.attention.jit.compiling import compile_keys
 from ckpm.attention.launch.device import choose
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.base import settings
+from ckpm.base.rocm_choice import default_device, default_toolchain
 from ckpm.kernels.code.toolchains import detect
 from examples import results
 from examples.kernels import ARCH
@@ -28,8 +29,9 @@ q, k, v = (results.numbers(random, tokens, 1, 128) for tokens in (1, 37, 37))
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder, "numbers")
     file.write_bytes(b"".join(encode(array, "bf16", ARCH).tobytes() for array in (q, k, v)))
-    program = build_program(SOURCE, Path(folder, "program.so"), detect("auto", cache=settings.cache_folder()))
-    if code := run_program(program, choose("auto", ARCH), [str(library), str(file)]):
+    toolchain = detect(default_toolchain(), cache=settings.cache_folder())
+    program = build_program(SOURCE, Path(folder, "program.so"), toolchain)
+    if code := run_program(program, choose(default_device(), ARCH), [str(library), str(file)]):
         sys.exit(code)
     written = np.frombuffer(file.read_bytes(), np.uint16)[-128:].reshape(1, 1, 128)
 # prefill.cpp's page table lists the pages in reverse

@@ -3,9 +3,10 @@
 from ckpm.attention.jit.compiling import compile_each, where
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch.device import choose
+from ckpm.base.rocm_choice import default_device
 from examples.kernels import ARCH, declare
 
-device = choose("auto", ARCH)
+device = choose(default_device(), ARCH)
 keys = [instance.key for instance in declare("batch_prefill", "batch_prefill_128")]
 for turn in ("first", "second"):
     finished = list(compile_each(keys, ARCH, where("aiter")))  # each as soon as it is finished

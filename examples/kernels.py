@@ -7,6 +7,7 @@ from typing import Any
 from ckpm.attention import Dispatcher, Instance, Registry, kernel_set
 from ckpm.attention.jit.on_demand import on_demand
 from ckpm.attention.launch.device import choose
+from ckpm.base.rocm_choice import default_device
 
 ARCH = "gfx950"
 _BF16: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128}
@@ -45,4 +46,4 @@ def declare(*names: str) -> tuple[Instance, ...]:
 
 def dispatcher(*names: str, **options: Any) -> Dispatcher:
     """Make a dispatcher over these sets, on a GPU of the arch or the emulator; ``options`` are Dispatcher's."""
-    return Dispatcher(Registry(declare(*names)), choose("auto", ARCH), compile=on_demand(), **options)
+    return Dispatcher(Registry(declare(*names)), choose(default_device(), ARCH), compile=on_demand(), **options)

@@ -7,6 +7,7 @@ from ckpm.attention import Dispatcher, ProblemBuilder, Registry, kernel_set
 from ckpm.attention.jit.on_demand import on_demand
 from ckpm.attention.launch.device import choose
 from ckpm.base.errors import LibraryError
+from ckpm.base.rocm_choice import default_device
 from examples.kernels import ARCH
 
 tiles = [{"bm0": 64}, {"bm0": 128}]
@@ -24,7 +25,7 @@ problem = (
     ProblemBuilder().family("batch_prefill").dtype("bf16").group(2, 60).lengths(40, 70, ragged=True).heads(4, 2)
     .hdims(128).mask("bottom_right", right=0).pages(1, 95).page_table("sglang").build()
 )  # fmt: skip
-dispatcher = Dispatcher(again, choose("auto", ARCH), order="first-fit", compile=on_demand())
+dispatcher = Dispatcher(again, choose(default_device(), ARCH), order="first-fit", compile=on_demand())
 before = dispatcher.why(problem).choice
 assert before is not None
 (first,) = before.stages

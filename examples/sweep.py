@@ -10,6 +10,7 @@ from ckpm.attention import Dispatcher, Instance, Measurement, Registry, Timing, 
 from ckpm.attention.jit.compiling import compile_keys
 from ckpm.attention.launch.device import choose
 from ckpm.attention.selection import Heuristic
+from ckpm.base.rocm_choice import default_device
 from ckpm.kernels.library.request import LIBRARY
 from examples import kernels, paging, results
 
@@ -18,7 +19,7 @@ def alone(kernel: Instance) -> Heuristic:
     return lambda problem, able: [kernel]
 
 
-device, registry = choose("auto", kernels.ARCH), Registry()
+device, registry = choose(default_device(), kernels.ARCH), Registry()
 for folder in compile_keys(
     [instance.key for instance in kernels.declare("batch_prefill", "batch_prefill_128")], kernels.ARCH
 ):

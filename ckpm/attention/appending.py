@@ -165,7 +165,7 @@ def append(
         ArgumentError: tensors contradict one another, or the cache or the cosines are too short.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = dispatcher if dispatcher is not None else default()
+    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
     arguments = {
         "q": q, "knew": knew, "vnew": vnew, "k": k, "v": v, "seqlens_k": seqlens_k, "cos": cos, "sin": sin,
         "block_table": block_table, "cache_batch_idx": cache_batch_idx,

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from ckpm.attention.alibi import lse_shift, shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose, sequence_lengths
-from ckpm.attention.arrays.pytorch import current_stream, dtype_of, empty_like, on_gpu, padded_list, single_precision
+from ckpm.attention.arrays.pytorch import (
+    current_stream,
+    dtype_of,
+    empty_like,
+    in_gpu_memory,
+    on_gpu,
+    padded_list,
+    single_precision,
+)
 from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device, choose
@@ -27,7 +35,8 @@ from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timi
 from ckpm.attention.plan_cache import Kept, find_kept, find_posed
 from ckpm.attention.registry import Registry
 from ckpm.base import paths, rocm_places
-from ckpm.base.errors import ArgumentError, NoKernelError
+from ckpm.base.errors import ArgumentError, DeviceError, NoKernelError
+from ckpm.base.rocm_choice import default_device
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import compute_units
@@ -56,18 +65,26 @@ class Attention:
     ran: FinishedLaunch
 
 
-def default(arch: str = "") -> Dispatcher:
-    """Return the default dispatcher: every library of the first folder with one, on a GPU of the arch or the emulator.
+def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
+    """The dispatcher of calls that name none: all libraries of a folder, on the emulator.
 
-    The folders are build/<arch> in the current folder, build/<arch> in the clone, and <arch> in the installed package
-    ``ckpm_libraries``. The default arch is the arch of the machine's GPU, or gfx950.
+    They run on the machine's GPU if CKPM_ROCM is 1, if the array ``beside`` is in a GPU's memory, or if an earlier call
+    ran there. The folder is the first with a library: build/<arch> in the current folder, then in the clone, then
+    <arch> in the installed package ``ckpm_libraries``. The default arch is that of the GPU, or gfx950.
 
     Raises:
-        NoKernelError: no folder has a library.
-        An error of ckpm.base.errors: see Registry.add_library and ckpm.attention.launch.device.choose.
+        NoKernelError: no library is there. DeviceError: the process already runs on the emulator. Otherwise as
+        Registry.add_library and ckpm.attention.launch.device.choose.
     """
-    arch = arch or _arch_here()
     with _LOCK:
+        kinds = {dispatcher.device.kind for dispatcher in _DEFAULTS.values()}
+        kind = "hip" if in_gpu_memory(beside) or "hip" in kinds else default_device()
+        if kinds - {kind}:
+            raise DeviceError(
+                "the array is in a GPU's memory, and earlier calls of this process ran on the emulator: a process has "
+                "one device. Set CKPM_ROCM=1 before it starts, or give dispatcher=."
+            )
+        arch = arch or (_arch_here() if kind == "hip" else DEFAULT_ARCH)
         if arch not in _DEFAULTS:
             registry = Registry()
             folders = _folders(arch)
@@ -80,7 +97,7 @@ def default(arch: str = "") -> Dispatcher:
                     f"{build_command((arch,), DEFAULT_UPSTREAM)}; or install ckpm-libraries; or give dispatcher=, with "
                     "a library from elsewhere."
                 )
-            _DEFAULTS[arch] = Dispatcher(registry, choose("auto", arch))
+            _DEFAULTS[arch] = Dispatcher(registry, choose(kind, arch))
         return _DEFAULTS[arch]
 
 
@@ -112,8 +129,8 @@ def fmha(
 ) -> Attention:
     """Compute softmax(Q K^T * scale) V of each sequence.
 
-    ckpm.attention.arrays.posing describes the arrays, ckpm.attention.arrays.options.Options the options. Without a
-    ``dispatcher`` the call takes :func:`default`'s, for the machine's GPU or for gfx950.
+    Without a ``dispatcher`` the call takes that of :func:`default`: the emulator, unless CKPM_ROCM is 1 or Q is in a
+    GPU's memory.
 
     Host arrays are copied to the device and back. Floats are encoded in ``dtype``, and O comes in Q's dtype. For Q of
     fp8 bits O has the kernel's output dtype. Arrays on the device are used in place.
@@ -127,7 +144,7 @@ def fmha(
         HipError: memory ran out.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = dispatcher if dispatcher is not None else default()
+    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
     stream = stream or current_stream(q)
     in_place = dispatcher.device.kind == "hip" and on_gpu(q)
     options = _as_read(dispatcher, q, options)
@@ -173,8 +190,8 @@ def fmha_of(
 
     For tensors of PyTorch on a GPU a kept plan is looked up by the caller's own arguments, without posing the call.
     """
-    dispatcher = dispatcher if dispatcher is not None else default()
     q = tensors[0]
+    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
     in_place = not more_options and dispatcher.device.kind == "hip" and on_gpu(q)
     if in_place and (kept := find_posed(dispatcher, pose_call, tensors, numbers, _outputs_to_keep)) is not None:
         return _run_kept(kept, tensors, q, out, current_stream(q))

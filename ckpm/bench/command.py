@@ -16,9 +16,10 @@ from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.files import write_atomically
 from ckpm.base.outputs import demand_place
+from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.bench import build, cold
 from ckpm.bench.figures import Figure, table
-from ckpm.kernels.code.toolchains import CHOICES, detect
+from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.upstream.trees import locate
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--upstream", default="aiter", help="the packaged upstream to compare with (default: aiter)")
-    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    add_rocm_options(parser, "toolchain")
     parser.add_argument("--output", type=Path, default=None, help="also write the table to this file")
     parser.set_defaults(run=run)
 

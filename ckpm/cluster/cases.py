@@ -88,10 +88,6 @@ class CaseMachines:
 
     connection: Connection
 
-    @property
-    def gpus(self) -> int:
-        return self.connection.gpus
-
     def describe(self) -> str:
         return self.connection.describe()
 

@@ -59,7 +59,7 @@ def _list(chosen: Sequence[Image]) -> None:
     table = make_table(("image", "purpose", "base", "ROCm", "archs", "CK", "tested"), fold=True)
     for chosen_image in chosen:
         base = chosen_image.base.pinned if chosen_image.base.reference else f"Debian {chosen_image.base.suite}"
-        rocm = chosen_image.base.rocm if chosen_image.purpose.name != "emulator" else ""
+        rocm = chosen_image.base.rocm if chosen_image.has_rocm else ""
         state = "yes" if chosen_image.tested else "no"
         archs = " ".join(chosen_image.archs)
         table.add_row(chosen_image.name, chosen_image.purpose.name, base, rocm, archs, chosen_image.ck, state)

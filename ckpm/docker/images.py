@@ -75,6 +75,11 @@ class Image:
         return tuple(packages for packages in added if packages)
 
     @property
+    def has_rocm(self) -> bool:
+        """Return True if the image contains ROCm's compiler."""
+        return "build" in self.purpose.lineage
+
+    @property
     def is_local(self) -> bool:
         """Return True if the image is built without a registry."""
         return bool(self.base.suite)

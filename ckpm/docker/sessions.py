@@ -1,7 +1,8 @@
 """Run nox sessions inside an image: ``ckpm in-container``.
 
 The checkout and the cache folder have the same paths in the container, so that every path in a result is valid outside.
-Files belong to the caller. The container gets the settings of pip and git, and the GPU if there is one.
+Files belong to the caller. The container gets the settings of pip and git, CKPM_ROCM,
+which images with ROCm set to 1, and the GPU if there is one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ckpm.base.entry import FAILURES
 from ckpm.base.errors import UsageError
 from ckpm.base.files import make_folder
 from ckpm.base.paths import INSTALLED, PROJECT
+from ckpm.base.rocm_choice import VARIABLE
 from ckpm.docker import building, context, running
 from ckpm.docker.command import DEFAULT_WORK
 from ckpm.docker.context import ImageSources, labels
@@ -115,7 +117,7 @@ def plan(
     checkout = os.environ.get("CK_ROOT")
     if checkout and Path(checkout).is_dir():
         mounts.append(Mount(source=Path(checkout).absolute(), target=Path(checkout).absolute()))
-    passed = {name: os.environ[name] for name in (*_PASSED, *_CERTIFICATES) if name in os.environ}
+    passed = {name: os.environ[name] for name in (*_PASSED, *_CERTIFICATES, VARIABLE) if name in os.environ}
     devices = present(chosen.purpose.devices)
     return ContainerRun(
         image=tag,

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from ckpm.base.display import one_line, show
 from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.base.outputs import refuse_inputs_among
+from ckpm.base.rocm_choice import settle
 from ckpm.base.tablefile import read_table
 from ckpm.matrix.dialects import (
     TABLES,
@@ -66,13 +67,14 @@ class Parser(argparse.ArgumentParser):
         """Parse a command's arguments and refuse unknown ones, which argparse leaves to the program's parser.
 
         Refuses an output that is also an input (ckpm/base/outputs.py). Replaces a profile that stands for an upstream
-        by that upstream.
+        by that upstream. Completes the choice of compiler and device (ckpm/base/rocm_choice.py).
         """
         self.option_values.clear()
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         self._refuse_unwritable(parsed)
+        settle(parsed)
         _take_variant(parsed)
         refuse_inputs_among(parsed)
         return parsed, unknown

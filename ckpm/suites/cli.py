@@ -21,12 +21,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ckpm.attention.launch.device import CHOICES, default_workers, kind_of, unused_gpu
+from ckpm.attention.launch.device import default_workers
 from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
 from ckpm.base.outputs import demand_place
 from ckpm.base.results import FOREIGN_LIBRARY, SOME_CASES, Results
+from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import folder_name
@@ -90,7 +91,7 @@ def add_options(root: argparse.ArgumentParser) -> None:
     root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     add_library_options(root)
     root.add_argument("--tier", default="smoke", help=f"cases to run: {', '.join(TIERS)} (default: %(default)s)")
-    root.add_argument("--device", default="auto", choices=CHOICES, help="(default: a GPU of the arch if there is one)")
+    add_rocm_options(root, "device")
     root.add_argument(
         "--case", "--filter", default=EVERY, metavar="GLOB", help="cases whose name fits, with or without the suite"
     )
@@ -118,6 +119,8 @@ def read_options(args: argparse.Namespace) -> SuiteOptions:
     """Read and check the options of a command line."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
+    if args.hazards and args.device == "hip":
+        raise UsageError("--hazards is an option of the emulator: leave out --rocm, or add --device emulator")
     if args.suite not in (*SUITES, FAMILY_SUITE):
         raise UnknownWordError("suite", args.suite, (*SUITES, FAMILY_SUITE))
     checked: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args)}
@@ -138,10 +141,8 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
     upstream, dialect = library.manifest.upstream, library.manifest.dialect
     ledger = read_ledger(o.ledger)
     ledger.check_dates(datetime.date.today())
+    kind = o.device
     with connect() if connect else contextlib.nullcontext() as there:
-        kind = _kind(o, there)
-        if o.hazards and kind == "hip":
-            raise UsageError("--hazards is an option of the emulator: a GPU does what it does. Add --device emulator")
         spoken_of = source(upstream, dialect)
         cases = suites.with_signatures(_cases(o, kind, library), ledger, spoken_of, o.arch)
         folder = folder_name(upstream, o.family)
@@ -161,7 +162,7 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda result: order[result.case.name])
     commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}
-    results = _results(o, library, kind, judged, commands, here=connect is None)
+    results = _results(o, library, kind, judged, commands)
     covered = executed.of_library(library, o.arch)
     figures = _measure_coverage(o, library, judged, covered)
     unexecuted = {
@@ -183,13 +184,6 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
     _conclude(judged, o)
 
 
-def _kind(o: SuiteOptions, there: OtherMachines | None) -> str:
-    """The device that cases run on. Workers report their GPUs, because this machine need not have one."""
-    if there is None or o.device != "auto":
-        return kind_of(o.device, o.arch) if there is None else o.device
-    return "hip" if there.gpus else "emulator"
-
-
 def _pool(
     o: SuiteOptions, kind: str, library: LocatedLibrary, count: int, there: OtherMachines | None
 ) -> tuple[CasePool, str]:
@@ -205,13 +199,7 @@ def _pool(
 
 
 def _results(
-    o: SuiteOptions,
-    library: LocatedLibrary,
-    kind: str,
-    judged: Sequence[JudgedCase],
-    commands: Mapping[str, str],
-    *,
-    here: bool,
+    o: SuiteOptions, library: LocatedLibrary, kind: str, judged: Sequence[JudgedCase], commands: Mapping[str, str]
 ) -> Results:
     family, tier = ("", o.tier) if o.of_tables else (o.family, "every kernel")
     upstream = library.manifest.upstream
@@ -221,8 +209,6 @@ def _results(
     results = suites.results(rows, library, kind, tier, datetime.date.today())
     if o.case != EVERY or o.reproduce:
         results = replace(results, facts={**results.facts, SOME_CASES: o.reproduce or o.case})
-    if here and o.device == "auto" and kind == "emulator" and (why := unused_gpu(o.arch)):
-        return replace(results, facts={**results.facts, "GPU not used": why})
     return results
 
 

@@ -52,9 +52,6 @@ class CasePool(Protocol):
 class OtherMachines(Protocol):
     """Machines of a cluster that run cases."""
 
-    @property
-    def gpus(self) -> int: ...
-
     def describe(self) -> str:
         """Numbers of workers and threads, for people."""
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from ckpm.base.console import console, make_table
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.outputs import demand_place
-from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.timing.published import UNITS, published_figures, published_pairs
 from ckpm.timing.score import GROUPS, SCORE, TIERS, Score, ScoreRow, read_accepted, score_model, vary
 
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tier", default="full", choices=TIERS, help="smoke: without CK's kernels, which have to be compiled"
     )
-    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    add_rocm_options(parser, "toolchain")
     parser.add_argument(
         "--work", type=Path, default=Path("build/score"), metavar="DIR", help="where to build (default: %(default)s)"
     )

@@ -17,7 +17,7 @@ from typing import Any
 from ckpm.attention.splitting import ROWS, best_split
 from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
-from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 from ckpm.timing import grid
@@ -66,7 +66,7 @@ class SplitTime:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    add_rocm_options(parser, "toolchain")
     parser.add_argument("--work", type=Path, default=WORK, metavar="DIR", help="where to build (default: %(default)s)")
     parser.set_defaults(run=run)
 

@@ -18,7 +18,7 @@ from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
 from ckpm.base.outputs import demand_place
 from ckpm.base.paths import PROJECT
-from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import TIERS, SuiteCase
@@ -42,7 +42,7 @@ WHERE = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--problem", default=PUBLISHED, metavar="GLOB", help="problems of the tables (default: all)")
-    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    add_rocm_options(parser, "toolchain")
     parser.add_argument("--work", type=Path, default=WORK, metavar="DIR", help="where to build (default: %(default)s)")
     parser.add_argument(
         "--output", type=Path, default=Path("build/timing-tables.json"), metavar="FILE", help="(default: %(default)s)"

@@ -159,6 +159,7 @@ def _run_job(run: WorkflowRun, label: str, job: Mapping[str, Any], values: Texts
     show(f"{label}: on this machine instead of {job['runs-on']}", flush=True)
     values, result = dict(values), "success"
     for number, step in enumerate(job["steps"], start=1):
+        step = {**step, "env": {**job.get("env", {}), **step.get("env", {})}}
         title = fill(step.get("name", f"step {number}"), values)
         if result == "failure" and not _runs_after_failure(step):
             show(f"  {title}: skipped", flush=True)

@@ -13,7 +13,7 @@ from ckpm_emulator.inspection import isa
 from ckpm_emulator.lowering import opcodes
 from tests.emulator.isa_facts import as_yaml, facts, taken
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[1] / "README.md"
 # Instructions that are refused, and why.
 REFUSED = {
     **dict.fromkeys(("s_rfe_b64", "s_rfe_restore_b64"), "of trap handlers"),

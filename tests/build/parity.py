@@ -10,6 +10,7 @@ from pathlib import Path
 from ckpm.base import jobs, settings
 from ckpm.base.processes import ProcessPool
 from ckpm.base.results import CaseResult
+from ckpm.base.rocm_choice import default_toolchain
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.parity import cases as parity
 from ckpm.kernels.parity import machine_code
@@ -37,7 +38,9 @@ def same_code(tree: Tree, arch: str, pairs: Sequence[tuple[Key, str]]) -> list[i
     """Compile our text and upstream's of each kernel; the code is the same. Return its bytes."""
     cache = settings.cache_folder()
     with ProcessPool(jobs.processors()) as pool:
-        started = machine_code.compare(pairs, tree, detect("auto", cache=cache), arch, cache=cache, pool=pool)
+        started = machine_code.compare(
+            pairs, tree, detect(default_toolchain(), cache=cache), arch, cache=cache, pool=pool
+        )
     rows = started()
     assert [(row.difference, row.error) for row in rows] == [("", "")] * len(pairs)
     return [row.code_bytes for row in rows]

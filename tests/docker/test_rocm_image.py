@@ -63,5 +63,5 @@ def test_compare_without_gpu_is_reported() -> None:
     )  # fmt: skip
     output = done.stdout + done.stderr
     assert "Traceback" not in output
-    assert "error: no GPU of arch gfx950: there is none. Take --device emulator" in output, output[-3000:]
+    assert "error: no GPU of arch gfx950: there is none. Run on the emulator" in output, output[-3000:]
     assert "failed with exit code" in output

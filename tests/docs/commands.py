@@ -20,6 +20,7 @@ from ckpm.docker.images import images
 from ckpm.matrix.dialects import check_arch, dialect, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.reports.release.libraries import parser as libraries_parser
+from ckpm.session_options import split_options
 from ckpm_emulator.cli import _parser as emulator_parser
 from tests.docs.pages import ROOT
 from tests.programs.__main__ import parser as programs_parser
@@ -166,9 +167,14 @@ def _check_nox(tokens: Sequence[str]) -> list[str]:
         return ["nox -s: no session"]
     noxfile().BUILT.clear()
     unknown = [f"nox has no session {name}" for name in names if name not in sessions()]
-    return unknown or [
-        text for name in names for started in started_by(name, options) for text in _check_command(started)
-    ]
+    if unknown:
+        return unknown
+    try:
+        shares = split_options(noxfile().COMMANDS, names, options)
+    except CkPrefillError as error:
+        return [f"nox: {error}"]
+    started = [command for name in names for command in started_by(name, shares.get(name, options))]
+    return [text for command in started for text in _check_command(command)]
 
 
 @functools.cache
@@ -181,7 +187,8 @@ def sessions() -> dict[str, Any]:
 class Recorder:
     """A stand-in for the session object of nox that keeps commands instead of running them."""
 
-    def __init__(self, options: Sequence[str], cache_dir: Path) -> None:
+    def __init__(self, name: str, options: Sequence[str], cache_dir: Path) -> None:
+        self.name = name
         self.posargs, self.cache_dir, self.bin = list(options), cache_dir, "/bin"
         self.env: dict[str, str] = {}
         self.started: list[list[str]] = []
@@ -189,6 +196,8 @@ class Recorder:
 
     def install(self, *arguments: str) -> None:
         pass
+
+    log = warn = install
 
     def run(self, *arguments: Any, **_options: Any) -> str:
         self.started.append([str(word) for word in arguments])
@@ -198,7 +207,7 @@ class Recorder:
 def started_by(session: str, options: Sequence[str]) -> list[list[str]]:
     """Return the commands of this project that a session starts, as ``python -m ...``."""
     with tempfile.TemporaryDirectory() as folder:
-        recorder = Recorder(options, Path(folder))
+        recorder = Recorder(session, options, Path(folder))
         sessions()[session](recorder)
     own = [command for command in recorder.started if command[0] == "/programs/python" and command[1] == "-m"]
     return [["python", *command[1:]] for command in own if command[2] in {*PARSERS, "ckpm", "pytest"}]

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.base.rocm_choice import TOOLCHAINS
 from tests.programs.program_builder import TOOLCHAIN
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--toolchain", choices=CHOICES, help="what compiles the programs (default: embedded)")
+    parser.addoption("--toolchain", choices=TOOLCHAINS, help="what compiles the programs (default: embedded)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.unit.shared import Run
 
 # Lists of ten thousands of keys live as long as the process. Collecting garbage among them took a fifth of the time.
 gc.set_threshold(100_000, 20, 50)
+os.environ.pop("CKPM_ROCM", None)  # of the person who runs the tests
 
 # Copies the source to the object and logs its name. A source that contains $CKPM_STUB_BREAKS fails.
 STUB = """#!/bin/sh

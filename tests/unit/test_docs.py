@@ -43,9 +43,9 @@ def page(*lines: str, fence: str = "console") -> str:
     ("text", "complaint"),
     [
         (page("$ nox -s build-gfx95"), "p.md:4: nox has no session build-gfx95"),
-        (page("$ nox -s build-gfx950 -- --teir full"), "unrecognized arguments: --teir full"),
+        (page("$ nox -s build-gfx950 -- --teir full"), "nox: --teir concerns no session of this line"),
         (page("$ nox -s build-gfx950 -- --tier fulll"), "p.md:4: ckpm: tier: fulll is none of smoke"),
-        (page("$ nox -s test-large-kv perf-gate -- --jobs 2"), "unrecognized arguments: --jobs 2"),
+        (page("$ nox -s perf-gate report -- --jobs 2"), "nox: --jobs concerns no session of this line"),
         (page("$ nox build-gfx950"), "sessions are named with -s"),
         (page("$ nox -s in-container -- test-larg-kv"), "sessions: test-larg-kv is none of"),
         (page("$ ckpm lst"), "there is no command 'lst'"),

@@ -101,7 +101,7 @@ def test_session_passes_on_or_refuses_options(tmp_path: Path) -> None:
     assert line[-2:] == ["--input", "elsewhere"]
     for name in ("lint", "docs", "workflows"):
         with pytest.raises(RuntimeError, match="this session has no options, and was given --fix"):
-            sessions()[name](Refusing(["--fix"], tmp_path))
+            sessions()[name](Refusing(name, ["--fix"], tmp_path))
 
 
 @pytest.mark.usefixtures("idle")

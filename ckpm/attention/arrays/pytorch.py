@@ -40,6 +40,11 @@ def on_gpu(array: Any) -> bool:
     return _torch_of(array) is not None and array.is_cuda
 
 
+def in_gpu_memory(array: Any) -> bool:
+    """True for a tensor of PyTorch on its GPU, and for other libraries' arrays there."""
+    return on_gpu(array) or (_torch_of(array) is None and hasattr(array, "__cuda_array_interface__"))
+
+
 def current_stream(array: Any) -> int:
     """The stream on which PyTorch queues work for a tensor on its GPU; 0, the default stream, for other arrays."""
     torch = _torch_of(array)

@@ -71,7 +71,7 @@ def fmha_backward(
         ArgumentError: an array is on the device.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = dispatcher if dispatcher is not None else default()
+    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
     posed = pose(dispatcher.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
         raise ArgumentError(_HOST_ARRAYS, kind="device")

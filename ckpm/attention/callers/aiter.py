@@ -79,7 +79,7 @@ def mha_batch_prefill_func(
     """
     del deterministic
     if block_table is None:
-        tables = pad_list(_dispatcher(own_options), kv_page_indices), kv_indptr, kv_last_page_lens, None
+        tables = pad_list(_dispatcher(own_options, q), kv_page_indices), kv_indptr, kv_last_page_lens, None
     else:
         tables = block_table, None, None, seqlen_k
     tensors = (
@@ -157,7 +157,7 @@ def flash_attn_varlen_func(
         return attend(k, v, pages=Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k))
     needed = sink_ptr is not None or k.shape[-1] != v.shape[-1]
     faster = causal and has_fp8(k) and k.shape[0] and not own_options.keys() & {"family", "splits"}
-    if (needed or (faster and _dispatcher(own_options).has_own)) and not isinstance(k, OnDevice):
+    if (needed or (faster and _dispatcher(own_options, q).has_own)) and not isinstance(k, OnDevice):
         pages = Pages(indices=count_up(k.shape[0], k), indptr=cu_seqlens_k, longest=max_seqlen_k)
         with contextlib.suppress(*(() if needed else (*_NOT_SERVED, ProblemError))):  # fwd reports mistakes
             return attend(add_page_axis(k), add_page_axis(v), pages=pages)
@@ -216,7 +216,7 @@ def unified_attention(
         scale=demand_scale(softmax_scale), soft_cap=softcap, alibi_slopes=alibi_slopes, sink_logits=sinks, out=out,
         **_mask(causal, window_size, 0), **own_options,
     )  # fmt: skip
-    invariant = _dispatcher(own_options).batch_invariant or own_options.get("batch_invariant")
+    invariant = _dispatcher(own_options, q).batch_invariant or own_options.get("batch_invariant")
     few = (not invariant and max_seqlen_q <= MOST_QUERIES) or q.shape[-1] > _MOST_FP8_DIMS
     scales = q_descale, k_descale, v_descale
     if "dtype" in own_options or not can_widen(q, out):
@@ -310,10 +310,10 @@ def _attend_pages(q: Any, scales: tuple[Any, Any, Any], *, k: Any, v: Any, pages
     return fmha(q, k, v, pages=pages, descales=cache_descales(k, scales), **options).o
 
 
-def _dispatcher(own_options: Mapping[str, Any]) -> Dispatcher:
-    """The dispatcher of a call: the caller's, or the default."""
+def _dispatcher(own_options: Mapping[str, Any], q: Any) -> Dispatcher:
+    """The dispatcher of a call: the caller's or the default."""
     dispatcher: Dispatcher | None = own_options.get("dispatcher")
-    return dispatcher if dispatcher is not None else default()
+    return dispatcher if dispatcher is not None else default(beside=q)
 
 
 def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:

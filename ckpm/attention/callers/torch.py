@@ -55,14 +55,14 @@ def dispatch_to(dispatcher: Dispatcher | None) -> None:
 
 
 def _dispatcher(q: Tensor) -> Dispatcher:
-    return _CHOSEN[0] if _CHOSEN else default(_arch(q.device))
+    return _CHOSEN[0] if _CHOSEN else default(_arch(q.device), beside=q)
 
 
 @functools.cache
 def _arch(device: torch.device) -> str:
-    """The arch of the tensor's GPU, gfx950 for the CPU."""
+    """The arch of the tensor's GPU; '' for the CPU."""
     if device.type == "cpu":
-        return "gfx950"
+        return ""
     return str(torch.cuda.get_device_properties(device).gcnArchName).partition(":")[0]
 
 

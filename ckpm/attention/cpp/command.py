@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from ckpm.base.display import show
-from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.matrix.options import DEFAULT_ARCH
 
 
@@ -41,13 +41,10 @@ def _list_declared(args: argparse.Namespace) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.attention.launch.device import CHOICES as DEVICES
-
     parser.add_argument("file", type=Path, metavar="FILE", help="a C++ program that includes ckpm_dispatcher.hpp")
     parser.add_argument("words", nargs="*", metavar="WORD", help="what its main is given")
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
-    parser.add_argument("--device", default="auto", choices=DEVICES, help="(default: auto)")
+    add_rocm_options(parser, "toolchain", "device")
     parser.set_defaults(run=_run)
 
 

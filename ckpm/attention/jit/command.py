@@ -16,7 +16,7 @@ from ckpm.attention.launch import device as devices
 from ckpm.base.console import console
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
-from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
@@ -31,13 +31,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_UPSTREAM,
         help="of the kernels NAME (default: %(default)s); a declared kernel has its own",
     )
-    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--ck-root", type=Path, default=None, help="of upstream checkout; default: CK_ROOT")
     parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
     parser.add_argument(
         "--jobs", "-j", type=int, default=None, help="parallel compilers (default: by processors, memory)"
     )
-    parser.add_argument("--device", default="auto", choices=devices.CHOICES, help="what loads them (default: auto)")
+    add_rocm_options(parser, "toolchain", "device")
     parser.set_defaults(run=run, log_to="stderr")
 
 

@@ -31,6 +31,7 @@ from ckpm.base.jobs import job_count
 from ckpm.base.paths import PYTHONPATH
 from ckpm.base.processes import ProcessPool, group
 from ckpm.base.records import Source
+from ckpm.base.rocm_choice import default_toolchain
 from ckpm.base.store import draft_folder
 from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.library.request import listed_by_tree
@@ -83,7 +84,7 @@ def compile_keys(
     arch: str,
     upstream: str = DEFAULT_UPSTREAM,
     *,
-    toolchain: str = "auto",
+    toolchain: str = "",
     ck_root: Path | None = None,
     headers: Path | None = None,
     jobs: int | None = None,
@@ -95,17 +96,16 @@ def compile_keys(
 
 
 def where(
-    upstream: str = DEFAULT_UPSTREAM,
-    *,
-    toolchain: str = "auto",
-    ck_root: Path | None = None,
-    headers: Path | None = None,
+    upstream: str = DEFAULT_UPSTREAM, *, toolchain: str = "", ck_root: Path | None = None, headers: Path | None = None
 ) -> Place:
-    """Origin of the kernels. Without ``ck_root``, ``checkout`` is the tree of CK_ROOT, as for builds."""
+    """Origin of the kernels. Without ``toolchain`` it is that of builds, without ``ck_root`` ``checkout`` is CK_ROOT's.
+
+    Raises UsageError: ``ck_root`` is given for another upstream, which has no use for it.
+    """
     root = settings.ck_root(ck_root, [upstream])
     return Place(
         upstream=upstream,
-        toolchain=toolchain,
+        toolchain=toolchain or default_toolchain(),
         ck_root=os.path.realpath(root) if root and upstream == "checkout" else "",
         headers=os.path.realpath(headers) if headers else "",
     )

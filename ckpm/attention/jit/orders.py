@@ -15,6 +15,7 @@ from ckpm.base import settings
 from ckpm.base.errors import RecordError, UsageError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, as_text
+from ckpm.base.rocm_choice import TOOLCHAINS
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families.libraries import libraries, library_of, library_with
 from ckpm.kernels.families.table import FAMILIES
@@ -33,7 +34,7 @@ class Place:
     """Origin of the kernels: the words of ``--upstream``, ``--toolchain``, ``--ck-root`` and ``--headers``."""
 
     upstream: str
-    toolchain: str = "auto"
+    toolchain: str = TOOLCHAINS[0]
     ck_root: str = ""
     headers: str = ""
 

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import dataclasses
 import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +21,16 @@ from ckpm.attention.launch import gpu_context
 from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base import rocm_places
-from ckpm.base.display import show
 from ckpm.base.errors import DeviceError, HipError, LibraryError, UsageError
 from ckpm.base.jobs import processors
+from ckpm.base.rocm_choice import DEVICES, unknown
 from ckpm.base.trust import demand_trusted_library
 from ckpm.kernels.abi import CheckedArguments, LaunchArguments
 from ckpm.kernels.code.emulated import translated_errors
 from ckpm_emulator import device as emulated
 from ckpm_emulator.options import Record, Trace
 
-CHOICES = ("auto", "hip", "emulator")
+_EMULATOR = "Run on the emulator, without --rocm or with --device emulator"
 FEATURES = ("placement", "granularity", "checks", "counters", "trace")
 
 
@@ -238,7 +237,11 @@ class GpuDevice(Device):
     def __init__(self, arch: str) -> None:
         runtime = rocm_places.runtime()
         if runtime is None:
-            raise DeviceError("ROCm's libamdhip64.so was not found: install ROCm, set ROCM_PATH, or --device emulator.")
+            reason = "ROCm's libamdhip64.so is nowhere where the loader looks"
+            raise DeviceError(f"{reason}. {_EMULATOR}, or install ROCm's runtime or set ROCM_PATH.")
+        if rocm_places.KFD.exists() and not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
+            reason = f"this user may not use {rocm_places.KFD}"
+            raise DeviceError(f"{reason}. {_EMULATOR}, or add the user to the groups render and video.")
         try:
             self.hip = HipApi(ctypes.CDLL(runtime, mode=os.RTLD_NOW | os.RTLD_GLOBAL))
         except OSError as error:
@@ -246,7 +249,7 @@ class GpuDevice(Device):
         present = [self.hip.properties(number).arch for number in range(self.hip.device_count())]
         if arch not in present:
             there = f"there are {', '.join(present)}" if present else "there is none"
-            raise DeviceError(f"no GPU of arch {arch}: {there}. Take --device emulator, or build for what is there.")
+            raise DeviceError(f"no GPU of arch {arch}: {there}. {_EMULATOR}, or build for the GPU that is there.")
         self._number = present.index(arch)
         self.hip.set_device(self._number)
         self.arch = arch
@@ -299,38 +302,9 @@ def choose(choice: str, arch: str, **options: Any) -> Device:
         UsageError: a choice that doesn't exist.
         DeviceError: the device is not there, or can't be started.
     """
-    if kind_of(choice, arch) == "hip":
-        return GpuDevice(arch)
-    return EmulatedDevice(arch, **options)
-
-
-def kind_of(choice: str, arch: str) -> str:
-    """Return ``hip`` or ``emulator``, without loading either: ``auto`` takes a GPU if there is one of the arch.
-
-    If a GPU is there but is not used, a warning on stderr has the reason.
-    """
-    if choice not in CHOICES:
-        raise UsageError(f"unknown device '{choice}'. Known: {', '.join(CHOICES)}.")
-    if choice != "auto":
-        return choice
-    if why := unused_gpu(arch):
-        show(f"warning: a GPU is here, and is not used: {why}. The emulator runs instead.", file=sys.stderr)
-        return "emulator"
-    return "hip" if rocm_places.gpu_archs() else "emulator"
-
-
-def unused_gpu(arch: str) -> str:
-    """The reason why ``auto`` takes the emulator although a GPU is there; '' if there is no GPU, or it is taken."""
-    there = rocm_places.gpu_archs()
-    if not there:
-        return ""
-    if arch not in there:
-        return f"there is {', '.join(there)}, and the library is for {arch}"
-    if not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
-        return f"this user may not use {rocm_places.KFD}: add the user to the groups render and video"
-    if rocm_places.runtime() is None:
-        return "ROCm's libamdhip64.so is nowhere where the loader looks: install ROCm's runtime, or set ROCM_PATH"
-    return ""
+    if choice not in DEVICES:
+        raise unknown("device", choice)
+    return GpuDevice(arch) if choice == "hip" else EmulatedDevice(arch, **options)
 
 
 def default_workers(kind: str) -> int:

@@ -1,7 +1,9 @@
 """The guard inside of Triton's autotuner: a configuration that breaks a budget is never timed.
 
 >>> tuned = triton.autotune(
-...     configs, key=["tokens"], prune_configs_by={"early_config_prune": early_config_prune(kernel, Budget(vgpr=128))}
+...     configs,
+...     key=["tokens"],
+...     prune_configs_by={"early_config_prune": early_config_prune(kernel, KernelBudget(vgpr=128))},
 ... )(kernel)
 """
 

@@ -8,13 +8,14 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ckpm.base import rocm_places, settings
+from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.base.files import make_folder
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_ours
-from ckpm.kernels.code.toolchains import CHOICES, detect
+from ckpm.base.rocm_choice import add_rocm_options
+from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.families.libraries import whole
 from ckpm.kernels.families.render import plan_units, render
 from ckpm.kernels.families.spellings import features
@@ -41,14 +42,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         return reproduce.run(options.request, job_count(options.jobs), args.built) if again else build(options)
 
     add_selection_options(parser, tier="smoke", checkouts=True)
-    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    add_rocm_options(parser, "toolchain")
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
     parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
     parser.add_argument("--unit-size", type=int, default=8, help="kernels compiled together (default: 8)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="default: by processors and memory")
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--resources", action="store_true", help="then print the kernels with their registers and LDS")
-    parser.add_argument("--emulator", action="store_true", help="compile its core meanwhile, unless there is a GPU")
+    parser.add_argument("--emulator", action="store_true", help="compile its core meanwhile")
     parser.add_argument(
         "--no-cache", action="store_true", help="neither take objects from the shared cache nor add any"
     )
@@ -96,8 +97,7 @@ def read_options(args: argparse.Namespace) -> BuildOptions:
         object_cache=None if args.no_cache else cache / "objects",
         unit_size=args.unit_size,
     )
-    emulator = args.emulator and not rocm_places.gpu_archs()
-    return BuildOptions(request=request, jobs=args.jobs, emulator=emulator, resources=args.resources)
+    return BuildOptions(request=request, jobs=args.jobs, emulator=args.emulator, resources=args.resources)
 
 
 def build(options: BuildOptions, elsewhere: Elsewhere | None = None) -> None:

@@ -17,6 +17,7 @@ from ckpm.base import jobs, rocm_places, settings
 from ckpm.base.console import console, make_table
 from ckpm.base.errors import CkPrefillError
 from ckpm.base.files import name_write_errors
+from ckpm.base.rocm_choice import rocm_wanted
 from ckpm.base.store import BESIDE, Store, is_adopted, is_whole_entry
 from ckpm.base.trust import refuse_shared
 from ckpm.base.zig_cache import linked_with
@@ -45,13 +46,16 @@ class Examination:
 
 def examine(cache: Path, ck_root: Path | None) -> list[Examination]:
     """Return all findings; nothing is downloaded or built."""
+    pinned, rocm_compiler, gpu = _toolchain("embedded", cache), _rocm(cache), _gpu()
     return [
         _python(),
         _system(),
-        _toolchain("embedded", cache),
-        _rocm(cache),
+        pinned,
+        rocm_compiler,
         *_upstreams(cache, ck_root),
-        _device(),
+        gpu,
+        _default_road(pinned),
+        _rocm_road(rocm_compiler, gpu),
         _cache(cache),
         *_entries(cache),
         _resources(),
@@ -123,22 +127,32 @@ def _package(name: str, package: PackagedUpstream, cache: Path) -> Examination:
     return Examination(subject, "ok", what)
 
 
-def _device() -> Examination:
-    there = ", ".join(rocm_places.gpu_archs())
-    if not there and not rocm_places.KFD.exists():
-        return Examination(
-            "device", "missing", "no /dev/kfd", "building needs none; an MI300 or MI350 runs what was built"
-        )
+def _gpu() -> Examination:
+    archs = ", ".join(rocm_places.gpu_archs())
+    if not archs:
+        return Examination("GPU", "missing", "none", "optional: the emulator runs what was built")
     if not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
         return Examination(
-            "device", "broken", "/dev/kfd is not accessible", "add this user to the groups render and video"
+            "GPU", "missing", "/dev/kfd is not accessible", "add this user to the groups render and video"
         )
     if (runtime := rocm_places.runtime()) is None:
-        advice = "install ROCm's runtime, or set ROCM_PATH: until then the emulator runs what was built"
-        return Examination(
-            "device", "broken" if there else "missing", f"{there or '/dev/kfd'}, no libamdhip64.so", advice
-        )
-    return Examination("device", "ok", f"{there or '/dev/kfd'}, {runtime}")
+        return Examination("GPU", "missing", f"{archs}, no libamdhip64.so", "install ROCm's runtime, or set ROCM_PATH")
+    return Examination("GPU", "ok", f"{archs}, {runtime}")
+
+
+def _default_road(pinned: Examination) -> Examination:
+    """A row about commands without ``--rocm``."""
+    advice = "" if pinned.state == "ok" else "see toolchain embedded"
+    return Examination("without --rocm", pinned.state, "builds with the pinned compiler, runs on the emulator", advice)
+
+
+def _rocm_road(compiler: Examination, gpu: Examination) -> Examination:
+    """A row about commands with ``--rocm``, which is broken only if the environment asks for ROCm."""
+    able = [finding.state == "ok" for finding in (compiler, gpu)]
+    detail = f"{'builds' if able[0] else 'builds nothing'}, {'runs on the GPU' if able[1] else 'runs nothing'}"
+    missing = [finding.subject for finding in (compiler, gpu) if finding.state != "ok"]
+    state = "ok" if all(able) else "broken" if rocm_wanted() and not able[0] else "missing"
+    return Examination("with --rocm", state, detail, f"see {' and '.join(missing)}" if missing else "")
 
 
 def _cache(cache: Path) -> Examination:

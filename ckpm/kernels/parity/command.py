@@ -11,7 +11,8 @@ from ckpm.base import jobs, junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.results import Results
-from ckpm.kernels.code.toolchains import CHOICES, detect
+from ckpm.base.rocm_choice import add_rocm_options
+from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.parity.cases import ParityRequest, compare_upstreams
 from ckpm.matrix.dialects import (
     FAMILIES,
@@ -42,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout to compare with; default: CK_ROOT")
     parser.add_argument("--no-machine-code", action="store_true", help="start no compiler")
     parser.add_argument("--no-stored", action="store_true", help="leave the stored name lists out")
-    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    add_rocm_options(parser, "toolchain")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: by memory")
     parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write the results as JSON")
     parser.set_defaults(run=run_command)

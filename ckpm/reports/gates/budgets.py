@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from ckpm.base.errors import WhereError
 from ckpm.base.paths import data
+from ckpm.base.rocm_choice import TOOLCHAINS
 from ckpm.base.tablefile import Record, Table, Text, Words, read_table, word_list
-from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.dialects import archs, upstreams
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import Predicate, compile_where
@@ -23,7 +23,6 @@ from ckpm.reports.gates.comparing import Threshold
 from ckpm.reports.verdicts import VerdictRow
 
 BUDGETS = data("reports", "gates", "budgets.yaml")
-_TOOLCHAINS = tuple(name for name in CHOICES if name != "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +185,7 @@ def read_budgets(thresholds: Mapping[str, Threshold], file: Path = BUDGETS) -> B
 
 def _shared_fields(table: Table[BudgetTable], row: _Budget, metrics: Collection[str], *path: str) -> dict[str, Any]:
     """Fields of a budget or an allowance."""
-    choices = {"archs": archs(), "upstreams": (*upstreams(), "checkout"), "toolchains": _TOOLCHAINS}
+    choices = {"archs": archs(), "upstreams": (*upstreams(), "checkout"), "toolchains": TOOLCHAINS}
     for name, names in choices.items():
         table.demand_known(getattr(row, name), (*names, "*"), *path, name)
     limits = []

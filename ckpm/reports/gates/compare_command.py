@@ -9,6 +9,7 @@ from pathlib import Path
 from ckpm.base import junit
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
+from ckpm.base.rocm_choice import TOOLCHAINS, add_rocm_options
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH
@@ -24,7 +25,7 @@ from ckpm.timing.tables import ARCH, UPSTREAM, WORK, library
 
 def add_options(compare: argparse.ArgumentParser) -> None:
     compare.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    compare.add_argument("--device", default="auto", help="auto, hip or emulator (default: a GPU if there is one)")
+    add_rocm_options(compare, "device")
     for side in ("baseline", "candidate"):
         compare.add_argument(f"--{side}", type=Path, default=None, metavar="FILE", help=f"its {LIBRARY}")
     compare.add_argument(
@@ -74,4 +75,4 @@ def _files(args: argparse.Namespace, arch: str) -> list[Path]:
         raise UsageError(f"give --baseline and --candidate, or --upstream {UPSTREAM} and neither of them.")
     if (args.upstream, arch) != (UPSTREAM, ARCH):
         raise UsageError(f"only {UPSTREAM} on {ARCH} has V3 before V2. For others give --baseline and --candidate.")
-    return [library("auto", args.work).absolute()]
+    return [library(TOOLCHAINS[args.rocm], args.work).absolute()]

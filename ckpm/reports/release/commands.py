@@ -13,7 +13,8 @@ from ckpm.base.display import show
 from ckpm.base.errors import SetupError, TrustError, UnsignedError, UsageError
 from ckpm.base.files import hold_lock, sha256_of
 from ckpm.base.paths import PROJECT
-from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
+from ckpm.base.rocm_choice import add_rocm_options
+from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.problems.case import TIERS
@@ -44,7 +45,7 @@ def add_qualify_options(qualify: argparse.ArgumentParser) -> None:
     qualify.add_argument("--tier", choices=TIERS, default="full", help="smoke is a rehearsal (default: %(default)s)")
     qualify.add_argument("--arch", action="append", metavar="ARCH", help="default: those of the table of stages")
     qualify.add_argument("--upstream", metavar="NAME", help="a package (default: that of the table of stages)")
-    qualify.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: %(default)s)")
+    add_rocm_options(qualify, "toolchain")
     qualify.add_argument("--only", action="append", default=[], metavar="STAGE", help="run these, write no bundle")
     qualify.add_argument("--shard", action="append", type=Path, default=[], metavar="DIR", help="has what --only left")
     qualify.add_argument("--waivers", type=Path, metavar="FILE", help="which known defects are accepted, and by whom")

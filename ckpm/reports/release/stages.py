@@ -12,13 +12,14 @@ import msgspec
 from msgspec import Meta
 
 from ckpm.base.paths import data
+from ckpm.base.rocm_choice import DEVICES
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs as known_archs
 from ckpm.matrix.dialects import upstreams
 
 STAGES = data("reports", "release", "stages.yaml")
 PROJECT = "project"  # in place of the arch, in names of stages that run once
-_BLANKS = ("stage", "arch", "upstream", "tier", "toolchain")
+_BLANKS = ("stage", "arch", "upstream", "tier", "toolchain", "device")
 
 
 class Stage(Record, frozen=True):
@@ -95,11 +96,16 @@ def _check_blanks(text: Field) -> None:
 def steps(
     table: StageTable, archs: Sequence[str], *, upstream: str, tier: str, toolchain: str
 ) -> tuple[StageStep, ...]:
-    """Every stage on every arch, ordered so that the needs of a step come before it."""
+    """Every stage on every arch, ordered so that the needs of a step come before it.
+
+    What ROCm's compiler built is tested on a GPU, other libraries on the emulator.
+    """
     result = []
+    shared = {"upstream": upstream, "tier": tier, "toolchain": toolchain}
+    shared["device"] = DEVICES[toolchain == "rocm"]
     for name, stage in table.stages.items():
         for arch in archs if stage.each_arch else (PROJECT,):
-            blanks = {"stage": name, "arch": arch, "upstream": upstream, "tier": tier, "toolchain": toolchain}
+            blanks = {"stage": name, "arch": arch, **shared}
             needs = [step for need in stage.needs for step in _names(need, table.stages[need], arch, archs)]
             result.append(
                 StageStep(

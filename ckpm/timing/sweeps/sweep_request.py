@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-from ckpm.attention.launch import device as devices
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.base.files import sha256_of
-from ckpm.kernels.code.toolchains import CHOICES, detect
+from ckpm.base.rocm_choice import add_rocm_options
+from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.families.libraries import host, library_of, library_with
 from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import Tree
@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
-    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    add_rocm_options(parser, "toolchain", "device")
     parser.add_argument("--category", choices=TIERS, default=None, help="the testing matrix's shapes of this tier")
     parser.add_argument(
         "--shape", default=SIZES, metavar="SIZES", help="sizes of launches without --category (default: %(default)s)"
@@ -72,7 +72,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--filter-file", action="append", default=[], type=Path, metavar="FILE", help="def filter_config(c) -> bool"
     )
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N equal parts of the kernels")
-    parser.add_argument("--device", default="auto", choices=devices.CHOICES, help="(default: auto)")
     parser.add_argument("--verify", action="store_true", help="compare with a float64 reference")
     parser.add_argument(
         "--most-instructions", type=int, default=MOST_INSTRUCTIONS, metavar="N",
@@ -145,7 +144,7 @@ def _facts(args: argparse.Namespace, tree: Tree, arch: str) -> dict[str, str]:
         "filters": "\n".join([*args.filter, *map(sha256_of, args.filter_file)]),
         "max_kernels": str(args.max_kernels or ""),
         "shard": args.shard,
-        "device": devices.kind_of(args.device, arch),
+        "device": args.device,
         "verify": str(args.verify).lower(),
         "most_instructions": str(args.most_instructions),
     }

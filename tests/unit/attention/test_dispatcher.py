@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from ckpm.attention.registry import Instance, Registry, key_of
 from ckpm.attention.selection import refusal, stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base import paths, rocm_places
-from ckpm.base.errors import ArgumentError, HipError, NoKernelError, ProblemError, UsageError
+from ckpm.base.errors import ArgumentError, DeviceError, HipError, NoKernelError, ProblemError, UsageError
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem, Strides
 from tests.unit import manifests
@@ -480,16 +481,50 @@ def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPa
     ("gpus", "arch"),
     [((), "gfx950"), (("gfx942", "gfx942"), "gfx942"), (("gfx1100", "gfx942"), "gfx942"), (("gfx1100",), "gfx950")],
 )
-def test_default_arch_is_that_of_the_gpu(
+def test_default_arch_with_rocm_is_that_of_the_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: tuple[str, ...], arch: str
 ) -> None:
     """No library is built for gfx1100."""
+    monkeypatch.setattr(call, "_DEFAULTS", {})
+    monkeypatch.setenv("CKPM_ROCM", "1")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(paths, "INSTALLED", True)
     monkeypatch.setattr(rocm_places, "gpu_archs", lambda: gpus)
     monkeypatch.setattr(call, "_arch_here", call._arch_here.__wrapped__)
     with pytest.raises(NoKernelError, match=rf"no library is in {tmp_path}/build/{arch}\. Build one: .*{arch}"):
         call.default()
+
+
+@pytest.mark.parametrize(
+    ("variable", "earlier", "on_gpu", "kind"),
+    [
+        ("", (), False, "emulator"),
+        ("1", (), False, "hip"),
+        ("", (), True, "hip"),
+        ("", ("hip",), False, "hip"),
+        ("0", ("emulator",), False, "emulator"),
+    ],
+)
+def test_default_device_is_that_of_environment_or_arrays(
+    monkeypatch: pytest.MonkeyPatch, variable: str, earlier: tuple[str, ...], on_gpu: bool, kind: str
+) -> None:
+    monkeypatch.setenv("CKPM_ROCM", variable)
+    monkeypatch.setattr(call, "_DEFAULTS", {arch: on_device(arch) for arch in earlier})
+    monkeypatch.setattr(call, "choose", lambda choice, arch: SimpleNamespace(kind=choice, hip=None))
+    monkeypatch.setattr(Registry, "add_library", lambda registry, library: None)
+    monkeypatch.setattr(Registry, "__len__", lambda registry: 1)
+    array = SimpleNamespace(__cuda_array_interface__={}) if on_gpu else None
+    assert call.default(beside=array).device.kind == kind
+
+
+def test_array_of_gpu_after_calls_on_emulator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "_DEFAULTS", {"gfx950": on_device("emulator")})
+    with pytest.raises(DeviceError, match=r"a process has one device\. Set CKPM_ROCM=1 before it starts"):
+        call.default(beside=SimpleNamespace(__cuda_array_interface__={}))
+
+
+def on_device(kind: str) -> Any:
+    return SimpleNamespace(device=SimpleNamespace(kind=kind))
 
 
 def test_family_without_libraries_is_named() -> None:

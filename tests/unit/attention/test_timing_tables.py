@@ -64,7 +64,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
 
 def test_row_runs_last_tile_of_one_kv_head_on_both_versions(launched: Launched) -> None:
     """The last tile is V3's first workgroup and V2's last."""
-    problems = tables.model("*-h40q37k", "auto", Path("work")).problems
+    problems = tables.model("*-h40q37k", "embedded", Path("work")).problems
     assert [(problem.problem, problem.launched) for problem in problems] == [
         ("performance/published_fp8.tensor-h40q37k", 148 * 40), ("performance/published_fp8.tensor-h40q37k", 296 * 40),
         ("performance/published_fp8.page-h40q37k", 148 * 40), ("performance/published_fp8.page-h40q37k", 296 * 40),
@@ -76,7 +76,7 @@ def test_row_runs_last_tile_of_one_kv_head_on_both_versions(launched: Launched) 
 
 
 def test_row_with_one_kv_head_runs_unchanged(launched: Launched) -> None:
-    tables.model("*.tensor-h16q65k", "auto", Path("work"))
+    tables.model("*.tensor-h16q65k", "embedded", Path("work"))
     assert [(p.nhead_q, p.nhead_k, options.heads, options.workgroup) for p, _, options in launched] == [
         (16, 1, 1, 0), (16, 1, 1, 511),
     ]  # fmt: skip
@@ -86,32 +86,32 @@ def test_grid_of_other_than_workgroup_tile_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tables, "library", lambda *_: Path("lib.so"))
     monkeypatch.setattr(tables, "open_library", lambda *_: Place([], more=1))
     with pytest.raises(InconclusiveError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
-        tables.model("*.tensor-q1k", "auto", Path("work"))
+        tables.model("*.tensor-q1k", "embedded", Path("work"))
 
 
 def test_model_failed_launch_or_missing_kernel_raises(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InconclusiveError, match=r"no problem fits '\*nonsense\*'"):
-        tables.model("*nonsense*", "auto", Path("work"))
+        tables.model("*nonsense*", "embedded", Path("work"))
     with monkeypatch.context() as lacking:
         lacking.setattr(Place, "keys", [key for key in KEYS if is_v3(key.pipeline)])
         with pytest.raises(InconclusiveError, match=r"tensor-q1k: no kernel with pipeline qr_async"):
-            tables.model("*.tensor-q1k", "auto", Path("work"))
+            tables.model("*.tensor-q1k", "embedded", Path("work"))
     assert len(launched) == 1  # V3
     monkeypatch.setattr(Place, "model", lambda *_: "the launch failed: why")
     with pytest.raises(InconclusiveError, match=r"tensor-q1k: the launch failed: why"):
-        tables.model("*.tensor-q1k", "auto", Path("work"))
+        tables.model("*.tensor-q1k", "embedded", Path("work"))
 
 
 def test_library_failed_build_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ended = SimpleNamespace(returncode=30, stdout="1 kernel\n", stderr="error: no compiler")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
     with pytest.raises(InconclusiveError, match="a library could not be built: 1 kernel\nerror: no compiler"):
-        tables.library("auto", tmp_path)
+        tables.library("embedded", tmp_path)
 
 
 def test_bench_shows_published_ratios(launched: Launched) -> None:
     """V2 takes 1.5 times as long here, if all is resident; 1.06 to 1.39 are the documents'. No target is met."""
-    both = emulated.model_versions("auto", Path("work"))
+    both = emulated.model_versions("embedded", Path("work"))
     assert [figure.measured for figure in both] == ["1.50, 1.50, 1.50 (1.20 to 1.65)"] * 2
     assert [figure.met for figure in both] == [None, None]
     assert [figure.target for figure in both] == [

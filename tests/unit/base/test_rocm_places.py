@@ -1,4 +1,4 @@
-"""ROCm is found in the folders of AMD, distributions and Python packages. An unused GPU is reported with a reason."""
+"""ROCm is found in the folders of AMD, distributions and Python packages; an unusable GPU is refused with a remedy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from ckpm.attention.launch import device
 from ckpm.base import rocm_places
+from ckpm.base.errors import DeviceError
 from ckpm.kernels.code import toolchains
 from ckpm.kernels.code.toolchains import rocm
 from ckpm.kernels.library import doctor
@@ -89,42 +90,22 @@ def test_runtime_is_found_by_loader_cache(system: Path, tmp_path: Path, monkeypa
     assert rocm_places.runtime() == str(distribution)
 
 
-@pytest.mark.parametrize(
-    ("properties", "access", "runtime", "reason"),
-    [
-        (GFX950, True, False, "ROCm's libamdhip64.so is nowhere where the loader looks"),
-        (GFX950, False, True, "add the user to the groups render and video"),
-        (GFX950.replace("90500", "90402"), True, True, "there is gfx942, and the library is for gfx950"),
-    ],
-)
-def test_unused_gpu_is_reported(
-    system: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    properties: str, access: bool, runtime: bool, reason: str,
-) -> None:  # fmt: skip
-    gpu(system, properties)
-    monkeypatch.setattr("os.access", lambda path, mode: access)
-    if runtime:
-        empty(system / "usr/lib64/libamdhip64.so.6")
-    assert device.kind_of("auto", "gfx950") == "emulator"
-    output = capsys.readouterr().err
-    assert output.startswith("warning: a GPU is here, and is not used: ")
-    assert reason in output
-    assert reason in device.unused_gpu("gfx950")
-    assert device.kind_of("emulator", "gfx950") == "emulator"
-    assert capsys.readouterr().err == ""  # requested
-
-
-def test_gpu_with_runtime_of_distribution_is_taken(system: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert device.kind_of("auto", "gfx950") == "emulator"
+def test_gpu_that_cannot_be_used_is_refused_with_remedy(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu(system)
+    with pytest.raises(DeviceError, match=r"nowhere where the loader looks\. Run on the emulator, without --rocm"):
+        device.choose("hip", "gfx950")
+    empty(system / "usr/lib64/libamdhip64.so.6")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(DeviceError, match=r"may not use .*kfd\. .*, or add the user to the groups render and video"):
+        device.choose("hip", "gfx950")
+
+
+def test_doctor_names_gpu_and_its_runtime(system: Path) -> None:
+    assert doctor._gpu().state == "missing"
+    gpu(system)
+    assert (doctor._gpu().state, doctor._gpu().detail) == ("missing", "gfx950, no libamdhip64.so")
     runtime = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
-    assert device.kind_of("auto", "gfx950") == "hip"
-    assert capsys.readouterr().err == ""
-    finding = doctor._device()
-    assert (finding.state, finding.detail) == ("ok", f"gfx950, {runtime}")
-    runtime.unlink()
-    finding = doctor._device()
-    assert (finding.state, finding.detail) == ("broken", "gfx950, no libamdhip64.so")
+    assert doctor._gpu() == doctor.Examination("GPU", "ok", f"gfx950, {runtime}")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +116,7 @@ def test_compilers_are_found_in_folder(tmp_path: Path, file: str) -> None:
     assert rocm.locate() is None
     program(tmp_path / file, HIPCC)
     assert rocm.locate() == str(tmp_path / file)
-    assert toolchains.detect(cache=tmp_path / "cache").compiler == (str(tmp_path / file),)
+    assert toolchains.detect("rocm", cache=tmp_path / "cache").compiler == (str(tmp_path / file),)
     assert str(tmp_path / file) in doctor._rocm(tmp_path / "cache").detail
 
 
@@ -147,7 +128,7 @@ def test_clang_of_distribution_needs_headers_and_libraries(system: Path, tmp_pat
     empty(system / "usr/include/hip/hip_runtime.h")
     assert rocm.locate() is None
     library = empty(system / bitcode / "amdgcn/bitcode/ockl.bc")
-    toolchain = toolchains.detect(cache=tmp_path / "cache")
+    toolchain = toolchains.detect("rocm", cache=tmp_path / "cache")
     # a shared folder of device libraries belongs to the newest clang
     assert (toolchain.name, toolchain.compiler) == ("rocm", (str(system / "usr/bin/clang++-21"),))
     assert toolchain.search == (f"--rocm-path={system / 'usr'}", f"--rocm-device-lib-path={library.parent}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import TableError, UnknownWordError
+from ckpm.docker import context
 from ckpm.docker.images import FOLDER, image, images
 
 TABLE = (FOLDER / "images.yaml").read_text()
@@ -80,3 +81,9 @@ def test_mistake_in_table_is_reported(tmp_path: Path, old: str, new: str, compla
     with pytest.raises(TableError, match=re.escape(complaint)) as caught:
         images(file)
     assert re.match(rf"{re.escape(str(file))}:\d+: ", str(caught.value))
+
+
+def test_images_with_rocm_take_it() -> None:
+    assert {name for name in images() if image(name).has_rocm} == images().keys() - {"debian-emulator"}
+    for name in images():
+        assert ("ENV CKPM_ROCM=1\n" in context.render(image(name))) == image(name).has_rocm

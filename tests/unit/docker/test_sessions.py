@@ -146,10 +146,12 @@ def test_plan_passes_certificates_and_proxies(tmp_path: Path, monkeypatch: pytes
     bundle.touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
+    monkeypatch.setenv("CKPM_ROCM", "0")  # against the image's own
     run = plan(tmp_path)
     assert targets(run)[str(bundle)] == Mount(source=bundle, target=bundle)
     assert run.environment["SSL_CERT_FILE"] == str(bundle)
     assert run.environment["HTTPS_PROXY"] == "http://proxy:1"
+    assert run.environment["CKPM_ROCM"] == "0"
 
 
 def test_plan_mounts_checkout_of_ck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

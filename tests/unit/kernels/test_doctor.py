@@ -158,3 +158,20 @@ def test_damaged_entry_of_cache_is_named(tmp_path: Path, make: Callable[[Path], 
     assert (finding.subject, finding.state) == (f"cache: {what}", "damaged")
     damaged = file.parent if what == "launchers" else file
     assert finding.detail == f"1 of 1 are not as they were written: {damaged}"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "gpu", "variable", "row"),
+    [
+        ("ok", "ok", "1", ("ok", "builds, runs on the GPU", "")),
+        ("ok", "missing", "1", ("missing", "builds, runs nothing", "see GPU")),
+        ("missing", "missing", "", ("missing", "builds nothing, runs nothing", "see toolchain rocm and GPU")),
+        ("missing", "ok", "1", ("broken", "builds nothing, runs on the GPU", "see toolchain rocm")),
+    ],
+)
+def test_row_tells_what_rocm_can_do(
+    monkeypatch: pytest.MonkeyPatch, compiler: str, gpu: str, variable: str, row: tuple[str, str, str]
+) -> None:
+    monkeypatch.setenv("CKPM_ROCM", variable)
+    finding = doctor._rocm_road(doctor.Examination("toolchain rocm", compiler, ""), doctor.Finding("GPU", gpu, ""))
+    assert (finding.state, finding.detail, finding.advice) == row

@@ -88,20 +88,18 @@ def _compile(tc: Toolchain, folder: Path) -> bytes:
 def test_unknown_choice(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         toolchains.detect("gcc", cache=tmp_path)
-    assert str(caught.value) == "unknown toolchain 'gcc'. Known: auto, embedded, rocm."
-
-
-def test_auto_without_rocm_is_embedded(no_rocm: Path, cache: Path) -> None:
-    assert toolchains.detect(cache=cache).name == "embedded"
+    assert str(caught.value) == "unknown toolchain 'gcc'. Known: embedded, rocm."
+    with pytest.raises(UsageError, match=r"Known: embedded, rocm\. 'auto' is no choice any more: .*--rocm"):
+        toolchains.detect("auto", cache=tmp_path)
 
 
 @pytest.mark.parametrize("variable", _ROCM_VARIABLES)
-def test_auto_takes_rocm_from_variable(
+def test_rocm_is_taken_from_variable(
     no_rocm: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     _program(no_rocm / "bin" / "hipcc", _HIPCC)
     monkeypatch.setenv(variable, str(no_rocm))
-    tc = toolchains.detect(cache=cache)
+    tc = toolchains.detect("rocm", cache=cache)
     assert tc.identity == "rocm hipcc HIP 7.1.25424-4179531dcd clang 20.0.0git roc-7.1.0"
     assert tc.compiler == (str(no_rocm / "bin" / "hipcc"),)
 
@@ -109,7 +107,7 @@ def test_auto_takes_rocm_from_variable(
 def test_amdclang_gets_flags_hipcc_adds(no_rocm: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _program(no_rocm / "bin" / "amdclang++", _HIPCC)
     monkeypatch.setenv("ROCM_PATH", str(no_rocm))
-    assert "-amdgpu-early-inline-all=true" in toolchains.detect(cache=cache).flags
+    assert "-amdgpu-early-inline-all=true" in toolchains.detect("rocm", cache=cache).flags
 
 
 def test_rocm_variables_cannot_slip_flags_in(no_rocm: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +119,7 @@ def test_rocm_variables_cannot_slip_flags_in(no_rocm: Path, cache: Path, monkeyp
 
 
 def test_rocm_missing(no_rocm: Path, cache: Path) -> None:
-    with pytest.raises(SetupError, match="install ROCm, or choose the toolchain 'embedded'"):
+    with pytest.raises(SetupError, match="install ROCm or set ROCM_PATH, or leave out --rocm"):
         toolchains.detect("rocm", cache=cache)
 
 
@@ -129,7 +127,7 @@ def test_rocm_broken(no_rocm: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
     _program(no_rocm / "bin" / "hipcc", "#!/bin/sh\necho no device libraries >&2\nexit 3\n")
     monkeypatch.setenv("ROCM_PATH", str(no_rocm))
     with pytest.raises(SetupError, match="ended with 3 and said 'no device libraries'"):
-        toolchains.detect(cache=cache)
+        toolchains.detect("rocm", cache=cache)
 
 
 def test_ziglang_missing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

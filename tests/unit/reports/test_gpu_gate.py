@@ -117,12 +117,15 @@ def test_launch_that_fails_stops_gate() -> None:
         compare(device(), side(1.0), side(1.0, status=Status.HIP_ERROR), [ONE], SETTINGS)
 
 
-def test_compare_with_unknown_device_removes_old_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_without_gpu_removes_old_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: None)
     paths = ("--baseline", str(tmp_path / "a.so"), "--candidate", str(tmp_path / "b.so"))
     result = tmp_path / "gate.json"
     write_output(result, b"an older verdict")
-    assert main(["compare", "--device", "nonsense", *paths, "--output", str(result)]) == 2
-    assert "unknown device 'nonsense'" in capsys.readouterr().err
+    assert main(["compare", "--rocm", *paths, "--output", str(result)]) == 7
+    assert "libamdhip64.so is nowhere where the loader looks" in capsys.readouterr().err
     assert not result.exists()
 
 

@@ -7,29 +7,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ckpm.base.errors import UsageError
+from ckpm.base.rocm_choice import unknown
 from ckpm.kernels.code.toolchains import embedded, rocm
 from ckpm.kernels.code.toolchains.base import Toolchain, compile_command, link_command, response_text
 
-__all__ = ["CHOICES", "Toolchain", "compile_command", "describe", "detect", "link_command", "response_text"]
-
-CHOICES = ("auto", "embedded", "rocm")
+__all__ = ["Toolchain", "compile_command", "describe", "detect", "link_command", "response_text"]
 
 
-def detect(choice: str = "auto", *, cache: Path) -> Toolchain:
-    """Return the toolchain named ``choice``; ``auto`` takes ROCm's if it is installed, else the embedded one.
+def detect(choice: str, *, cache: Path) -> Toolchain:
+    """Return the toolchain named ``choice``. ``cache`` is the folder of a toolchain's own cache.
 
-    ``cache`` is the folder of a toolchain's own cache.
+    Raises UsageError: there is no such toolchain. SetupError: it is not installed, or broken.
     """
     match choice:
         case "embedded":
             return embedded.find(cache=cache)
         case "rocm":
             return rocm.find()
-        case "auto":
-            return rocm.find() if rocm.locate() else embedded.find(cache=cache)
         case _:
-            raise UsageError(f"unknown toolchain '{choice}'. Known: {', '.join(CHOICES)}.")
+            raise unknown("toolchain", choice)
 
 
 def describe(tc: Toolchain) -> dict[str, str]:

@@ -57,7 +57,7 @@ def find() -> Toolchain:
         raise SetupError(
             f"neither {' nor '.join(_COMPILERS)} found in ROCM_PATH, HIP_PATH, /opt/rocm, Python's packages or PATH, "
             "nor a clang with HIP's headers and device libraries in /usr: "
-            "install ROCm, or choose the toolchain 'embedded'",
+            "install ROCm or set ROCM_PATH, or leave out --rocm and CKPM_ROCM=1: the pinned compiler needs no ROCm",
             kind="toolchain",
         )
     is_hipcc = Path(compiler).name == "hipcc"
@@ -82,7 +82,7 @@ def _versions(compiler: str) -> str:
         output = (run.stderr or run.stdout).strip()
         raise SetupError(
             f"'{compiler} --version' ended with {run.returncode} and said '{output}': "
-            "repair the ROCm installation, or choose the toolchain 'embedded'",
+            "repair the ROCm installation, or leave out --rocm and CKPM_ROCM=1: the pinned compiler needs no ROCm",
             kind="toolchain",
         )
     hip = re.search(r"HIP version: (\S+)", run.stdout)

@@ -32,7 +32,7 @@ def test_stages_have_every_promised_suite_and_check() -> None:
 
 
 def test_steps_come_after_their_needs() -> None:
-    both = steps(read_stages(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="auto")
+    both = steps(read_stages(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="embedded")
     seen: set[str] = set()
     for step in both:
         assert seen >= set(step.needs), step.name
@@ -41,7 +41,7 @@ def test_steps_come_after_their_needs() -> None:
     assert {f"{arch}/sanitize" for arch in ("gfx942", "gfx950")} <= set(report.needs)
     assert sum(step.stage == "parity" for step in both) == 1
     suite = next(step for step in both if step.name == "gfx942/large-kv")
-    assert suite.shown == "ckpm test --suite large-kv --arch gfx942 --upstream aiter --tier full"
+    assert suite.shown == "ckpm test --suite large-kv --arch gfx942 --upstream aiter --tier full --device emulator"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""Each session of a line of nox takes the options that its command has; an option of no session is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import UsageError
+from ckpm.session_options import main, split_options
+from tests.docs.commands import noxfile
+
+LINE = ["build-gfx950", "test-large-kv", "perf-gate", "report"]
+
+
+def split(sessions: list[str], *options: str) -> dict[str, list[str]]:
+    return split_options(noxfile().COMMANDS, sessions, options)
+
+
+def test_each_session_takes_its_options() -> None:
+    assert split(LINE, "--rocm", "--arch", "gfx950", "--upstream=ckpm", "--input", "a", "-j", "4") == {
+        "build-gfx950": ["--rocm", "--upstream=ckpm", "-j", "4"],
+        "test-large-kv": ["--rocm", "--arch", "gfx950", "--upstream=ckpm", "-j", "4"],
+        "perf-gate": ["--arch", "gfx950", "--upstream=ckpm"],
+        "report": ["--input", "a"],
+    }
+
+
+def test_emulator_of_session_is_kept() -> None:
+    """The sanitizer runs on the emulator alone."""
+    shares = split(["build-gfx950", "sanitize-gfx950"], "--rocm", "-v", "-j4")
+    assert shares == {"build-gfx950": ["--rocm", "-v", "-j4"], "sanitize-gfx950": ["-v", "-j4"]}
+
+
+@pytest.mark.parametrize(
+    ("sessions", "options", "message"),
+    [
+        (
+            ["perf-gate", "report"],
+            ["--toolchain", "rocm"],
+            "--toolchain concerns no session of this line (perf-gate, report). Sessions with it: build-gfx90a, "
+            "build-gfx942, build-gfx950, parity, timing-score, release-qualification.",
+        ),
+        (
+            ["perf-gate"],
+            ["--tolchain=rocm"],
+            "--tolchain concerns no session of this line (perf-gate). No session has it; `nox -l` lists the sessions.",
+        ),
+        (
+            ["build-gfx950"],
+            ["--tier", "full", "test-dispatch"],
+            "'test-dispatch' is neither an option of a session of this line (build-gfx950) nor its value.",
+        ),
+        (
+            ["build-gfx950"],
+            ["--arch", "gfx942"],
+            "build-gfx950 has --arch gfx950, and the line has --arch gfx942: leave one of them out.",
+        ),
+    ],
+)
+def test_option_of_no_session_is_refused(sessions: list[str], options: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        split(sessions, *options)
+    assert str(raised.value).startswith(message)
+
+
+def test_sessions_without_a_command_take_the_line_themselves() -> None:
+    assert split(["test-dispatch", "tests"], "--rocm", "-k", "name") == {"test-dispatch": ["--rocm"]}
+
+
+def test_shares_are_printed_for_nox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = {"commands": {"report": ["report"]}, "sessions": ["report"], "options": ["--input", "a b"]}
+    (tmp_path / "line.json").write_text(json.dumps(line))
+    assert main(str(tmp_path / "line.json")) == 0
+    assert json.loads(capsys.readouterr().out) == {"report": ["--input", "a b"]}

@@ -48,7 +48,7 @@ class Tests(NamedTuple):
     """Tests of `nox -s tests -- NAME`: help, arguments of `python -m`, EXTRA of requirements-EXTRA.txt."""
 
     what: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     extra: str = ""
 
 
@@ -288,7 +288,7 @@ def tests(session: nox.Session) -> None:
         session.env["CXX"] = f"{program(session, 'python')} -m ziglang c++"
     chosen = TESTS[name]
     python = install_extra(session, chosen.extra) if chosen.extra else program(session, "python")
-    session.run(python, "-m", *add_options(chosen.words, options), external=True)
+    session.run(python, "-m", *add_options(chosen.arguments, options), external=True)
 
 
 @session("test-callers", "develop")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         fmha,
         fmha_backward,
     )
+    from ckpm.attention.callers.installing import install
     from ckpm.attention.chunks import chunk_lengths, chunk_pages
-    from ckpm.attention.familiar.installing import install
     from ckpm.attention.launch.device import choose
     from ckpm.commands import build, list_kernels, why
 
@@ -35,7 +35,7 @@ _MODULES = {
         *("append", "fmha", "fmha_backward"),
     ),
     "ckpm.attention.chunks": ("chunk_lengths", "chunk_pages"),
-    "ckpm.attention.familiar.installing": ("install",),
+    "ckpm.attention.callers.installing": ("install",),
     "ckpm.attention.launch.device": ("choose",),
     "ckpm.commands": ("build", "list_kernels", "why"),
 }

@@ -1,6 +1,6 @@
 """``ckpm.aiter``: aiter's functions by their own names and parameters, over this project's kernels."""
 
-from ckpm.attention.familiar.aiter import (
+from ckpm.attention.callers.aiter import (
     flash_attn_varlen_fp8_pertensor_func,
     flash_attn_varlen_func,
     mha_batch_prefill_func,

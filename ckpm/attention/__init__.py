@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from ckpm.attention.appending import append as append
     from ckpm.attention.arrays.tables import Pages as Pages
     from ckpm.attention.arrays.tensors import OnDevice as OnDevice
-    from ckpm.attention.backward.call import Backward as Backward
+    from ckpm.attention.backward.call import BackwardResult as BackwardResult
     from ckpm.attention.backward.call import fmha_backward as fmha_backward
     from ckpm.attention.call import Attention as Attention
     from ckpm.attention.call import fmha as fmha
     from ckpm.attention.dispatcher import Choice as Choice
+    from ckpm.attention.dispatcher import ChoiceExplanation as ChoiceExplanation
     from ckpm.attention.dispatcher import Dispatcher as Dispatcher
-    from ckpm.attention.dispatcher import Explanation as Explanation
     from ckpm.attention.kernel_sets import kernel_set as kernel_set
-    from ckpm.attention.launch.plan import Plan as Plan
-    from ckpm.attention.launch.plan import Ran as Ran
+    from ckpm.attention.launch.plan import FinishedLaunch as FinishedLaunch
+    from ckpm.attention.launch.plan import LaunchPlan as LaunchPlan
     from ckpm.attention.launch.plan import Timing as Timing
     from ckpm.attention.problems.builder import ProblemBuilder as ProblemBuilder
     from ckpm.attention.problems.validation import validate as validate
@@ -37,11 +37,11 @@ _MODULES = {
     "ckpm.attention.appending": ("Appended", "append"),
     "ckpm.attention.arrays.tables": ("Pages",),
     "ckpm.attention.arrays.tensors": ("OnDevice",),
-    "ckpm.attention.backward.call": ("Backward", "fmha_backward"),
+    "ckpm.attention.backward.call": ("BackwardResult", "fmha_backward"),
     "ckpm.attention.call": ("Attention", "fmha"),
-    "ckpm.attention.dispatcher": ("Choice", "Dispatcher", "Explanation"),
+    "ckpm.attention.dispatcher": ("Choice", "ChoiceExplanation", "Dispatcher"),
     "ckpm.attention.kernel_sets": ("kernel_set",),
-    "ckpm.attention.launch.plan": ("Plan", "Ran", "Timing"),
+    "ckpm.attention.launch.plan": ("FinishedLaunch", "LaunchPlan", "Timing"),
     "ckpm.attention.problems.builder": ("ProblemBuilder",),
     "ckpm.matrix.problems.problem": ("Problem", "Strides"),
     "ckpm.attention.problems.validation": ("validate",),

@@ -23,10 +23,10 @@ def shifts_lse(problem: Problem) -> bool:
 
 
 def lse_shift(problem: Problem, slopes: ArrayLike, lengths: Sequence[tuple[int, int]]) -> Floats:
-    """Numbers to subtract from a kernel's LSE for softmax's, in the shape of LSE: 0 unless the kernel shifts it.
+    """Return the numbers to subtract from a kernel's LSE to get softmax's.
 
-    ``slopes`` [head] or [sequence, head], ``lengths`` queries and keys of each sequence. Queries count from the corner
-    of the mask, as distances do.
+    They have LSE's shape, and are 0 if the kernel doesn't shift. ``slopes`` are [head] or [sequence, head], ``lengths``
+    queries and keys of each sequence. Queries count from the corner of the mask, as distances do.
     """
     parts = sequence_shifts(problem, np.asarray(slopes, np.float64), lengths)
     return np.concatenate(parts, axis=1) if problem.mode == "group" else np.stack(parts)

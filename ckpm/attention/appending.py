@@ -16,7 +16,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode
 from ckpm.attention.launch.launching import host_buffers, upload
-from ckpm.attention.launch.plan import Ran
+from ckpm.attention.launch.plan import FinishedLaunch
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.matrix.problems.problem import Problem
 
@@ -31,7 +31,7 @@ class Append:
     """Rows to append to a cache. Tensors contain bits of ``dtype``; the last axis is a head's dim.
 
     ``q`` is [batch, seqlen_q, nhead_q, dim]. ``knew`` and ``vnew`` are [batch, seqlen_knew, nhead_k, dim].
-    ``seqlens_k`` [batch] rows of each sequence are in the cache before. The cache, ``k`` and ``v``, is
+    ``seqlens_k`` [batch] are the rows that each sequence already has in the cache. The cache, ``k`` and ``v``, is
     [place, row, nhead_k, dim]. A place is a page of ``block_table`` [batch, pages], or a sequence, numbered by
     ``cache_batch_idx`` [batch]. ``rope`` is no, inter or half, with ``cos`` and ``sin`` [position, rotary_dim / 2].
     With ``causal`` each row of Q has its own position, else all have the position of the first new key.
@@ -53,11 +53,11 @@ class Append:
 
 
 def pose(append: Append, arch: str) -> Problem:
-    """The problem of what is to be appended.
+    """Return the problem that the tensors pose.
 
     Raises:
-        ProblemError: tensors contradict one another, or the cache or the table of cosines is too small for what is
-            appended, which the C ABI can't see.
+        ProblemError: tensors contradict one another, or the cache or the table of cosines is too small. The C ABI can't
+            check the latter.
     """
     a = append
     batch, seqlen_q, nhead_q, hdim_q = a.q.shape
@@ -84,8 +84,8 @@ def pose(append: Append, arch: str) -> Problem:
     if a.block_table is not None:
         shapes["block_table"] = (batch, a.block_table.shape[1])
     for name, shape in shapes.items():
-        if (given := getattr(a, name).shape) != shape:
-            raise ProblemError(f"{name} is {list(given)}, not {list(shape)}.")
+        if (actual := getattr(a, name).shape) != shape:
+            raise ProblemError(f"{name} is {list(actual)}, not {list(shape)}.")
     _check_types(a)
     _check_places(a, rows, places, seqlen_knew)
     table = a.block_table
@@ -104,8 +104,8 @@ def pointers(append: Append) -> dict[str, Bits]:
     """The tensors by the C ABI's names."""
     names = {name: name for name in ("q", "k", "v", "knew", "vnew", "block_table", "cache_batch_idx")}
     names |= {"seqlens_k": "seqlen_k_ptr", "cos": "rotary_cos", "sin": "rotary_sin"}
-    given = {name: getattr(append, field) for field, name in names.items()}
-    return {name: array for name, array in given.items() if array is not None}
+    tensors = {name: getattr(append, field) for field, name in names.items()}
+    return {name: array for name, array in tensors.items() if array is not None}
 
 
 def _check_types(a: Append) -> None:
@@ -137,7 +137,7 @@ class Appended:
     q: NDArray[Any]
     k: NDArray[Any]
     v: NDArray[Any]
-    ran: Ran
+    ran: FinishedLaunch
 
 
 def append(
@@ -157,60 +157,63 @@ def append(
     block_table: Any = None,
     cache_batch_idx: Any = None,
 ) -> Appended:
-    """Append new rows to a cache. Arrays are the host's, shaped as the fields of
-    ckpm.attention.appending.Append. Floats are encoded in ``dtype``.
+    """Append new rows to a cache.
+
+    Arrays are on the host, with the shapes of ckpm.attention.appending.Append. Floats are encoded in ``dtype``.
 
     Raises:
         ArgumentError: tensors contradict one another, or the cache or the cosines are too short.
-        An error of ckpm.attention.errors: see arrays.tensors.operand, Dispatcher.plan and Plan.run. HipError.
+        An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    over = dispatcher if dispatcher is not None else default(beside=q)
-    given = {
+    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
+    arguments = {
         "q": q, "knew": knew, "vnew": vnew, "k": k, "v": v, "seqlens_k": seqlens_k, "cos": cos, "sin": sin,
         "block_table": block_table, "cache_batch_idx": cache_batch_idx,
     }  # fmt: skip
-    operands = _operands({name: one for name, one in given.items() if one is not None}, over.device)
-    kind, arch = kernel_dtype(operands["q"], dtype), over.device.arch
-    arrays = {name: _bits(one, "int32" if name in _INTEGERS else kind, arch) for name, one in operands.items()}
-    asked = Append(dtype=kind, rope=rope, causal=causal, **arrays)
+    operands = _operands(
+        {name: argument for name, argument in arguments.items() if argument is not None}, dispatcher.device
+    )
+    kind, arch = kernel_dtype(operands["q"], dtype), dispatcher.device.arch
+    arrays = {name: _bits(operand, "int32" if name in _INTEGERS else kind, arch) for name, operand in operands.items()}
+    request = Append(dtype=kind, rope=rope, causal=causal, **arrays)
     try:
-        problem = pose(asked, arch)
+        problem = pose(request, arch)
     except ProblemError as error:
         raise ArgumentError(str(error), kind="shape") from error
-    plan = over.plan(problem)
-    hip = over.device.hip
-    with upload(over.device, host_buffers(pointers(asked), {})) as memory:
+    plan = dispatcher.plan(problem)
+    hip = dispatcher.device.hip
+    with upload(dispatcher.device, host_buffers(pointers(request), {})) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()})
         plan.finish()
         read = {name: hip.read(memory[name], arrays[name].dtype, arrays[name].shape) for name in ("q", "k", "v")}
-    back = {name: _as_given(operands[name], bits, kind, arch) for name, bits in read.items()}
+    back = {name: _to_caller_dtype(operands[name], bits, kind, arch) for name, bits in read.items()}
     return Appended(**back, ran=ran)
 
 
-def _operands(given: Mapping[str, Any], device: Device) -> dict[str, Operand]:
-    """Raises ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
-    operands = {name: operand(name, one, device) for name, one in given.items()}
+def _operands(arguments: Mapping[str, Any], device: Device) -> dict[str, Operand]:
+    """Read the arguments as operands. They must be on the host, each with its number of axes."""
+    operands = {name: operand(name, argument, device) for name, argument in arguments.items()}
     if demand_one_place(list(operands.values())):
         raise ArgumentError(
             "append takes host arrays. For a cache on the device call dispatcher.plan(problem).run({name: address}).",
             kind="device",
         )
-    for name, one in operands.items():
-        if len(one.shape) != _AXES[name]:
-            raise ArgumentError(f"{name} is {list(one.shape)}: it must have {_AXES[name]} axes.", kind="shape")
+    for name, array in operands.items():
+        if len(array.shape) != _AXES[name]:
+            raise ArgumentError(f"{name} is {list(array.shape)}: it must have {_AXES[name]} axes.", kind="shape")
     return operands
 
 
-def _bits(one: Operand, dtype: str, arch: str) -> NDArray[Any]:
-    """An array as a launch is given it: bits of the kernel's dtype."""
-    array = encode_operand(one, dtype, arch).array
+def _bits(operand: Operand, dtype: str, arch: str) -> NDArray[Any]:
+    """The bits of an operand in the kernel's dtype, as a launch takes them."""
+    array = encode_operand(operand, dtype, arch).array
     assert array is not None, "all are on the host"
     return array if array.dtype.kind in "iu" else array.view({2: np.uint16, 4: np.uint32}[array.itemsize])
 
 
-def _as_given(one: Operand, bits: NDArray[Any], dtype: str, arch: str) -> NDArray[Any]:
-    """Bits in the dtype that the caller's array had."""
-    assert one.array is not None, "all are on the host"
-    if one.array.dtype.kind == "f" and one.array.itemsize != bits.itemsize:
-        return decode(bits, dtype, arch).astype(one.array.dtype)
-    return bits.view(one.array.dtype)
+def _to_caller_dtype(operand: Operand, bits: NDArray[Any], dtype: str, arch: str) -> NDArray[Any]:
+    """Bits converted to the dtype of the caller's array."""
+    assert operand.array is not None, "all are on the host"
+    if operand.array.dtype.kind == "f" and operand.array.itemsize != bits.itemsize:
+        return decode(bits, dtype, arch).astype(operand.array.dtype)
+    return bits.view(operand.array.dtype)

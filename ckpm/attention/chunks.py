@@ -46,10 +46,10 @@ def chunk_pages(cu_seqlens_q: Any, pages: Pages, page_size: int, chunk: int) -> 
         seqlens_k = keys_of_list(np.diff(starts), page_size, last)
     else:
         starts, seqlens_k = np.arange(len(seqlens_q)) * table.shape[1], np.asarray(pages.seqlens_k)
-    made = _chunks(seqlens_q, seqlens_k, chunk, page_size)
-    used = made[2] > 0
+    chunks = _chunks(seqlens_q, seqlens_k, chunk, page_size)
+    used = chunks[2] > 0
     used[0] |= not used.any()  # a call has at least one sequence
-    sequence, number, queries, keys = (of_chunks[used] for of_chunks in made)
+    sequence, number, queries, keys = (of_chunks[used] for of_chunks in chunks)
     entries = -(-keys // page_size)
     first = starts[sequence] + number * (chunk // page_size)
     sums, longest = _sums(queries), int(keys.max())
@@ -69,7 +69,7 @@ def _chunks(
 ) -> tuple[NDArray[np.int64], ...]:
     """Split each sequence at multiples of ``chunk`` keys. Queries before the first key stay in the first chunk.
 
-    Of the chunks of all sequences in order: their sequence, their number in it, queries and keys. Raises ArgumentError.
+    Return for the chunks of all sequences, in order: their sequence, their number in it, their queries and their keys.
     """
     if chunk < 1 or chunk % page_size:
         raise ArgumentError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ckpm.attention.jit.missing import compile_command, find_missing
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.attention.launch.workspaces import Workspaces
 from ckpm.attention.problems.validation import split_contradictions, validate
 from ckpm.attention.registry import Compile, Instance, Registry
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
 
 
-_MOST_PLANS = 4096  # with more all are forgotten
+_MOST_PLANS = 4096  # above this number all are forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The instances that were chosen, one a stage, all of one library. ``note`` explains the choice if that is needed.
+    """The chosen instances, one for each stage, all of one library. ``note`` explains the choice if necessary.
 
-    ``named``: exactly these kernels are launched. Else the library chooses at launch, and ``stages`` are the expected
-    choice. ``keep``: what the caller has to ensure of its data (known defects in matrix/ledger.yaml). ``problem`` is
-    what is launched: the asked one, with the split that was chosen.
+    ``named``: exactly these kernels are launched. Otherwise the library chooses at launch, and ``stages`` are the
+    expected kernels. ``keep`` lists conditions for the caller's data (known defects in matrix/ledger.yaml). ``problem``
+    is the launched problem: the caller's, with the chosen split.
     """
 
     stages: tuple[Instance, ...]
@@ -67,7 +67,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class ChoiceExplanation:
     """The choice for a problem, None without one; ``refused`` has a reason for each other kernel."""
 
     problem: Problem
@@ -79,19 +79,18 @@ class Explanation:
             lines = ["no registered kernel serves the problem"]
         else:
             how = "by name" if self.choice.named else "as the expected kernel: the library decides at launch"
-            lines = [f"{one.name}\n  chosen {how}, order {self.choice.order}" for one in self.choice.stages]
+            lines = [f"{stage.name}\n  chosen {how}, order {self.choice.order}" for stage in self.choice.stages]
             lines += [f"  {self.choice.note}"] if self.choice.note else []
-            lines += [f"  the caller's part: {one}" for one in self.choice.keep]
-        return "\n".join([*lines, *(f"{one.name}\n  {reason}" for one, reason in self.refused.items())])
+            lines += [f"  the caller's part: {condition}" for condition in self.choice.keep]
+        return "\n".join([*lines, *(f"{instance.name}\n  {reason}" for instance, reason in self.refused.items())])
 
 
 class Dispatcher:
     """Plans for problems on one device, kept by problem until the registry changes. Thread-safe.
 
-    ``order``: ``upstream`` (the library's own dispatch), ``first-fit``, ``seqtune``, ``measured`` (with ``tuning``), or
-    a function from the problem and the kernels that serve it to the order to take them in. ``batch-invariant`` makes
-    every problem so, see :attr:`Problem.batch_invariant`. ``compile`` makes libraries when no built kernel serves and
-    declared ones do.
+    ``order`` is ``upstream`` (the library's own dispatch), ``first-fit``, ``seqtune``, ``measured`` (with ``tuning``),
+    or a function that orders the kernels that serve a problem. ``batch-invariant`` sets :attr:`Problem.batch_invariant`
+    for every problem. ``compile`` makes a library of declared kernels when no built kernel serves.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Dispatcher:
         *,
         order: str | Heuristic = UPSTREAM,
         tuning: TuningDatabase | None = None,
-        compile: Compile | None = None,  # noqa: A002 - it is what it does
+        compile: Compile | None = None,  # noqa: A002 - the name fits
     ) -> None:
         if not callable(order):
             check_order(str(order))
@@ -110,21 +109,22 @@ class Dispatcher:
         self.registry, self.device = registry, device
         self._order, self._tuning, self._compile = order, tuning, compile
         self._lock = threading.RLock()
-        self._plans: dict[Problem, Plan] = {}
+        self._plans: dict[Problem, LaunchPlan] = {}
         self._refused: dict[Problem, NoKernelError | CompileError] = {}
         self._plans_version = registry.version
         self._workspaces = Workspaces(device.hip)
-        self.kept: dict[Any, Any] = {}  # of ckpm.attention.kept, forgotten with the plans
+        self.kept: dict[Any, Any] = {}  # of ckpm.attention.plan_cache, forgotten with the plans
         self.latest: dict[Any, Any] = {}  # the same
         self._libraries: dict[Path, Library] = {}
 
-    def plan(self, problem: Problem) -> Plan:
-        """The plan of a problem, made once.
+    def plan(self, problem: Problem) -> LaunchPlan:
+        """Return the plan of a problem. It is made at the first call.
 
         Raises:
             ProblemError: see ckpm.attention.problems.validation.validate.
-            NoKernelError: nothing serves it. UsageError: a custom order misbehaved.
-            LibraryError, TrustError: its library can't be opened.
+            NoKernelError: no kernel serves the problem.
+            UsageError: a custom order failed.
+            LibraryError, TrustError: the library can't be opened.
         """
         problem = self._with_order(problem)
         try:
@@ -144,9 +144,9 @@ class Dispatcher:
             return self._plans[problem]
 
     def _keep_plan(self, problem: Problem) -> None:
-        """Make the plan of a problem, or keep the reason against it. Raises as :meth:`plan`."""
+        """Make the plan of a problem, or keep the reason against it."""
         try:
-            made = self._make_plan(validate(problem))
+            plan = self._make_plan(validate(problem))
         except (NoKernelError, CompileError) as reason:  # kept, as a search or a compilation takes long
             if len(self._refused) >= _MOST_PLANS:
                 self._refused.clear()
@@ -154,51 +154,55 @@ class Dispatcher:
             raise
         if self._plans_version != self.registry.version or len(self._plans) >= _MOST_PLANS:
             self._forget()  # compiling registers libraries
-        self._plans[problem] = made
+        self._plans[problem] = plan
 
     @property
     def reads_ahead(self) -> bool:
-        """True with kernels of CK, which read page lists past their end (matrix/ledger.yaml)."""
+        """True if kernels of CK are registered, which read page lists past their end (matrix/ledger.yaml)."""
         return not self.registry.upstreams("batch_prefill") <= own_upstreams()
 
     @property
     def has_own(self) -> bool:
-        """True with batch-prefill kernels of our own headers that are built, or will be compiled."""
+        """True if batch-prefill kernels of our own headers are built, or can be compiled."""
         there = self.registry.upstreams("batch_prefill", built=self._compile is None)
         return not there.isdisjoint(own_upstreams())
 
     @property
     def batch_invariant(self) -> bool:
-        """True if every problem is."""
+        """True if the dispatcher makes every problem batch-invariant."""
         return self._order == BATCH_INVARIANT
 
-    def why(self, problem: Problem) -> Explanation:
-        """Explain what :meth:`plan` would choose, and why it passes over each other kernel. Nothing is compiled.
+    def why(self, problem: Problem) -> ChoiceExplanation:
+        """Explain which kernel :meth:`plan` would choose, and why it passes over each other kernel.
+
+        Nothing is compiled.
 
         Raises:
             ProblemError, UsageError: as :meth:`plan`.
         """
-        asked = problem = validate(self._with_order(problem))
+        original = problem = validate(self._with_order(problem))
         choice = None
         for built in (True, *((False,) if self._compile is not None else ())):
-            found = self._search(problem, built=built)
-            choice = choice or (found if isinstance(found, Choice) else None)
-        chosen = {one.identity for one in choice.stages} if choice is not None else set()
-        others = (one for one in self.registry.instances() if one.identity not in chosen)
+            result = self._search(problem, built=built)
+            choice = choice or (result if isinstance(result, Choice) else None)
+        chosen = {stage.identity for stage in choice.stages} if choice is not None else set()
+        others = (instance for instance in self.registry.instances() if instance.identity not in chosen)
         split, why = self._split(problem)
         if choice is not None:  # its mask may be open
-            problem, split = (replace(one, mask=choice.problem.mask) for one in (problem, split))
+            problem, split = (replace(posed, mask=choice.problem.mask) for posed in (problem, split))
 
-        def against(one: Instance) -> str:
-            if not is_split(one.key.pipeline):
-                return refusal(one, problem)
-            return refusal(one, split) if split.split_keys else why
+        def against(instance: Instance) -> str:
+            if not is_split(instance.key.pipeline):
+                return refusal(instance, problem)
+            return refusal(instance, split) if split.split_keys else why
 
-        refused = {one: against(one) or _passed_over(one, self._compile is not None) for one in others}
-        return Explanation(problem=asked, choice=choice, refused=refused)
+        refused = {
+            instance: against(instance) or _passed_over(instance, self._compile is not None) for instance in others
+        }
+        return ChoiceExplanation(problem=original, choice=choice, refused=refused)
 
     def _forget(self) -> None:
-        """Begin anew: after a change of the registry, and at the end."""
+        """Forget all plans: after a change of the registry, and at the end."""
         self._plans, self._refused, self._plans_version = {}, {}, self.registry.version
         self.kept.clear()
         self.latest.clear()
@@ -212,13 +216,13 @@ class Dispatcher:
     def _with_order(self, problem: Problem) -> Problem:
         return replace(problem, batch_invariant=True) if self.batch_invariant else problem
 
-    def _make_plan(self, problem: Problem) -> Plan:
+    def _make_plan(self, problem: Problem) -> LaunchPlan:
         choice = self._search(problem, built=True)
         if not isinstance(choice, Choice):
             if self._compile is None:
                 raise self._no_kernel(problem, choice, built=True)
             choice = self._compile_declared(self._compile, problem)
-        return Plan(
+        return LaunchPlan(
             choice.problem, self.device, self._open_library(choice), stages=choice.stages, named=choice.named,
             keep=choice.keep, shared=self._workspaces,
         )  # fmt: skip
@@ -236,15 +240,15 @@ class Dispatcher:
         return choice
 
     def _no_kernel(self, problem: Problem, reason: str, *, built: bool) -> NoKernelError:
-        """The refusal of a problem that nothing serves, with the kernel that would."""
-        one = find_missing(problem, (each.upstream for each in self.registry.instances(problem.arch)))
-        if isinstance(one, str):
-            against = f" ({one})" if one and one not in reason else ""
+        """The error for a problem that no kernel serves. It names a kernel that would."""
+        missing = find_missing(problem, (instance.upstream for instance in self.registry.instances(problem.arch)))
+        if isinstance(missing, str):
+            against = f" ({missing})" if missing and missing not in reason else ""
             remedy = f"No kernel of {', '.join(upstreams())} serves it either{against}: change the problem."
         elif built:
-            remedy = f"Compile one: {compile_command(one)}, and add the library in the folder that it prints."
+            remedy = f"Compile one: {compile_command(missing)}, and add the library in the folder that it prints."
         else:
-            remedy = f"Declare {one.name} of {one.upstream}."
+            remedy = f"Declare {missing.name} of {missing.upstream}."
         state = "built" if built else "declared"
         return NoKernelError(f"no {state} kernel of {problem.family} serves the problem: {reason}. {remedy}")
 
@@ -253,7 +257,7 @@ class Dispatcher:
         none = "keys are not split: the problem has no split_keys"
         if problem.split_keys or problem.batch_invariant or self._order != UPSTREAM:
             return problem, none
-        there = any(is_split(one.key.pipeline) for one in self.registry.instances(problem.arch))
+        there = any(is_split(instance.key.pipeline) for instance in self.registry.instances(problem.arch))
         split = best_split(problem, self.device.compute_units) if there else None
         if not (split and split.keys):
             return problem, split.why if split else none
@@ -262,49 +266,48 @@ class Dispatcher:
         return (problem, f"keys are not split: {against}") if against else (posed, split.why)
 
     def _search(self, problem: Problem, *, built: bool) -> Choice | str:
-        """Choose among built kernels, or those that are only declared. Without one return the reasons.
-
-        Raises NoKernelError: the family has no libraries. UsageError: a custom order misbehaved.
-        """
+        """Choose among built kernels, or among declared kernels. Return the reasons if none serves."""
         split, why = self._split(problem)
         if split is not problem:
-            found = self._search_posed(split, built=built)
-            if isinstance(found, Choice):
-                return _add_note(found, why)
-            why = f"keys are not split: {found}"
+            result = self._search_posed(split, built=built)
+            if isinstance(result, Choice):
+                return _add_note(result, why)
+            why = f"keys are not split: {result}"
         whole = self._search_posed(problem, built=built)
         return _add_note(whole, why) if isinstance(whole, Choice) and split is not problem else whole
 
     def _search_posed(self, problem: Problem, *, built: bool) -> Choice | str:
-        """The same with the keys split as the problem has them."""
+        """Search as :meth:`_search`, with the problem's own split of keys."""
         stages(problem.family)  # raises for a family without libraries
-        there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
-        problem, found, mask = open_mask(problem, there)
-        reaching = reach_every_pool(found.instances, problem)
-        able = found.instances if self._order in (UPSTREAM, MEASURED) else reaching
+        there = tuple(
+            instance for instance in self.registry.instances(problem.arch) if (instance.library is not None) is built
+        )
+        problem, serving, mask = open_mask(problem, there)
+        reaching = reach_every_pool(serving.instances, problem)
+        able = serving.instances if self._order in (UPSTREAM, MEASURED) else reaching
         able = same_in_every_batch(reaching) if problem.batch_invariant else able
-        defects = {one: reason for one in able if (reason := known_defect(one, problem))}
-        lacking = [*found.reasons, *defects.values()]
+        defects = {instance: reason for instance in able if (reason := known_defect(instance, problem))}
+        lacking = [*serving.reasons, *defects.values()]
         if problem.batch_invariant and defects:
             lacking.append("batch_invariant takes no other kernel instead: set the priority of one without the defect")
-        sound = tuple(one for one in able if one not in defects)
+        sound = tuple(instance for instance in able if instance not in defects)
         ordered, order, named, note = self._order_kernels(problem, sound) if sound else ((), UPSTREAM, False, "")
         fit = tiles_for_blocks(reaching, problem, self.device.compute_units) if order == UPSTREAM else reaching
         for first in ordered:
             chosen, lack = _all_stages(first, there, problem)
-            spoiled = any(one.library == first.library for one in defects)
+            spoiled = any(instance.library == first.library for instance in defects)
             by_name = named or spoiled or not _dispatch_finds(first, there, problem)
             if not chosen:
                 lacking.append(lack)
             elif not by_name or first in fit:
-                keep = tuple(text for one in chosen for text in to_keep(one, problem))
+                keep = tuple(text for instance in chosen for text in to_keep(instance, problem))
                 choice = Choice(stages=chosen, problem=problem, order=order, named=by_name, note=note, keep=keep)
                 return _add_note(choice, mask)
         none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"
         return "; ".join(dict.fromkeys(lacking)) or none
 
     def _order_kernels(self, problem: Problem, able: Sequence[Instance]) -> tuple[Sequence[Instance], str, bool, str]:
-        """The kernels in order, the order's name, whether the first is taken by name, and what there is to say."""
+        """The kernels in order, the order's name, True if the first is taken by name, and a note."""
         if problem.batch_invariant:
             return able, BATCH_INVARIANT, True, "it is the same for every batch, number of blocks and of compute units"
         if callable(self._order):
@@ -312,10 +315,10 @@ class Dispatcher:
         if self._order in ORDERS:
             return ORDERS[self._order](problem, able), self._order, True, ""
         if self._order == MEASURED and self._tuning is not None:
-            best = self._tuning.best(problem, self.device.kind, [one.name for one in able])
+            best = self._tuning.best(problem, self.device.kind, [instance.name for instance in able])
             if best is not None:
-                wide = best.kernel.replace("_bload_", "_gload_")  # what its tile has by name
-                first = [one for one in able if one.name in (best.kernel, wide)]
+                wide = best.kernel.replace("_bload_", "_gload_")  # launches by name take 64-bit loads
+                first = [instance for instance in able if instance.name in (best.kernel, wide)]
                 return (
                     [*first, *able],
                     MEASURED,
@@ -326,7 +329,7 @@ class Dispatcher:
         return able, UPSTREAM, problem.tile_rows > 0, ""
 
     def _open_library(self, choice: Choice) -> Library:
-        """The library of a choice, opened once. Raises LibraryError, TrustError."""
+        """The library of a choice, opened once."""
         path = choice.stages[0].library
         assert path is not None, "a built kernel has a library"
         if path not in self._libraries:
@@ -336,47 +339,51 @@ class Dispatcher:
 
 
 def _add_note(choice: Choice, note: str) -> Choice:
-    """A choice with one more note, if there is one."""
+    """Add a note, if there is one, to a choice."""
     return replace(choice, note="; ".join(filter(None, (choice.note, note))))
 
 
 def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) -> tuple[tuple[Instance, ...], str]:
     """``first`` and, of the same library, a kernel for each other stage; empty with the reason if one is missing."""
     chosen = []
-    mates = [one for one in there if (one.library, one.upstream) == (first.library, first.upstream)]
+    mates = [instance for instance in there if (instance.library, instance.upstream) == (first.library, first.upstream)]
     for family in stages(problem.family):
         if family == first.key.family:
             chosen.append(first)
             continue
         if skips_stage(first, family):
             continue
-        beside = [one for one in mates if one.key.family == family and FAMILIES[family].serves(one.key, first.key)]
-        found = find_serving(family, beside, problem)
-        defects = [known_defect(one, problem) for one in found.instances]
+        beside = [
+            instance
+            for instance in mates
+            if instance.key.family == family and FAMILIES[family].serves(instance.key, first.key)
+        ]
+        serving = find_serving(family, beside, problem)
+        defects = [known_defect(instance, problem) for instance in serving.instances]
         if all(defects):
-            return (), f"{family}: {'; '.join((*found.reasons, *defects)) or 'no kernel of it is there'}"
-        chosen.append(found.instances[defects.index("")])
+            return (), f"{family}: {'; '.join((*serving.reasons, *defects)) or 'no kernel of it is there'}"
+        chosen.append(serving.instances[defects.index("")])
     return tuple(chosen), ""
 
 
 def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem) -> bool:
     """Return False if the dispatch of the library of ``first`` may find no kernel where a launch may name one.
 
-    Dispatch asks for a load mode, and tiles for few blocks have a condition. A library without the load mode, or with
+    Dispatch wants a load mode, and tiles for few blocks have a condition. A library without the load mode, or with
     no other tile, such as one that was compiled for one kernel, has nothing for a request that ``first`` serves. It
-    judges a pool by its first head, so a kernel for heads that lie apart is named.
+    judges a pool by its first head, so a kernel for heads with a larger stride is named.
     """
     library = host(library_with(first.key.family))
     if not library.arguments.BY_NAME:
         return True
     if first.library is None or (first.key.load == "gload" and needs_named_loads(problem)):
         return False  # it will be compiled alone, or dispatch may take its 32-bit twin
-    keys = [one.key for one in there if one.library == first.library]
+    keys = [instance.key for instance in there if instance.library == first.library]
     able = serving_kernels(keys, problem)
     return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)
 
 
-def _passed_over(one: Instance, compiles: bool) -> str:
-    if one.library is not None:
+def _passed_over(instance: Instance, compiles: bool) -> str:
+    if instance.library is not None:
         return "it serves, but ranks lower"
     return "it serves, and is only declared: built kernels come first" if compiles else "it serves, and is not built"

@@ -1,6 +1,6 @@
-"""Kernels by declaration: fields of their keys by name, ``*`` for any value, tiles, waves and warp tiles by theirs.
+"""Kernels declared by fields of their keys, with ``*`` for any value, and by numbers of tiles, waves and warp tiles.
 
-What is declared is looked up in the matrix, so that nothing can be declared that no upstream has.
+Declarations are looked up in the matrix, so every declared kernel exists in its upstream.
 """
 
 from __future__ import annotations
@@ -38,19 +38,17 @@ def kernel_set(
     warp: Mapping[str, int] | None = None,
     **fields: Any,
 ) -> tuple[Instance, ...]:
-    """The kernels of a family that have every value: a value, several in a tuple, or ``*``. In upstream's order.
+    """The kernels of a family with all of these field values, in upstream's order.
+
+    A field's value is a value, a tuple of several, or ``*``.
 
     ``kernel_set("fwd", dtype="bf16", hdim_q=128, mask="*", bias=("no", "alibi"), tile={"bm0": 128}, warp={"wk0": 16})``
-
-    Raises:
-        LibraryError: a field or a value that no kernel of the family has, or no kernel has all of them.
-        UnknownWordError; SetupError, UnknownWordError.
     """
     if mask_impl not in MASK_IMPLS:
         raise LibraryError(unknown_word("mask set", str(mask_impl), MASK_IMPLS), kind="unknown-kernel")
-    known = dialect(check_upstream(upstream).dialect)
-    known.check_arch(arch)
-    keys = enumerate_keys(known.family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
+    upstream_dialect = dialect(check_upstream(upstream).dialect)
+    upstream_dialect.check_arch(arch)
+    keys = enumerate_keys(upstream_dialect.family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
     left = keys
     for name, value in _wanted_values(fields, {"tile": tile, "wave": wave, "warp": warp}).items():
         if value == ANY:
@@ -68,27 +66,30 @@ def kernel_set(
             )
     if not left:
         raise LibraryError(f"{upstream} has no kernel of {family} for {arch}.", kind="unknown-kernel")
-    return tuple(Instance(key=key, arch=arch, upstream=upstream, dialect=known.name, priority=priority) for key in left)
+    return tuple(
+        Instance(key=key, arch=arch, upstream=upstream, dialect=upstream_dialect.name, priority=priority)
+        for key in left
+    )
 
 
 def _wanted_values(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str, int] | None]) -> dict[str, Any]:
-    """Field -> values; those of a tile as ``tile.bm0``. Raises LibraryError: there is no such field."""
+    """Wanted values by field. Fields of a tile are named as ``tile.bm0``."""
     wanted = {}
     for name, value in fields.items():
-        wanted[_known(name, _FIELDS)] = value
+        wanted[_check_field(name, _FIELDS)] = value
     for group, numbers in of_tile.items():
         if numbers is not None and not isinstance(numbers, Mapping):
             raise LibraryError(f"{group} is {numbers!r}: it must be a mapping to numbers.", kind="unknown-kernel")
         for name, number in (numbers or {}).items():
-            wanted[f"tile.{_known(name, _OF_TILE[group])}"] = number
+            wanted[f"tile.{_check_field(name, _OF_TILE[group])}"] = number
     return wanted
 
 
-def _known(name: str, known: tuple[str, ...]) -> str:
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
+def _check_field(name: str, names: tuple[str, ...]) -> str:
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
-        raise LibraryError(f"a kernel has no field '{name}'{hint} Known: {', '.join(known)}.", kind="unknown-kernel")
+        raise LibraryError(f"a kernel has no field '{name}'{hint} Known: {', '.join(names)}.", kind="unknown-kernel")
     return name
 
 

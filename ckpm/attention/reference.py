@@ -1,8 +1,9 @@
 """Attention in float64 on the numbers that a kernel gets: O, LSE, and the sums that bound a kernel's rounding.
 
-The product's one reference: suites judge kernels by it, sweeps and callers compare with it. A second one without its
-code, tests/unit/attention/independent.py, tests it. Conventions are CK's, found by reading its kernels (mask corners,
-ALiBi's zero point, LSE in natural logarithms, rows without a key giving 0 and -inf). tolerances.py explains the sums.
+The product has this one reference: suites judge kernels by it, sweeps and callers compare with it. A second reference
+without its code, tests/unit/attention/independent.py, tests it. Conventions are CK's, taken from its kernels (mask
+corners, ALiBi's zero point, LSE in natural logarithms, rows without a key giving 0 and -inf). tolerances.py explains
+the sums.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.alibi import sequence_shifts, shifts_lse
-from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.buffers import LaunchInputs
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem, mask_corner
 
@@ -31,9 +32,9 @@ class Expected:
 
     ``o`` [token, head, hdim_v]; ``lse`` [head, token]. With weights w = dropped and scaled softmax: ``magnitude`` is
     sum w|v|, ``energy`` the root of sum (w v)^2, ``floor`` sum |v| over the row's denominator. ``score`` [head, token]
-    is the largest sum of |terms| of a row's scaled dot products. ``added`` [head, token] is the largest size of what is
-    added to a dot product (finite bias, ALiBi) or bounds it (the soft cap). ``keys`` [head, token] is the number of
-    keys that a row sees. ``sum_energy`` and ``sum_floor`` [head, token] are ``energy`` and ``floor`` for a V of ones.
+    is the largest sum of |terms| of a row's scaled dot products. ``added`` [head, token] is the largest size of a
+    finite bias or of ALiBi's, or the soft cap. ``keys`` [head, token] is the number of keys that a row sees.
+    ``sum_energy`` and ``sum_floor`` [head, token] are ``energy`` and ``floor`` for a V of ones.
     """
 
     o: Floats
@@ -49,10 +50,10 @@ class Expected:
 
 
 def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]:
-    """[query, key]: which keys a query sees.
+    """A mask [query, key]: True where a query sees a key.
 
-    Sink tokens are seen besides the window up to the query's right bound; CK wants the window to have a left bound
-    inside the queries and the query's number below seqlen_k for that (block_masking.hpp, IsOutOfSinkBound).
+    Sink tokens are seen besides the window up to the query's right bound. For that CK wants the window to have a left
+    bound inside the queries and the query's number below seqlen_k (block_masking.hpp, IsOutOfSinkBound).
     """
     row, column = np.ogrid[:seqlen_q, :seqlen_k]
     if problem.mask == "no":
@@ -67,7 +68,7 @@ def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]
 def alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Floats:
     """Numbers that ALiBi adds to scaled scores: slope * key under a causal mask, -slope * distance otherwise.
 
-    The causal form differs from the distance by a number for each row, which O does not show and LSE does. Distances
+    The causal form differs from the distance by a number for each row, which cancels in O and stays in LSE. Distances
     start from the corner that the mask starts from, from the bottom right without a mask.
     """
     row, column = np.ogrid[:seqlen_q, :seqlen_k]
@@ -78,11 +79,11 @@ def alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Float
     return bias
 
 
-def exact(inputs: Inputs, random_values: Sequence[Bytes] | None = None) -> Expected:
-    """O and LSE of every sequence. ``random_values``: the kernel's stored bytes [head, query, key] of each sequence.
+def exact(inputs: LaunchInputs, random_values: Sequence[Bytes] | None = None) -> Expected:
+    """O and LSE of every sequence.
 
-    Raises:
-        ValueError: the problem drops out and no random values are given.
+    ``random_values`` are the kernel's stored bytes [head, query, key] of each sequence. A problem with dropout needs
+    them.
     """
     p = inputs.problem
     if p.p_drop and random_values is None:
@@ -109,9 +110,9 @@ def exact(inputs: Inputs, random_values: Sequence[Bytes] | None = None) -> Expec
 
 
 def _head(
-    inputs: Inputs, sequence: int, head: int, begin: int, random: Bytes | None
+    inputs: LaunchInputs, sequence: int, head: int, begin: int, random: Bytes | None
 ) -> tuple[int, slice, dict[str, Floats]]:
-    """Up to _ROWS queries of one head of one sequence, and where they belong."""
+    """Results of up to _ROWS queries of one head of one sequence, after the head and the slice of rows."""
     p = inputs.problem
     end = min(begin + _ROWS, p.seqlens_q[sequence])
     start = sum(p.seqlens_q[:sequence])
@@ -130,9 +131,9 @@ def _head(
 
 
 def scaled_scores(
-    inputs: Inputs, sequence: int, head: int, rows: slice, q: Floats, k: Floats
+    inputs: LaunchInputs, sequence: int, head: int, rows: slice, q: Floats, k: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Scaled, capped and biased scores, the sum of sizes of each dot product's terms, and the size of what is added."""
+    """Scaled, capped and biased scores, the sum of sizes of each dot product's terms, and the size of the bias."""
     p = inputs.problem
     scores = q @ k.T * p.softmax_scale
     sizes = np.abs(q) @ np.abs(k).T * p.softmax_scale
@@ -150,7 +151,7 @@ def scaled_scores(
 
 
 def keep_threshold(p_drop: float) -> int:
-    """A score is kept if its random byte is at most this: floor((1 - p_drop) * 255), in CK's float32 arithmetic."""
+    """The largest random byte of a kept score: floor((1 - p_drop) * 255), in CK's float32 arithmetic."""
     return int(np.floor(np.float32(1.0 - np.float32(p_drop)) * np.float32(255)))
 
 
@@ -181,7 +182,7 @@ def _softmax(p: SuiteCase, scores: Floats, v: Floats, sink: float, kept: NDArray
     }
 
 
-# What callers compare with
+# Comparison for callers
 
 
 # dtype: (relative, absolute), as aiter's op_tests compare (op_tests/test_batch_prefill.py); LSE is compared absolutely.
@@ -228,11 +229,11 @@ def attention(
     causal mask with ALiBi.
     """
     inputs = inputs_of(problem, q, k, v, bias=bias, slopes=slopes, sink_logits=sink_logits)
-    found = exact(inputs, random_values)
+    expected = exact(inputs, random_values)
     if slopes is None:
-        return found.o, found.lse
+        return expected.o, expected.lse
     lengths = list(zip(map(len, q), map(len, k), strict=True))
-    return found.o, found.lse - np.concatenate(sequence_shifts(problem, slopes, lengths), axis=1)
+    return expected.o, expected.lse - np.concatenate(sequence_shifts(problem, slopes, lengths), axis=1)
 
 
 def inputs_of(
@@ -244,32 +245,30 @@ def inputs_of(
     bias: Sequence[Floats] | None = None,
     slopes: Floats | None = None,
     sink_logits: Floats | None = None,
-) -> Inputs:
+) -> LaunchInputs:
     """The numbers of a call as :func:`exact` takes them."""
-    asked = {field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)}
+    fields = {field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)}
     lengths: dict[str, Any] = {"seqlens_q": tuple(map(len, q)), "seqlens_k": tuple(map(len, k))}
     names = dict.fromkeys(("name", "suite", "tier", "group"), "reference")
-    case = SuiteCase(**{**asked, **names, **lengths, "seed": problem.dropout_seed})
+    case = SuiteCase(**{**fields, **names, **lengths, "seed": problem.dropout_seed})
     added = None if bias is None else tuple(bias)
-    return Inputs(problem=case, q=tuple(q), k=tuple(k), v=tuple(v), bias=added, slopes=slopes, sink_logits=sink_logits)
+    return LaunchInputs(
+        problem=case, q=tuple(q), k=tuple(k), v=tuple(v), bias=added, slopes=slopes, sink_logits=sink_logits
+    )
 
 
 def agreement(got: NDArray[Any], want: Floats, kind: str) -> Agreement:
-    """Compare ``got`` with the reference within the tolerance of a dtype (or lse), element by element.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
+    """Compare ``got`` with the reference within the tolerance of a dtype (or lse), element by element."""
     if got.shape != want.shape:
         raise ValueError(f"shapes {got.shape} and {want.shape} differ")
     if not got.size:
         return Agreement(passed=True, worst=0.0, where=())
     relative, absolute = TOLERANCES[kind]
-    mine = got.astype(np.float64)
+    numbers = got.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        error = np.where(mine == want, 0.0, np.abs(mine - want))
+        error = np.where(numbers == want, 0.0, np.abs(numbers - want))
         units = np.where(error == 0, 0.0, error / (absolute + relative * np.abs(want)))
     units = np.where(np.isnan(units), np.inf, units)
-    place = np.unravel_index(int(np.argmax(units)), units.shape)
-    worst = float(units[place])
-    return Agreement(passed=worst <= 1, worst=worst, where=tuple(int(index) for index in place))
+    position = np.unravel_index(int(np.argmax(units)), units.shape)
+    worst = float(units[position])
+    return Agreement(passed=worst <= 1, worst=worst, where=tuple(int(index) for index in position))

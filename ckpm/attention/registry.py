@@ -33,7 +33,7 @@ Compile = Callable[[Sequence["Instance"]], Sequence[Path]]  # declared kernels o
 class Instance:
     """One kernel for one arch. ``library`` is None if it was only declared.
 
-    Of two that serve a problem the one with the higher ``priority`` comes first.
+    Instances with a higher ``priority`` come first.
     """
 
     key: Key
@@ -50,8 +50,8 @@ class Instance:
     @property
     def identity(self) -> Identity:
         """Fields that no two instances share. Kernels in another family's libraries differ by library."""
-        known = FAMILIES.get(self.key.family)
-        file = str(self.library) if known is not None and known.library else ""
+        family = FAMILIES.get(self.key.family)
+        file = str(self.library) if family is not None and family.library else ""
         return self.arch, self.upstream, self.key.mask_impl, self.key.name, file
 
     def row(self) -> dict[str, Any]:
@@ -78,86 +78,105 @@ class Registry:
 
     def instances(self, arch: str = "", family: str = "") -> tuple[Instance, ...]:
         """The instances of an arch and a family, of all if they are not given."""
-        return tuple(one for one in self._ordered if arch in ("", one.arch) and family in ("", one.key.family))
+        return tuple(
+            instance
+            for instance in self._ordered
+            if arch in ("", instance.arch) and family in ("", instance.key.family)
+        )
 
     def upstreams(self, family: str, *, built: bool = False) -> frozenset[str]:
-        """The upstreams of which there are kernels of a family, or built ones."""
+        """The upstreams with registered kernels of a family, or with ``built`` ones."""
         return self._upstreams.get((family, built), frozenset())
 
     def _set(self, instances: Mapping[Identity, Instance]) -> None:
         """Set the instances; the lock is held."""
         self._instances = instances
-        self._ordered = tuple(sorted(instances.values(), key=lambda one: -one.priority))
+        self._ordered = tuple(sorted(instances.values(), key=lambda instance: -instance.priority))
         kinds: dict[tuple[str, bool], set[str]] = {}
-        for one in self._ordered:
-            for built in {False, one.library is not None}:
-                kinds.setdefault((one.key.family, built), set()).add(one.upstream)
+        for instance in self._ordered:
+            for built in {False, instance.library is not None}:
+                kinds.setdefault((instance.key.family, built), set()).add(instance.upstream)
         self._upstreams = {kind: frozenset(names) for kind, names in kinds.items()}
         self.version += 1
 
     def add(self, instances: Iterable[Instance]) -> None:
-        """All of them, or none. A built kernel takes the place of the same one that was only declared.
+        """Add all instances or none. A built kernel replaces its declaration.
 
         Raises:
-            LibraryError: one is registered already.
+            LibraryError: an instance is registered already.
         """
         with self._lock:
-            known = dict(self._instances)
-            for one in instances:
-                before = known.get(one.identity)
-                if before is not None and (before.library is not None or one.library is None):
-                    raise LibraryError(_duplicate(one, before), kind="duplicate-kernel")
-                known[one.identity] = one
-            self._set(known)
+            registered = dict(self._instances)
+            for instance in instances:
+                before = registered.get(instance.identity)
+                if before is not None and (before.library is not None or instance.library is None):
+                    raise LibraryError(_duplicate(instance, before), kind="duplicate-kernel")
+                registered[instance.identity] = instance
+            self._set(registered)
 
     def add_library(self, library: Path, priority: int = 0) -> tuple[Instance, ...]:
         """Add the kernels of the manifest beside a built library, and return them.
 
         Raises:
-            RecordError: there is no manifest, or it lacks a field. LibraryError: the manifest is of another library.
-            LibraryError: the library is missing or too large, or one of its kernels is registered.
-            TrustError: another user could have made it.
+            RecordError: there is no manifest, or it lacks a field.
+            LibraryError: the library is missing, too large or another than the manifest's, or a kernel is registered
+                already.
+            TrustError: another user could have made the library.
         """
         added = _instances_of(library, priority)
         self.add(added)
         return added
 
     def find(self, name: str, arch: str = "") -> Instance:
-        """The first instance with a kernel's name. Raises LibraryError."""
-        for one in self.instances(arch):
-            if one.name == name:
-                return one
+        """Return the first instance with a kernel's name.
+
+        Raises:
+            LibraryError: no registered kernel has the name.
+        """
+        for instance in self.instances(arch):
+            if instance.name == name:
+                return instance
         raise LibraryError(f"no kernel {name} is registered{f' for {arch}' if arch else ''}.", kind="unknown-kernel")
 
     def set_priority(self, names: Sequence[str], priority: int) -> None:
         """Set the priority of all instances with these kernels' names.
 
-        Raises LibraryError: there is none of a name, or the priority is not a whole number.
+        Raises:
+            LibraryError: a name is not registered, or the priority is not a whole number.
         """
         if not isinstance(priority, int):
             raise LibraryError(f"the priority is {priority!r}: it must be a whole number.", kind="priority")
         with self._lock:
-            there = {one.name for one in self._instances.values()}
+            there = {instance.name for instance in self._instances.values()}
             if unknown := [name for name in names if name not in there]:
                 raise LibraryError(f"no kernel {unknown[0]} is registered.", kind="unknown-kernel")
             before = self._instances.items()
-            self._set({at: replace(one, priority=priority) if one.name in names else one for at, one in before})
+            self._set(
+                {
+                    at: replace(instance, priority=priority) if instance.name in names else instance
+                    for at, instance in before
+                }
+            )
 
     def write(self, file: Path) -> None:
-        """Export as JSON, in one step. Raises DiskFullError, OutputError."""
-        rows = [one.row() for one in self._instances.values()]
+        """Export the registry as JSON, in one step.
+
+        Raises:
+            DiskFullError, OutputError: the file can't be written.
+        """
+        rows = [instance.row() for instance in self._instances.values()]
         write_atomically(file, as_text({"format": FORMAT, "kernels": rows}))
 
     @classmethod
     def read(cls, file: Path) -> Registry:
-        """Import what :meth:`write` exported. Libraries are checked as by :meth:`add_library`, and opened when needed.
+        """Import an export of :meth:`write`. Libraries are checked as by :meth:`add_library`, and opened when needed.
 
         Raises:
-            RecordError: it can't be read, or a field is missing or wrong. RecordError: of another version.
-            LibraryError: the dialect of a row has no kernel of its name, or a row comes twice.
-            LibraryError: a library has no such kernel. Others as add_library.
+            RecordError: the file can't be read, is of another version, or a field is missing or wrong.
+            LibraryError: a dialect or library has no such kernel, or a row comes twice.
+            An error of ckpm.base.errors: see :meth:`add_library`.
         """
-        document = Source(place=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
+        document = Source(location=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
         form = document.get("format").whole()
         if form != FORMAT:
             raise RecordError(
@@ -171,7 +190,7 @@ class Registry:
 
 
 def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
-    """The kernels of a built library. Raises as Registry.add_library."""
+    """The kernels of a built library."""
     if not library.is_file():
         raise LibraryError(f"{library}: no such library. Build it first.")
     demand_trusted_library(library)
@@ -189,19 +208,22 @@ def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
 
 
 def _check_libraries(file: Path, instances: Sequence[Instance]) -> None:
-    """Refuse a file that lists a kernel which its library doesn't have. Raises as Registry.add_library."""
-    built = {library: set(_instances_of(library)) for library in {one.library for one in instances} if library}
-    for one in instances:
-        if one.library is not None and replace(one, priority=0) not in built[one.library]:
+    """Refuse a file that lists a kernel which its library doesn't have."""
+    built = {
+        library: set(_instances_of(library)) for library in {instance.library for instance in instances} if library
+    }
+    for instance in instances:
+        if instance.library is not None and replace(instance, priority=0) not in built[instance.library]:
             raise LibraryError(
-                f"{file}: {one.library} has no {one.name} for {one.arch} of {one.upstream}. {_REMEDY}",
+                f"{file}: {instance.library} has no {instance.name} for {instance.arch} of {instance.upstream}. "
+                f"{_REMEDY}",
                 kind="unknown-kernel",
             )
 
 
-def _duplicate(one: Instance, before: Instance) -> str:
+def _duplicate(instance: Instance, before: Instance) -> str:
     where = "declared" if before.library is None else f"registered from {before.library}"
-    return f"{one.name} for {one.arch} of {one.upstream} is {where} already. Leave one of the two out."
+    return f"{instance.name} for {instance.arch} of {instance.upstream} is {where} already. Leave one of the two out."
 
 
 def _instance(row: Value) -> Instance:
@@ -221,10 +243,10 @@ def _instance(row: Value) -> Instance:
 
 
 def key_of(name: str, of_dialect: str, mask_impl: str) -> Key:
-    """The kernel of a name. Raises LibraryError: it is none of the dialect."""
-    known = dialect(of_dialect)
+    """The key of a kernel's name in a dialect."""
+    named_dialect = dialect(of_dialect)
     try:
-        family = family_of(known, name)
+        family = family_of(named_dialect, name)
         return make_key(family, {"mask_impl": mask_impl, **parse(family, name, mask_impl or MASK_IMPLS[0])}, name)
     except NameSyntaxError as error:
         raise LibraryError(f"no kernel of {of_dialect}: {error}", kind="unknown-kernel") from error

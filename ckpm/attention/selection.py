@@ -28,8 +28,8 @@ Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
 class Serving:
     """``instances`` serve the problem, by priority and then in the registry's order.
 
-    ``reasons`` has a reason for each library of which no kernel serves; equal reasons once. There may be instances of
-    other libraries beside them.
+    ``reasons`` has a reason for each library of which no kernel serves; equal reasons once. Other libraries may have
+    instances that serve.
     """
 
     instances: tuple[Instance, ...]
@@ -37,11 +37,7 @@ class Serving:
 
 
 def stages(family: str) -> tuple[str, ...]:
-    """The families whose kernels one call of ``family`` runs, in their order: those of its library.
-
-    Raises:
-        NoKernelError: no library has such kernels.
-    """
+    """The families of a library, in the order in which a call of ``family`` runs their kernels."""
     if family not in FAMILIES:
         raise NoKernelError(f"no library has kernels of {family}. Those that have: {', '.join(FAMILIES)}.")
     return libraries()[library_with(family)]
@@ -58,47 +54,48 @@ def skips_stage(main: Instance, family: str) -> bool:
 def find_serving(family: str, instances: Sequence[Instance], problem: Problem) -> Serving:
     """The instances of a family that serve, and a reason for each library without any.
 
-    Each library is searched by itself, because its dispatch chooses among the head dims that it has.
+    Each library is searched separately, because its dispatch chooses among the library's own head dims.
     """
     groups: dict[tuple[str, str], list[Instance]] = {}
-    for one in instances:
-        if one.key.family == family:
-            groups.setdefault((str(one.library), one.upstream), []).append(one)
+    for instance in instances:
+        if instance.key.family == family:
+            groups.setdefault((str(instance.library), instance.upstream), []).append(instance)
     able: list[Instance] = []
     reasons: list[str] = []
     for group in groups.values():
         names, reason = _names_that_serve(family, group, problem)
-        able += [one for one in group if one.name in names]
+        able += [instance for instance in group if instance.name in names]
         reasons += [reason] if reason else []
-    return Serving(tuple(sorted(able, key=lambda one: -one.priority)), tuple(dict.fromkeys(reasons)))
+    return Serving(tuple(sorted(able, key=lambda instance: -instance.priority)), tuple(dict.fromkeys(reasons)))
 
 
 def open_mask(problem: Problem, instances: Sequence[Instance]) -> tuple[Problem, Serving, str]:
-    """The problem, the kernels that serve it and a note; under a mask open on both sides where others lack kernels.
+    """The problem, the kernels that serve it, and a note.
 
-    V3 has sink logits under masks alone.
+    A problem without a mask may get a mask that is open on both sides. That is done if only kernels with a mask serve,
+    or for sink logits, which V3 has only under masks.
     """
-    found = find_serving(problem.family, instances, problem)
-    v3 = problem.sink_logits and not _has_v3(found)
-    if problem.mask == "no" and problem.family == "batch_prefill" and (v3 or not found.instances):
+    serving = find_serving(problem.family, instances, problem)
+    v3 = problem.sink_logits and not _has_v3(serving)
+    if problem.mask == "no" and problem.family == "batch_prefill" and (v3 or not serving.instances):
         masked = replace(problem, mask="bottom_right")
         opened = find_serving(problem.family, instances, masked)
-        if _has_v3(opened) or (opened.instances and not found.instances):
+        if _has_v3(opened) or (opened.instances and not serving.instances):
             return (
                 masked,
                 opened,
-                f"its mask is open: no kernel {'of V3 ' if found.instances else ''}without a mask serves",
+                f"its mask is open: no kernel {'of V3 ' if serving.instances else ''}without a mask serves",
             )
-    return problem, found, ""
+    return problem, serving, ""
 
 
-def _has_v3(found: Serving) -> bool:
-    return any(is_v3(one.key.pipeline) for one in found.instances)
+def _has_v3(serving: Serving) -> bool:
+    return any(is_v3(instance.key.pipeline) for instance in serving.instances)
 
 
 def _names_that_serve(family: str, group: Sequence[Instance], problem: Problem) -> tuple[set[str], str]:
     """The names of one library's kernels that serve; if there are none, the reason."""
-    keys = [one.key for one in group]
+    keys = [instance.key for instance in group]
     if host(library_with(family)).table_problems:
         reason = kernels_of.missing_kernel(keys, problem) or ""
         return {key.name for key in kernels_of.serving_kernels(keys, problem)}, reason
@@ -112,8 +109,8 @@ def _dispatch_takes(key: Key, problem: Problem) -> bool:
     """Return False if the dispatch of qr_async takes another kernel for the length of keys.
 
     In batch mode it takes the kernel without padding of keys if ``seqlen_k`` is a multiple of kN0 and there are no
-    ``cu_seqlens``, and else the kernel with padding (fwd_words.attention_conditions). Launches of these families can't
-    name a kernel instead.
+    ``cu_seqlens``, and else the kernel with padding (fwd_spellings.attention_conditions). Launches of these families
+    can't name a kernel instead.
     """
     if key.pipeline != "qr_async" or key.mode == "group":
         return True
@@ -131,9 +128,9 @@ def known_defect(instance: Instance, problem: Problem) -> str:
 
 
 def to_keep(instance: Instance, problem: Problem) -> tuple[str, ...]:
-    """Return what a caller has to ensure of its data, so that known defects of CK in the kernel do no harm."""
+    """Conditions for a caller's data under which known defects of CK in the kernel do no harm."""
     entries = house_ledger().find_to_keep(problem, instance.name, source(instance.upstream, instance.dialect))
-    return tuple(f"{one.keep} (known defect {one.name} of {instance.upstream})" for one in entries)
+    return tuple(f"{entry.keep} (known defect {entry.name} of {instance.upstream})" for entry in entries)
 
 
 def refusal(instance: Instance, problem: Problem) -> str:
@@ -161,12 +158,12 @@ def seqtune(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
     CK's fwd chooses its tuned tiles in this way (codegen/ops/fmha_fwd.py, property seqtune).
     """
 
-    def bucket(one: Instance) -> tuple[bool, int]:
-        rows = one.key.tile.bm0
+    def bucket(instance: Instance) -> tuple[bool, int]:
+        rows = instance.key.tile.bm0
         holds = problem.seqlen_q <= rows
         return not holds, rows if holds else -rows
 
-    return sorted(able, key=lambda one: (-one.priority, bucket(one)))
+    return sorted(able, key=lambda instance: (-instance.priority, bucket(instance)))
 
 
 def same_in_every_batch(able: Sequence[Instance]) -> Sequence[Instance]:
@@ -175,25 +172,31 @@ def same_in_every_batch(able: Sequence[Instance]) -> Sequence[Instance]:
     Lengths, batch and compute units don't matter, because one launch has one tile for all its sequences. A kernel with
     a known defect is kept, because the defect may depend on the longest sequence of the batch.
     """
-    return tuple(able[: next((at + 1 for at, one in enumerate(able) if one.key.tile.when == "always"), 1)][-1:])
+    return tuple(
+        able[: next((at + 1 for at, instance in enumerate(able) if instance.key.tile.when == "always"), 1)][-1:]
+    )
 
 
 def reach_every_pool(able: Sequence[Instance], problem: Problem) -> Sequence[Instance]:
     """Leave out kernels of 32-bit loads that have a twin of 64-bit loads.
 
-    At a launch by name no selector compares the pool's address with what 32-bit loads reach.
+    At a launch by name no selector checks if 32-bit loads reach the pool's address.
     """
     if problem.family != "batch_prefill" or "gload" not in loads(problem):
         return able
-    wide = {(one.upstream, one.name) for one in able if one.key.load == "gload"}
-    twin = {one: (one.upstream, one.name.replace("_bload_", "_gload_")) for one in able if one.key.load == "bload"}
-    return tuple(one for one in able if twin.get(one) not in wide)
+    wide = {(instance.upstream, instance.name) for instance in able if instance.key.load == "gload"}
+    twin = {
+        instance: (instance.upstream, instance.name.replace("_bload_", "_gload_"))
+        for instance in able
+        if instance.key.load == "bload"
+    }
+    return tuple(instance for instance in able if twin.get(instance) not in wide)
 
 
 def tiles_for_blocks(able: Sequence[Instance], problem: Problem, compute_units: int) -> Sequence[Instance]:
     """Leave out tiles for few blocks, if there are others and many blocks: a launch by name has no condition."""
     p = problem
-    others = tuple(one for one in able if one.key.tile.when != "few_blocks")
+    others = tuple(instance for instance in able if instance.key.tile.when != "few_blocks")
     return able if not others or few_blocks(p.batch, p.nhead_q, p.seqlen_q, compute_units) else others
 
 
@@ -205,22 +208,18 @@ KNOWN = (UPSTREAM, *ORDERS, MEASURED, BATCH_INVARIANT)
 
 
 def check_order(name: str) -> None:
-    """Raises UsageError: there is no such order."""
+    """Refuse an unknown order."""
     if name not in KNOWN:
         raise UsageError(unknown_word("order", name, KNOWN), kind="heuristic")
 
 
 def by_heuristic(heuristic: Heuristic, problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
-    """Order the kernels that serve by a user's function: some of them, the best first.
-
-    Raises:
-        UsageError: it raised, or returned none of them or something else.
-    """
+    """Order the kernels that serve by a user's function, which returns some of them, the best first."""
     try:
         ordered = tuple(heuristic(problem, able))
-    except Exception as error:  # the user's own code: whatever it raises is told as one thing
+    except Exception as error:  # the user's own code may raise anything
         raise UsageError(f"the heuristic failed: {type(error).__name__}: {error}.", kind="heuristic") from error
-    if not ordered or any(one not in able for one in ordered):
+    if not ordered or any(instance not in able for instance in ordered):
         raise UsageError(
             f"the heuristic must return at least one of the {len(able)} kernels that it is given.", kind="heuristic"
         )

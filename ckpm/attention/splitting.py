@@ -4,8 +4,8 @@ A kernel that splits has as rows the queries of all heads of a KV head, 64 to a 
 Its workgroups write O and LSE in float32, and a second kernel combines them. Times are cycles of the timing model
 (docs/reference/own-kernels.md).
 
-Callers often give a longest sequence that is none: the whole list of pages, or a model's largest context in a captured
-graph. So the number of splits is chosen, and the kernel divides each sequence by it.
+Callers often give a longest length that no sequence has: the whole list of pages, or a model's largest context in a
+captured graph. So the number of splits is chosen, and the kernel divides each sequence by it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ _SPLIT = 108  # a split in that workgroup, of 128 columns
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """Cycles of a workgroup that is alone for a key, and the time of one, two and more on a compute unit over that."""
+    """Cycles of a kernel's workgroups.
+
+    ``key`` are the cycles for a key of a workgroup that is alone. ``together`` are the relative times of one, two and
+    more on a compute unit.
+    """
 
     key: int
     together: Sequence[float]
@@ -46,24 +50,27 @@ _MOST_TOGETHER: Mapping[str, int] = {"gfx942": 2}
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``keys`` of a workgroup of the longest sequence and its ``splits``, 0 if none pays; ``why`` in words."""
+    """A split, with the reason ``why``.
+
+    ``keys`` are the keys of a workgroup of the longest sequence, ``splits`` their number; 0 if no split pays.
+    """
 
     keys: int
     why: str
     splits: int = 0
 
     def pose(self, problem: Problem) -> Problem:
-        """The problem with its keys split so."""
+        """The problem with this split of its keys."""
         return replace(problem, split_keys=min(self.keys, LEAST_KEYS), splits=self.splits)
 
 
 def best_split(problem: Problem, compute_units: int) -> Split | None:
-    """The split that the estimate has as fastest; None for a problem that no kernel splits."""
+    """The fastest split by the estimate; None for a problem that no kernel splits."""
     p = problem
     if p.family != "batch_prefill" or p.bias != "no" or p.p_drop or not 0 < p.seqlen_q <= MOST_QUERIES:
         return None
     kernel = next(
-        (one for hdim, one in _KERNELS.items() if hdim >= p.hdim_q and (hdim != 192 or p.hdim_v <= 128)), None
+        (kernel for hdim, kernel in _KERNELS.items() if hdim >= p.hdim_q and (hdim != 192 or p.hdim_v <= 128)), None
     )
     if not kernel:
         return None
@@ -88,7 +95,7 @@ def best_split(problem: Problem, compute_units: int) -> Split | None:
 
 
 def _rounds(workgroups: int, compute_units: int, together: Sequence[float]) -> float:
-    """The time of so many workgroups over that of one that is alone."""
+    """The time of so many workgroups, relative to one that is alone."""
     rounds, rest = divmod(-(-workgroups // compute_units), len(together))
     return rounds * together[-1] + (together[rest - 1] if rest else 0)
 

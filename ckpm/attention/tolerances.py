@@ -5,13 +5,13 @@ Sources of errors (qr_async pipeline; u = 2^-24, half an ulp of float32):
 * scores: products of two 16- or 8-bit numbers are exact in float32. MFMA adds hdim of them, then the sum is scaled. The
   error is at most (hdim + 8) u times the sum of their sizes, ``score``. Rounding exp2's argument at twice that size
   adds 4 u.
-* what is added to a scaled score enters once, after the dot product (qr_async, stage 2, block_position_encoding.hpp).
+* the bias of a scaled score enters once, after the dot product (qr_async, stage 2, block_position_encoding.hpp).
   It is float32 log2e * bias, log2e * slope * distance, or the soft cap's outer product. Four roundings count u each:
   the constant log2e, the slope's product with it, the product itself, and the sum. Rounding exp2's argument at twice
   the size counts 2 u. Together: 6 u times ``added``. tanh by exp2 and a reciprocal is good to 2^-21 of the cap besides.
 * v_exp_f32 is good to 1 ulp. The relative error of a weight follows from these: ``weight_error``.
 * weights are stored as P. The row sum is made of the unrounded weights, but in fp8's V3 of P. Errors of P in both
-  cancel in O, and LSE has them: those of an O whose V is one.
+  cancel in O, and stay in LSE as in an O whose V is one.
   - bf16 is *truncated* (CK's default conversion, error 0 to 2^-7 of P, always downward). A weight below 2^-126
     becomes 0: CK is compiled with -fgpu-flush-denormals-to-zero.
   - fp16 is rounded to zero on gfx942 (v_cvt_pkrtz, 2^-10) with steps of 2^-24 below 2^-14.
@@ -24,7 +24,7 @@ Sources of errors (qr_async pipeline; u = 2^-24, half an ulp of float32):
   (n u). It is stored in bf16 truncated (2^-7 |O|), in fp16 with at most one step (2^-10 |O| + 2^-24).
 
 aiter takes 1e-3 + 1e-3 |O| for fp16, 1e-2 + 2e-2 |O| for bf16, 0.055 for fp8 and 1e-3 for LSE. For |v| <= 1 and a few
-hundred keys, the bounds here are about 1e-4, 1e-3, 0.015 and 1e-4 beside 2^-9, 2^-6 and 2^-7 |O|.
+hundred keys, the bounds here are about 1e-4, 1e-3, 0.015 and 1e-4, plus 2^-9, 2^-6 and 2^-7 |O|.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ _SMALLEST, _ENOUGH = 2.0**-12, 2000  # of mean_shift: numbers that fp16 holds in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """``p_step``: largest relative error of a stored P; ``p_mean``: that errors of P have one sign.
+    """Rounding errors of a format.
 
-    ``p_floor``: largest absolute error of a small P; ``o_step``, ``o_floor``: the same of a stored O.
+    ``p_step``: largest relative error of a stored P; ``p_mean``: True if errors of P have one sign. ``p_floor``:
+    largest absolute error of a small P; ``o_step``, ``o_floor``: the same of a stored O.
     """
 
     p_step: float
@@ -66,7 +67,7 @@ ROUNDING = {
 
 
 def weight_error(problem: SuiteCase, expected: Expected) -> Floats:
-    """[head, token]: the largest relative error of a row's weights before they are stored."""
+    """The largest relative error of a row's weights before they are stored, as [head, token]."""
     terms = max(problem.hdim_q, 128) + 8
     argument = (terms + 4) * U * expected.score + 6 * U * expected.added + 2.0**-21 * problem.logits_soft_cap
     error: Floats = np.expm1(argument) + 4 * U
@@ -74,7 +75,7 @@ def weight_error(problem: SuiteCase, expected: Expected) -> Floats:
 
 
 def o_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
-    """[token, head, dim]: the largest acceptable |kernel - reference|."""
+    """The largest acceptable |kernel - reference|, as [token, head, dim]."""
     form = ROUNDING[problem.q_dtype]
     row = (2 * weight_error(problem, expected) + 2 * (expected.keys + 128) * U).T[:, :, None]
     size = np.abs(expected.o)
@@ -89,7 +90,7 @@ def o_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
 
 
 def lse_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
-    """[head, token]. LSE is m / log2e + ln(row sum).
+    """The tolerance of LSE as [head, token]. LSE is m / log2e + ln(row sum).
 
     The quotient rounds at m's size: LSE's, but for the logarithm of at most all keys. v_log_f32 (1 ulp) and its factor
     round at the logarithm's size, the sum at LSE's.
@@ -104,7 +105,7 @@ def lse_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ArrayComparison:
     """The result of a comparison. ``worst`` is the largest error in units of its tolerance, at ``where``."""
 
     name: str
@@ -129,36 +130,32 @@ class Comparison:
         )
 
 
-def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> Comparison:
-    """Compare element by element. NaN never agrees, an infinity agrees with itself alone, tolerance 0 is exact.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
+def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> ArrayComparison:
+    """Compare element by element. NaN never agrees, an infinity agrees with itself alone, tolerance 0 is exact."""
     if not got.shape == want.shape == tolerance.shape:
         raise ValueError(f"{name}: shapes {got.shape}, {want.shape} and {tolerance.shape} differ")
     if not got.size:
-        return Comparison(name=name, elements=0, mismatches=0, nans=0, max_abs=0, max_rel=0, worst=0, where=())
+        return ArrayComparison(name=name, elements=0, mismatches=0, nans=0, max_abs=0, max_rel=0, worst=0, where=())
     same = got == want
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.where(same, 0.0, np.abs(got - want))
         error = np.where(np.isnan(error), np.inf, error)
         units = np.where(same, 0.0, np.where(tolerance > 0, error / tolerance, np.inf))
         relative = np.where(same, 0.0, error / np.abs(want))
-    place = np.unravel_index(int(np.argmax(units)), units.shape)
-    return Comparison(
+    position = np.unravel_index(int(np.argmax(units)), units.shape)
+    return ArrayComparison(
         name=name,
         elements=got.size,
         mismatches=int((units > 1).sum()),
         nans=int(np.isnan(got).sum()),
         max_abs=float(error.max()),
         max_rel=float(relative.max()),
-        worst=float(units[place]),
-        where=tuple(int(index) for index in place),
+        worst=float(units[position]),
+        where=tuple(int(index) for index in position),
     )
 
 
-def compare_o(problem: SuiteCase, got: Floats, expected: Expected) -> Comparison:
+def compare_o(problem: SuiteCase, got: Floats, expected: Expected) -> ArrayComparison:
     return compare("O", got, expected.o, o_tolerance(problem, expected))
 
 
@@ -176,11 +173,11 @@ def mean_shift(problem: SuiteCase, got: Floats, expected: Expected) -> float | N
     return float(((np.abs(got[seen]) - want[seen]) / step).mean())
 
 
-def compare_lse(problem: SuiteCase, got: Floats, expected: Expected) -> Comparison:
+def compare_lse(problem: SuiteCase, got: Floats, expected: Expected) -> ArrayComparison:
     return compare("LSE", got, expected.lse, lse_tolerance(problem, expected))
 
 
 def all_zero_rows(got: Floats, expected: Expected) -> int:
-    """Rows of O that are all zero although the reference's are not: a page was not read."""
+    """The number of rows of O that are all zero where the reference's are not, as if a page was not read."""
     zero: NDArray[np.bool_] = (got == 0).all(axis=-1) & (expected.o != 0).any(axis=-1)
     return int(zero.sum())

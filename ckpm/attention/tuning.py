@@ -1,8 +1,8 @@
-"""Measured times of kernels, by problem, in an SQLite file: what order ``measured`` chooses by.
+"""Measured times of kernels, by problem, in an SQLite file. Order ``measured`` chooses by them.
 
 A problem is filed by its arch and its shape of the testing matrix, which decides the kernels that serve it. A
-measurement is filed also by the kind of device: the emulator's counts and modelled times are not a GPU's times.
-Several processes may write at once.
+measurement is filed also by the kind of device: the emulator's counts and modelled times are not a GPU's times. Several
+processes may write at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
+class BestMeasurement:
     """The least of ``compared`` kernels' measurements in one unit."""
 
     kernel: str
@@ -66,11 +66,9 @@ def _is_time(value: object) -> bool:
 
 
 class TuningDatabase:
-    """Opened for each call, so that any thread may use it.
+    """A database that is opened for each call, so that any thread may use it.
 
-    Raises:
-        OutputError: another process locks it for over ``wait`` seconds. RecordError: it is not a tuning
-            database, or damaged. RecordError: of another schema. OutputError: it can't be made there.
+    Another process may hold it locked for up to ``wait`` seconds.
     """
 
     def __init__(self, file: Path, wait: float = _WAIT) -> None:
@@ -79,24 +77,31 @@ class TuningDatabase:
             pass
 
     def add(self, problem: Problem, device: str, measurements: Sequence[Measurement]) -> None:
-        """Keep measurements, in place of earlier ones of the same kernel, problem and unit: all of them, or none.
-
-        Raises ProblemError: a value is not a finite number above 0.
-        """
-        for one in measurements:
-            if not _is_time(one.value):
+        """Keep all measurements or none. They replace earlier ones of the same kernel, problem and unit."""
+        for measurement in measurements:
+            if not _is_time(measurement.value):
                 raise ProblemError(
-                    f"{one.kernel} has the measurement {one.value!r}: a time is a finite number above 0.", kind="tuning"
+                    f"{measurement.kernel} has the measurement {measurement.value!r}: a time is a finite number "
+                    "above 0.",
+                    kind="tuning",
                 )
         rows = [
-            (filed_as(problem), problem.arch, device, one.kernel, one.value, one.unit, one.library)
-            for one in measurements
+            (
+                filed_as(problem),
+                problem.arch,
+                device,
+                measurement.kernel,
+                measurement.value,
+                measurement.unit,
+                measurement.library,
+            )
+            for measurement in measurements
         ]
         with self._connect() as base:
             base.executemany("INSERT OR REPLACE INTO measured VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def measurements(self, problem: Problem, device: str) -> tuple[Measurement, ...]:
-        """All of a problem, the least first. Raises RecordError: a value is not a finite number above 0."""
+        """All measurements of a problem, the least first."""
         with self._connect() as base:
             rows = base.execute(
                 "SELECT kernel, value, unit, library FROM measured WHERE problem = ? AND arch = ? AND device = ? "
@@ -112,36 +117,36 @@ class TuningDatabase:
             )
         return tuple(Measurement(kernel=k, value=v, unit=u, library=s) for k, v, u, s in rows)
 
-    def best(self, problem: Problem, device: str, kernels: Sequence[str]) -> Best | None:
+    def best(self, problem: Problem, device: str, kernels: Sequence[str]) -> BestMeasurement | None:
         """The fastest of these kernels in the unit that most of them were measured in; None without any."""
-        rows = [one for one in self.measurements(problem, device) if one.kernel in set(kernels)]
+        rows = [measurement for measurement in self.measurements(problem, device) if measurement.kernel in set(kernels)]
         if not rows:
             return None
-        units = [one.unit for one in rows]
+        units = [measurement.unit for measurement in rows]
         unit = max(dict.fromkeys(units), key=units.count)
-        alike = [one for one in rows if one.unit == unit]
-        least = min(alike, key=lambda one: one.value)
-        return Best(kernel=least.kernel, value=least.value, unit=unit, compared=len(alike))
+        alike = [measurement for measurement in rows if measurement.unit == unit]
+        least = min(alike, key=lambda measurement: measurement.value)
+        return BestMeasurement(kernel=least.kernel, value=least.value, unit=unit, compared=len(alike))
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: kept if the block ends well."""
+        """Open a transaction, which is kept if the block ends well."""
         try:
             base = sqlite3.connect(self.file, timeout=self._wait)
         except sqlite3.Error as error:
-            raise self._said(error) from error
+            raise self._convert_error(error) from error
         try:
             with base:
                 base.execute("BEGIN IMMEDIATE")
                 self._check(base)
                 yield base
         except sqlite3.Error as error:
-            raise self._said(error) from error
+            raise self._convert_error(error) from error
         finally:
             base.close()
 
     def _check(self, base: sqlite3.Connection) -> None:
-        """Make a new file's table; of an old one look at the schema."""
+        """Make the table of a new file, or check the schema of an old one."""
         (mark,), (version,) = (base.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
         if not mark and not base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             base.execute(f"PRAGMA application_id = {_MARK}")
@@ -158,7 +163,7 @@ class TuningDatabase:
                 kind="tuning-version",
             )
 
-    def _said(self, error: sqlite3.Error) -> Exception:
+    def _convert_error(self, error: sqlite3.Error) -> Exception:
         """The project's error for an error of SQLite."""
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

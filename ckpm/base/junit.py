@@ -12,7 +12,7 @@ from junit_xml import TestCase, TestSuite, to_xml_report_string
 from .errors import UsageError
 from .files import is_special
 from .outputs import demand_ours, demand_place, forget_output, refuse_inputs, write_output
-from .results import Case, Results
+from .results import CaseResult, Results
 
 _JUNIT = ".xml"
 
@@ -58,7 +58,7 @@ def clear(output: Path, *inputs: Path) -> None:
     forget_output(output)
 
 
-def _test_case(case: Case) -> TestCase:
+def _test_case(case: CaseResult) -> TestCase:
     passed = case.outcome == "passed"
     written = TestCase(
         case.name, classname=case.classname, elapsed_sec=case.seconds, stdout=case.full_text() if passed else None

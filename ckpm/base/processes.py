@@ -146,7 +146,7 @@ def group(
                 _signal(process.pid, signal.SIGKILL)
 
 
-class Pool(ThreadPoolExecutor):
+class ProcessPool(ThreadPoolExecutor):
     """Threads, and the processes that they run. A context that ends by an exception stops both."""
 
     def __init__(self, threads: int, name: str = "") -> None:

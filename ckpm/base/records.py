@@ -28,19 +28,19 @@ _LONGEST = 1000  # of an error message: names may be as long as a file
 class Source:
     """A file or a line of it: path, kind, the remedy if it is damaged, the class of the error."""
 
-    place: Path | str
+    location: Path | str
     what: str  # "a manifest"
     remedy: str
     error: type[CkPrefillError]
 
     def fail(self, message: str) -> CkPrefillError:
         """Return the error, which the caller raises."""
-        return self.error(f"{self.place}: {message}. {self.remedy}")
+        return self.error(f"{self.location}: {message}. {self.remedy}")
 
     def read(self) -> Value:
         """Read the whole file. Raises ``error`` if it can't be read as JSON."""
         try:
-            text = read_text(Path(self.place))
+            text = read_text(Path(self.location))
         except (OSError, ValueError) as error:
             raise self.fail(f"can't be read as {self.what}: {error}") from error
         return self.parse(text)

@@ -75,13 +75,13 @@ class LedgerUse:
     """The entry of matrix/ledger.yaml for a case. ``place`` is its file:line."""
 
     name: str
-    place: str
+    location: str
     reason: str
     link: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class CaseResult:
     """The result of one check.
 
     ``message`` is one line: the failure, or the reason of a skip; '' if it passed. ``text`` contains further details:
@@ -122,7 +122,7 @@ class Case:
     def remarks(self) -> list[str]:
         """Lines on the ledger's entry, the kernel, the text, and the command to run the case; without the fault."""
         entry = self.ledger
-        lines = [f"ledger: {entry.name} ({entry.place}): {entry.reason} {entry.link}".rstrip()] if entry else []
+        lines = [f"ledger: {entry.name} ({entry.location}): {entry.reason} {entry.link}".rstrip()] if entry else []
         lines += [f"kernel: {self.kernel}"] if self.kernel else []
         lines += self.text.splitlines()
         return lines + ([f"reproduce: {self.reproduce}"] if self.reproduce else [])
@@ -145,12 +145,12 @@ class Results:
     ``unexecuted``: kernel -> its basic blocks that no case executed and that have no reason; empty if not observed.
     """
 
-    cases: tuple[Case, ...]
+    cases: tuple[CaseResult, ...]
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unexecuted: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @property
-    def failing(self) -> tuple[Case, ...]:
+    def failing(self) -> tuple[CaseResult, ...]:
         """The cases that failed or could not be checked."""
         return tuple(case for case in self.cases if case.outcome in ("failed", "error"))
 
@@ -170,7 +170,7 @@ class Results:
     def read(cls, file: Path) -> Results:
         """Read results. Raises RecordError, with the field, if the file can't be read as results."""
         remedy = "Run the check again with this version, with --output"
-        document = Source(place=file, what="results", remedy=f"{remedy}.", error=RecordError).read()
+        document = Source(location=file, what="results", remedy=f"{remedy}.", error=RecordError).read()
         if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
             raise document.source.fail(f"no results of format {_FORMAT}")
         facts = document.optional("facts", Value.texts, {})
@@ -188,8 +188,8 @@ def _without_defaults(record: Any) -> dict[str, Any]:
     return fields
 
 
-def _case(row: Value) -> Case:
-    case = row.record(Case)
+def _case(row: Value) -> CaseResult:
+    case = row.record(CaseResult)
     row.get("outcome").one_of(OUTCOMES)
     row.optional("instructions", Value.count, 0)
     return case

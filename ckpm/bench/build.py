@@ -21,8 +21,8 @@ from ckpm.base.paths import PROJECT
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
-from ckpm.kernels.families.words import features as features_of
-from ckpm.kernels.library.request import Request, prepare, scons_command
+from ckpm.kernels.families.spellings import features as features_of
+from ckpm.kernels.library.request import BuildRequest, prepare, scons_command
 from ckpm.kernels.library.run_step import EVENT
 from ckpm.kernels.upstream import codegen_runner
 from ckpm.kernels.upstream.tree import Tree
@@ -229,7 +229,7 @@ class _Build:
     retrieved: int
 
 
-def _scons(request: Request) -> _Build:
+def _scons(request: BuildRequest) -> _Build:
     """Build up to the library (the manifest reads real code objects, which the stub doesn't make)."""
     started = time.perf_counter()
     plan, _ = prepare(request)
@@ -262,7 +262,7 @@ def measure_graph(tree: Tree, folder: Path) -> list[Figure]:
     first, second = folder / "first", folder / "second"
     first.mkdir()
     second.mkdir()
-    request = Request(
+    request = BuildRequest(
         selection=dataclasses.replace(selection, where=("key.bias != 'alibi'",)),
         tree=dataclasses.replace(tree, dialect=NEWEST),
         toolchain=_stub(folder),

@@ -86,7 +86,7 @@ def measure_operator() -> list[Figure]:
         return []
     import torch
 
-    from ckpm.attention.familiar import torch as operators
+    from ckpm.attention.callers import torch as operators
 
     launched = [0.0]
 

@@ -220,7 +220,7 @@ def score_timing(folder: Path) -> list[Figure]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "score.json"
     _output_of(["-m", "ckpm", "timing", "score", "--tier", "smoke", "--output", str(file)])
-    groups = Source(place=file, what="score", remedy="Run it again.", error=RecordError).read().get("groups")
+    groups = Source(location=file, what="score", remedy="Run it again.", error=RecordError).read().get("groups")
     return [
         _score_figure(groups.get("A"), "cycles and MFMA shares: error", "error", 0.10),
         _score_figure(groups.get("B"), "TFLOP/s: error", "error", 0.14),

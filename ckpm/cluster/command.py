@@ -15,11 +15,11 @@ from ckpm.base import errors, settings
 from ckpm.base.errors import CkPrefillError, UsageError
 from ckpm.base.paths import data
 from ckpm.base.processes import ended_by_signals
-from ckpm.cluster.identity import Sources
+from ckpm.cluster.identity import BuildSources
 from ckpm.cluster.site import Site, read_site
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.building import Elsewhere
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 
 if TYPE_CHECKING:
     from ckpm.cluster.cases import CaseMachines
@@ -145,14 +145,14 @@ def _demand_packages(machines: Machines) -> None:
 
 
 @contextlib.contextmanager
-def compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
+def compilers(machines: Machines, request: BuildRequest) -> Iterator[Elsewhere]:
     """Compilers on workers with the same code, toolchain and upstream."""
     folder = request.work / request.folder
     with connection(machines, folder / "cluster") as workers:
         from ckpm.cluster.compiling import Recipe
         from ckpm.cluster.remote_steps import NAME, RemoteBuild
 
-        sources = Sources(
+        sources = BuildSources(
             toolchain=request.toolchain.name,
             upstream=request.tree.name,
             ck_root=str(request.tree.root) if request.tree.name == "checkout" else "",
@@ -165,10 +165,10 @@ def compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
         RemoteBuild(
             scheduler=workers.address, credentials=workers.credentials, session=workers.session, recipe=recipe
         ).write(folder / NAME)
-        yield Elsewhere(file=folder / NAME, words=workers.describe(), most_jobs=_MOST_JOBS, failure=failure)
+        yield Elsewhere(file=folder / NAME, description=workers.describe(), most_jobs=_MOST_JOBS, failure=failure)
 
 
-def sources_identity(sources: Sources) -> Any:
+def sources_identity(sources: BuildSources) -> Any:
     """Return this machine's code, toolchain and upstream; workers run this function."""
     return sources.identity(settings.cache_folder())
 

@@ -18,11 +18,11 @@ from distributed import get_worker
 
 from ckpm.base import settings
 from ckpm.base.errors import CkPrefillError, InconclusiveError, SetupError
-from ckpm.cluster.identity import Identity, Sources
+from ckpm.cluster.identity import BuildSources, Identity
 from ckpm.cluster.session import Session, session_here, task_here
 from ckpm.kernels.code.toolchains import detect
-from ckpm.kernels.library.plan import Step
-from ckpm.kernels.library.request import Request, compile_step, identity_of
+from ckpm.kernels.library.plan import BuildStep
+from ckpm.kernels.library.request import BuildRequest, compile_step, identity_of
 from ckpm.kernels.library.run_step import run_command
 from ckpm.matrix.selection import Selection
 
@@ -33,7 +33,7 @@ _GUARD = Path(__file__).resolve().parent / "guard.py"
 class Recipe:
     """The common part of a build's compile steps, and the identity of the client."""
 
-    sources: Sources
+    sources: BuildSources
     archs: tuple[str, ...]
     families: tuple[str, ...]
     identity: Identity
@@ -52,7 +52,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledStep:
     """Result of a compiler: exit code, output, the object if it succeeded, and the worker's name."""
 
     code: int
@@ -61,7 +61,7 @@ class Compiled:
     worker: str
 
 
-def compile_job(job: Job) -> Compiled:
+def compile_job(job: Job) -> CompiledStep:
     """Compile one step; workers run this function.
 
     Raises SetupError if this worker differs from the client, InconclusiveError if it can't compile.
@@ -79,15 +79,15 @@ def compile_job(job: Job) -> Compiled:
         if isinstance(error, SetupError) and error.kind == "foreign-worker":
             raise SetupError(f"worker {name}: {error}", kind=error.kind) from None
         raise InconclusiveError(f"worker {name} can't compile: {error}", kind="worker-failed") from None
-    return Compiled(code, output, data, name)
+    return CompiledStep(code, output, data, name)
 
 
-def _request(recipe: Recipe) -> tuple[Request, tuple[str, ...]]:
+def _request(recipe: Recipe) -> tuple[BuildRequest, tuple[str, ...]]:
     """The client's request with this machine's toolchain and tree, and the identity of the request."""
     cache = settings.cache_folder()
     if differences := recipe.identity.differences(recipe.sources.identity(cache)):
         raise SetupError("; ".join(differences), kind="foreign-worker")
-    request = Request(
+    request = BuildRequest(
         selection=Selection(archs=recipe.archs, families=recipe.families),
         tree=recipe.sources.tree(cache),
         toolchain=detect(recipe.sources.toolchain, cache=cache),
@@ -97,7 +97,7 @@ def _request(recipe: Recipe) -> tuple[Request, tuple[str, ...]]:
     return request, identity_of(request)
 
 
-def _own_step(job: Job, request: Request, identity: tuple[str, ...], folder: Path) -> Step:
+def _own_step(job: Job, request: BuildRequest, identity: tuple[str, ...], folder: Path) -> BuildStep:
     """Write the job's source, and plan its step with this machine's paths."""
     source = folder / job.source
     source.parent.mkdir(parents=True)
@@ -111,7 +111,7 @@ def _own_step(job: Job, request: Request, identity: tuple[str, ...], folder: Pat
     return step
 
 
-def _run(session: Session, key: str, step: Step, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+def _run(session: Session, key: str, step: BuildStep, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
     """Run a step's command. It ends with its task and with this process."""
     read_end, write_end = os.pipe()
     os.set_inheritable(read_end, True)

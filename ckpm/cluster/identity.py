@@ -55,7 +55,7 @@ def project(root: Path = IMPORTS) -> Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class BuildSources:
     """Names of a build's toolchain and upstream, valid on every machine. ``ck_root`` is a path or ''."""
 
     toolchain: str

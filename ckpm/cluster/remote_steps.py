@@ -17,10 +17,10 @@ from typing import Any
 from ckpm.base.errors import CkPrefillError, RecordError, ServiceError, SetupError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, as_text
-from ckpm.cluster.compiling import Compiled, Job, Recipe, compile_job
+from ckpm.cluster.compiling import CompiledStep, Job, Recipe, compile_job
 from ckpm.cluster.connection import connect, result
-from ckpm.kernels.library.plan import Step
-from ckpm.kernels.library.run_step import Ran, execute_here, refuse_steps
+from ckpm.kernels.library.plan import BuildStep
+from ckpm.kernels.library.run_step import FinishedStep, execute_here, refuse_steps
 
 NAME = "cluster.json"  # in the folder of plan.json
 _HOPELESS = (SetupError, ServiceError)  # the other steps would fail in the same way
@@ -43,7 +43,7 @@ class RemoteBuild:
     def read(cls, file: Path) -> RemoteBuild:
         """Read what :meth:`write` wrote."""
         remedy = "'ckpm build --scheduler ADDRESS' writes it."
-        source = Source(place=file, what="the scheduler of a build", remedy=remedy, error=RecordError)
+        source = Source(location=file, what="the scheduler of a build", remedy=remedy, error=RecordError)
         return source.read().record(cls)
 
 
@@ -61,7 +61,7 @@ class RemoteSteps:
         build = RemoteBuild.read(file)
         return cls(connect(build.scheduler, build.credentials), build)
 
-    def execute(self, step: Step, environment: Mapping[str, str]) -> Ran:
+    def execute(self, step: BuildStep, environment: Mapping[str, str]) -> FinishedStep:
         """Run a compile step on a worker, and any other step here (:data:`ckpm.kernels.library.run_step.Execute`)."""
         if step.kind not in ("unit", "host"):
             return execute_here(step, environment)
@@ -70,15 +70,15 @@ class RemoteSteps:
         except CkPrefillError as error:
             if isinstance(error, _HOPELESS):
                 refuse_steps()
-            return Ran(1, str(error), refused=error.exit_code)
+            return FinishedStep(1, str(error), refused=error.exit_code)
         if compiled.code == 0:
             try:
                 Path(step.target).write_bytes(compiled.data)  # run_step deletes a partial file
             except OSError as error:
-                return Ran(1, f"{step.target} can't be written: {error}", compiled.worker)
-        return Ran(compiled.code, compiled.output, compiled.worker)
+                return FinishedStep(1, f"{step.target} can't be written: {error}", compiled.worker)
+        return FinishedStep(compiled.code, compiled.output, compiled.worker)
 
-    def _compile(self, step: Step) -> Compiled:
+    def _compile(self, step: BuildStep) -> CompiledStep:
         job = Job(
             session=self._build.session,
             recipe=self._build.recipe,
@@ -92,7 +92,7 @@ class RemoteSteps:
         with self._lock:
             self._futures.add(future)
         try:
-            compiled: Compiled = result(future, self._client, step.label)
+            compiled: CompiledStep = result(future, self._client, step.label)
         finally:
             with self._lock:
                 self._futures.discard(future)

@@ -18,7 +18,7 @@ from ckpm.attention.launch.kv_pool import Buffer
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.decode.guard.candidates import Candidate
 from ckpm.decode.guard.compiling import Code, compile_candidate, function_of
-from ckpm.decode.problem import Array, Cache, Launch, Shape
+from ckpm.decode.problem import Array, Cache, DecodeLaunch, DecodeShape
 
 SOURCE = Path(__file__).with_name("splitk.py")
 _LANES = 64
@@ -49,8 +49,8 @@ def compiled_stages(candidates: tuple[Candidate, Candidate]) -> Stages:
 def decode(
     device: EmulatedDevice,
     stages: Stages,
-    shape: Shape,
-    launch: Launch,
+    shape: DecodeShape,
+    launch: DecodeLaunch,
     q: Array,
     cache: Cache,
     lengths: Array,

@@ -19,7 +19,7 @@ from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.decode.attention import Stages, compiled_stages
 from ckpm.decode.guard.compiling import Code, demand_triton
-from ckpm.decode.problem import Problem, problems
+from ckpm.decode.problem import DecodeProblem, problems
 from ckpm.matrix.dialects import check_built_arch
 
 FOLDER, MANIFEST = "decode", "decode.json"
@@ -29,7 +29,7 @@ _AGAIN = "Build again: nox -s build-decode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class BuiltDecode:
     """Kernels of an arch. ``compiler`` is Triton with its version. ``stages`` are by problem, in the table's order."""
 
     arch: str
@@ -62,7 +62,7 @@ def code_file(folder: Path, name: str, stage: str) -> Path:
     return folder / f"{name}.{stage}.hsaco"
 
 
-def write(file: Path, arch: str, compiled: Mapping[Problem, Stages]) -> None:
+def write(file: Path, arch: str, compiled: Mapping[DecodeProblem, Stages]) -> None:
     """Write the code objects, then the file that names them."""
     import triton
 
@@ -77,7 +77,7 @@ def write(file: Path, arch: str, compiled: Mapping[Problem, Stages]) -> None:
     write_atomically(file, as_text(document))
 
 
-def read(file: Path, arch: str) -> Built:
+def read(file: Path, arch: str) -> BuiltDecode:
     """Read the files of :func:`write`.
 
     Raises:
@@ -85,7 +85,7 @@ def read(file: Path, arch: str) -> Built:
     """
     if not file.is_file():
         raise MeasureError(f"{file}: no decode kernels were built for {arch}. Build them: nox -s build-decode")
-    root = Source(place=file, what="built decode kernels", remedy=_AGAIN, error=RecordError).read()
+    root = Source(location=file, what="built decode kernels", remedy=_AGAIN, error=RecordError).read()
     root.allow(("format", "arch", "compiler", "problems"))
     if root.get("format").whole() != _FORMAT or root.get("arch").text() != arch:
         raise root.fail(f"no decode kernels of {arch} in format {_FORMAT}")
@@ -103,7 +103,7 @@ def read(file: Path, arch: str) -> Built:
         name: Stages(attention=_code(file, name, "attention", row), reduction=_code(file, name, "reduction", row))
         for name, row in ((name, rows[name]) for name in problems_by_name)
     }
-    return Built(arch=arch, compiler=root.get("compiler").text(), stages=stages)
+    return BuiltDecode(arch=arch, compiler=root.get("compiler").text(), stages=stages)
 
 
 def _row(code: Code) -> dict[str, Any]:

@@ -20,14 +20,14 @@ from ckpm.base.console import console
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.decode.attention import SOURCE, compiled_stages
-from ckpm.decode.guard.candidates import Judged
+from ckpm.decode.guard.candidates import JudgedCandidate
 from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.compiling import demand_triton, function_of, judge
-from ckpm.decode.guard.figures import Budget
+from ckpm.decode.guard.figures import KernelBudget
 from ckpm.decode.guard.pruning import complaints, early_config_prune
 from ckpm.decode.guard.table import read_guard_table
-from ckpm.decode.measuring import Outcome, measure
-from ckpm.decode.problem import TOKENS, Launch, Problem, problems
+from ckpm.decode.measuring import DecodeOutcome, measure
+from ckpm.decode.problem import TOKENS, DecodeLaunch, DecodeProblem, problems
 from ckpm.matrix.dialects import check_built_arch
 
 ARCH = "gfx950"
@@ -93,7 +93,7 @@ def _compare() -> int:
     return 0
 
 
-def _shown(outcome: Outcome) -> Mapping[str, float]:
+def _shown(outcome: DecodeOutcome) -> Mapping[str, float]:
     own, counts = outcome.figures, outcome.counts.counters
     return {
         "VGPRs": own.vgpr,
@@ -111,7 +111,7 @@ def _shown(outcome: Outcome) -> Mapping[str, float]:
 
 KEY = ["capacity"]
 LAUNCHES = tuple(
-    Launch(block_m=16, block_n=block_n, step=step, num_stages=2, num_warps=warps, waves=waves)
+    DecodeLaunch(block_m=16, block_n=block_n, step=step, num_stages=2, num_warps=warps, waves=waves)
     for block_n, step, warps, waves in (
         *((64, 32, 1, 4), (64, 32, 1, 3), (64, 32, 1, 2), (64, 32, 1, 0), (64, 16, 1, 4), (64, 16, 1, 2)),
         *((64, 64, 1, 4), (64, 64, 1, 0), (128, 128, 1, 0), (64, 64, 4, 0)),
@@ -123,12 +123,12 @@ LAUNCHES = tuple(
 class Ranked:
     """A launch that fits the budget, and its modelled cycles for each token."""
 
-    launch: Launch
-    judged: Judged
+    launch: DecodeLaunch
+    judged: JudgedCandidate
     cycles_a_token: float
 
 
-def budget(arch: str, head_dim: int) -> Budget:
+def budget(arch: str, head_dim: int) -> KernelBudget:
     """The budget of streaming in the guard's table."""
     return next(
         kernel.budget
@@ -163,7 +163,7 @@ def configurations() -> list[Any]:
     ]
 
 
-def rank(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list[str]]:
+def rank(device: EmulatedDevice, problem: DecodeProblem) -> tuple[list[Ranked], list[str]]:
     """Rank the launches that fit, the fewest cycles first. Return a line with the reason for each that doesn't."""
     limit, function = budget(device.arch, problem.shape.head_dim), function_of(SOURCE, problem.form)
     ranking: list[Ranked] = []

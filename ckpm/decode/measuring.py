@@ -11,13 +11,13 @@ from ckpm.attention.launch.counters import Measured, flatten
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.decode.attention import Stages, decode
 from ckpm.decode.guard.figures import Figures, figures_of
-from ckpm.decode.problem import TOKENS, Array, Cache, Problem, quantise
+from ckpm.decode.problem import TOKENS, Array, Cache, DecodeProblem, quantise
 from ckpm.timing.machine import numbers, replay
 from ckpm.timing.record import SIMDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DecodeOutcome:
     """Results of a problem: ``figures`` of the attention kernel, ``counts`` of both stages.
 
     ``cycles`` are modelled: ``resident`` workgroups of the attention run together on one compute unit, each with
@@ -35,13 +35,13 @@ class Outcome:
         return round(self.cycles / (self.resident * self.tokens), 2)
 
 
-def attention_figures(stages: Stages, problem: Problem, arch: str) -> Figures:
+def attention_figures(stages: Stages, problem: DecodeProblem, arch: str) -> Figures:
     """Registers, LDS and waves of the attention."""
     code = stages.attention
     return figures_of(code.binary, arch=arch, warps=problem.launch.num_warps, lds_bytes=code.lds_bytes)
 
 
-def measure(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome:
+def measure(device: EmulatedDevice, stages: Stages, problem: DecodeProblem) -> DecodeOutcome:
     """Launch a problem, count, and model its cycles. The device's options are reset."""
     own = attention_figures(stages, problem, device.arch)
     resident = max(own.waves * SIMDS // problem.launch.num_warps, 1)
@@ -65,10 +65,10 @@ def measure(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome
         counters=flatten(done.counters),
     )
     tokens = TOKENS // problem.shape.splits
-    return Outcome(figures=own, counts=counts, resident=resident, tokens=tokens, cycles=modelled["cycles"])
+    return DecodeOutcome(figures=own, counts=counts, resident=resident, tokens=tokens, cycles=modelled["cycles"])
 
 
-def make_inputs(problem: Problem, arch: str) -> tuple[Array, Cache, Array]:
+def make_inputs(problem: DecodeProblem, arch: str) -> tuple[Array, Cache, Array]:
     """Make Q, the cache and the lengths: numbers of a fixed seed, pages in a random order."""
     shape, rng = problem.shape, np.random.default_rng(0)
     k, v = (rng.standard_normal((TOKENS, shape.heads_kv, shape.head_dim)) for _ in range(2))

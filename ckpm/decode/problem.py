@@ -28,7 +28,7 @@ _TILE_ROWS = 16  # of the smallest matrix instruction: heads that share a KV hea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class DecodeLaunch:
     """Launch parameters of a kernel. The compiler leaves registers for ``waves`` on a SIMD; 0 sets no number.
 
     ``step`` tokens of a tile are in registers at a time; 0: the whole tile, as ``resident`` does.
@@ -48,20 +48,20 @@ class Launch:
 
 
 # The default launches of streaming, fixed so that no heuristic drifts; each is in guard.yaml.
-FORCED: Mapping[tuple[str, int], Launch] = {
-    ("gfx942", 64): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=3),
-    ("gfx942", 128): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=3),
-    ("gfx942", 256): Launch(block_m=16, block_n=64, step=16, num_stages=2, num_warps=1, waves=2),
-    ("gfx950", 64): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=4),
-    ("gfx950", 128): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=4),
-    ("gfx950", 256): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=2),
+FORCED: Mapping[tuple[str, int], DecodeLaunch] = {
+    ("gfx942", 64): DecodeLaunch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=3),
+    ("gfx942", 128): DecodeLaunch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=3),
+    ("gfx942", 256): DecodeLaunch(block_m=16, block_n=64, step=16, num_stages=2, num_warps=1, waves=2),
+    ("gfx950", 64): DecodeLaunch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=4),
+    ("gfx950", 128): DecodeLaunch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=4),
+    ("gfx950", 256): DecodeLaunch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=2),
 }
 SMALL_PAGE_STEP = 16  # tokens at a time where each is looked up: the rows' addresses take registers of their own
-RESIDENT = Launch(block_m=16, block_n=128, num_stages=2, num_warps=1)  # 512 VGPRs and spills: the bad example
+RESIDENT = DecodeLaunch(block_m=16, block_n=128, num_stages=2, num_warps=1)  # 512 VGPRs and spills: the bad example
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class DecodeShape:
     """``heads_q`` query heads share each of ``heads_kv``; ``page_size`` in tokens, 0 is a contiguous cache."""
 
     heads_kv: int
@@ -83,7 +83,7 @@ class Shape:
         if self.page_size and (self.page_size > _LARGEST_PAGE or self.page_size & (self.page_size - 1)):
             raise UsageError(f"pages of {self.page_size} tokens: powers of two up to {_LARGEST_PAGE} are served.")
 
-    def constexprs(self, launch: Launch) -> dict[str, int]:
+    def constexprs(self, launch: DecodeLaunch) -> dict[str, int]:
         return {
             "HEADS_KV": self.heads_kv,
             "HEADS_Q": self.heads_q,
@@ -113,7 +113,7 @@ class Cache:
     pages: Array | None = None
 
 
-def forced_launch(arch: str, shape: Shape) -> Launch:
+def forced_launch(arch: str, shape: DecodeShape) -> DecodeLaunch:
     """Launch parameters of streaming for a shape: FORCED, with shorter steps on pages smaller than a step."""
     launch = FORCED[arch, shape.head_dim]
     if shape.page_size % launch.step:
@@ -121,7 +121,7 @@ def forced_launch(arch: str, shape: Shape) -> Launch:
     return launch
 
 
-def attention_candidate(form: str, shape: Shape, launch: Launch, arch: str) -> Candidate:
+def attention_candidate(form: str, shape: DecodeShape, launch: DecodeLaunch, arch: str) -> Candidate:
     """The first stage as the guard compiles it."""
     stored = "*i8" if shape.stored == "int8" else _FP8[arch]
     floats = ("k_scale", "k_shift", "v_scale", "v_shift", "partial", "logsum")
@@ -138,7 +138,7 @@ def attention_candidate(form: str, shape: Shape, launch: Launch, arch: str) -> C
     )
 
 
-def reduction_candidate(shape: Shape, arch: str) -> Candidate:
+def reduction_candidate(shape: DecodeShape, arch: str) -> Candidate:
     """The second stage, which weighs the splits."""
     return Candidate(
         kernel="reduction",
@@ -169,7 +169,7 @@ def quantise(values: Array, groups: int, stored: str, arch: str) -> tuple[Array,
 
 
 TOKENS = 4096  # of the one sequence
-BASE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
+BASE = DecodeShape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 _SHAPES = {
     "fp8": {},
     "int8": {"stored": "int8"},
@@ -182,24 +182,24 @@ _SHAPES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class DecodeProblem:
     """A form of the kernels on a shape. ``name`` identifies its figures in the gate."""
 
     name: str
     form: str
-    shape: Shape
-    launch: Launch
+    shape: DecodeShape
+    launch: DecodeLaunch
 
     def candidates(self, arch: str) -> tuple[Candidate, Candidate]:
         """The two kernels to compile: the attention and the reduction."""
         return attention_candidate(self.form, self.shape, self.launch, arch), reduction_candidate(self.shape, arch)
 
 
-def problems(arch: str) -> tuple[Problem, ...]:
+def problems(arch: str) -> tuple[DecodeProblem, ...]:
     """Streaming on every kind of cache, then the bad example on the first."""
     shapes = {name: dataclasses.replace(BASE, **changes) for name, changes in _SHAPES.items()}  # type: ignore[arg-type]
     streaming = [
-        Problem(name=f"streaming-{name}", form="streaming", shape=shape, launch=forced_launch(arch, shape))
+        DecodeProblem(name=f"streaming-{name}", form="streaming", shape=shape, launch=forced_launch(arch, shape))
         for name, shape in shapes.items()
     ]
-    return (*streaming, Problem(name="resident-fp8", form="resident", shape=BASE, launch=RESIDENT))
+    return (*streaming, DecodeProblem(name="resident-fp8", form="resident", shape=BASE, launch=RESIDENT))

@@ -16,8 +16,8 @@ from pathlib import Path
 from ckpm.base.errors import CheckFailedError, ServiceError
 from ckpm.base.files import hold_lock, name_write_errors, write_atomically
 from ckpm.docker import context, rootfs
-from ckpm.docker.context import Sources
-from ckpm.docker.engines import Build, Engine, Run, build_command, identity_command
+from ckpm.docker.context import ImageSources
+from ckpm.docker.engines import ContainerRun, Engine, ImageBuild, build_command, identity_command
 from ckpm.docker.failures import REGISTRY, last_lines, of_build, of_pull
 from ckpm.docker.images import FOLDER, Base, Image
 from ckpm.docker.running import call, run
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class BuiltImage:
     """A built image: ``identity`` is the image id, ``packages`` the version of each Debian package."""
 
     image: str
@@ -42,7 +42,7 @@ def identity(engine: Engine, name: str) -> str | None:
     return done.stdout.strip().removeprefix("sha256:") if done.returncode == 0 and done.stdout.strip() else None
 
 
-def build(engine: Engine, image: Image, work: Path, sources: Sources, *, again: bool = False) -> Built:
+def build(engine: Engine, image: Image, work: Path, sources: ImageSources, *, again: bool = False) -> BuiltImage:
     """Build an image below ``work``/NAME. ``again`` builds without caches under another tag, for comparison."""
     folder = work / image.name
     context.fill(image, folder / "context", sources, again=again)
@@ -50,7 +50,7 @@ def build(engine: Engine, image: Image, work: Path, sources: Sources, *, again: 
     tag = context.tag(image) + ("-again" if again else "")
     log = folder / ("again.log" if again else "build.log")
     with tempfile.TemporaryDirectory() as private:
-        order = Build(
+        order = ImageBuild(
             context=folder / "context",
             tag=tag,
             epoch=image.base.epoch,
@@ -62,7 +62,7 @@ def build(engine: Engine, image: Image, work: Path, sources: Sources, *, again: 
             done = call(build_command(engine, order), output=stream)
     if done.returncode:
         raise of_build(log.read_text(encoding="utf-8", errors="replace"), image.name, str(log))
-    return Built(image=image.name, tag=tag, identity=identity(engine, tag) or "", packages=packages(engine, tag))
+    return BuiltImage(image=image.name, tag=tag, identity=identity(engine, tag) or "", packages=packages(engine, tag))
 
 
 def pull(engine: Engine, base: Base) -> str:
@@ -84,7 +84,7 @@ def pull(engine: Engine, base: Base) -> str:
     return reference
 
 
-def ensure(engine: Engine, image: Image, work: Path, sources: Sources) -> str:
+def ensure(engine: Engine, image: Image, work: Path, sources: ImageSources) -> str:
     """Return the tag of an image, and build the image if the engine has none of the same content."""
     tag = context.tag(image)
     with folder_of(image, work):
@@ -99,7 +99,7 @@ def folder_of(image: Image, work: Path) -> AbstractContextManager[None]:
     return hold_lock(work / image.name / ".lock", "choose another folder with --work")
 
 
-def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sources) -> None:
+def prove(engine: Engine, image: Image, first: BuiltImage, work: Path, sources: ImageSources) -> None:
     """Build a second time without caches, and check that the image id is the same."""
     second = build(engine, image, work, sources, again=True)
     call([engine.program, "rmi", second.tag], output=subprocess.PIPE)
@@ -123,11 +123,11 @@ def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sourc
 def packages(engine: Engine, tag: str) -> dict[str, str]:
     """The version of each Debian package in an image."""
     query = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\\n"]
-    listing = output(engine, Run(image=tag, command=query, user="0:0"))
+    listing = output(engine, ContainerRun(image=tag, command=query, user="0:0"))
     return dict(line.split(" ", 1) for line in listing.splitlines() if " " in line)
 
 
-def output(engine: Engine, order: Run) -> str:
+def output(engine: Engine, order: ContainerRun) -> str:
     """Run a command in a new container and return its output."""
     done = run(engine, order, output=subprocess.PIPE)
     if done.returncode:
@@ -155,7 +155,7 @@ def read_lock(base: Base, locks: Path = LOCKS) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
 
 
-def check_lock(base: Base, built: Built, locks: Path = LOCKS) -> None:
+def check_lock(base: Base, built: BuiltImage, locks: Path = LOCKS) -> None:
     """Compare an image with the record of its base. Raises CheckFailedError."""
     if differing := differences(read_lock(base, locks), built.packages):
         raise CheckFailedError(
@@ -166,7 +166,7 @@ def check_lock(base: Base, built: Built, locks: Path = LOCKS) -> None:
         )
 
 
-def write_lock(base: Base, images: Sequence[Built], locks: Path = LOCKS) -> None:
+def write_lock(base: Base, images: Sequence[BuiltImage], locks: Path = LOCKS) -> None:
     """Record the packages of all images of a base in one file."""
     together = {name: version for built in images for name, version in built.packages.items()}
     day = time.strftime("%Y-%m-%d", time.gmtime(base.epoch))

@@ -13,7 +13,7 @@ from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.paths import INSTALLED
 from ckpm.docker import building, context
-from ckpm.docker.context import Sources, labels
+from ckpm.docker.context import ImageSources, labels
 from ckpm.docker.engines import CHOICES, Engine, detect
 from ckpm.docker.images import Image, image, images
 
@@ -74,7 +74,7 @@ def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
     if bare:
         raise UsageError(f"docker/locks has no packages of {', '.join(bare)}: record them with --update-locks first.")
     engine = detect(args.engine)
-    sources = Sources(settings.cache_folder(), labels())
+    sources = ImageSources(settings.cache_folder(), labels())
     finished = []
     for chosen_image in chosen:
         with building.folder_of(chosen_image, args.work):
@@ -85,7 +85,7 @@ def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
         show(f"recorded: {building.lock_file(base)}")
 
 
-def _build_one(engine: Engine, image: Image, sources: Sources, args: argparse.Namespace) -> building.Built:
+def _build_one(engine: Engine, image: Image, sources: ImageSources, args: argparse.Namespace) -> building.BuiltImage:
     start = time.monotonic()
     built = building.build(engine, image, args.work, sources)
     show(f"{image.name}: sha256:{built.identity}, {time.monotonic() - start:.0f} s with {engine.name}", flush=True)

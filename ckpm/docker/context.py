@@ -40,7 +40,7 @@ UNLABELLED = Labels()
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class ImageSources:
     """The cache folder, and the labels of this repository."""
 
     cache: Path
@@ -58,7 +58,7 @@ def tag(image: Image) -> str:
     return f"localhost/ckpm/{image.name}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False) -> None:
+def fill(image: Image, folder: Path, sources: ImageSources, *, again: bool = False) -> None:
     """Empty ``folder`` and put every input of an image there. ``again`` uses nothing of earlier builds."""
     with name_write_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)

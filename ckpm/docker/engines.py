@@ -49,7 +49,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Build:
+class ImageBuild:
     """One build. ``secrets`` are mounted in /run/secrets of RUN steps; ``arguments`` are values of ARGs."""
 
     context: Path
@@ -61,7 +61,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ContainerRun:
     """One command in a new container, which is removed afterwards. ``user`` is UID:GID; ``groups`` are ids."""
 
     image: str
@@ -118,7 +118,7 @@ def _query(program: str, arguments: Sequence[str]) -> tuple[str | None, str]:
     return None, errors[-1] if errors else f"ended with {run.returncode}"
 
 
-def build_command(engine: Engine, build: Build) -> list[str]:
+def build_command(engine: Engine, build: ImageBuild) -> list[str]:
     """The command that builds an image with ``epoch`` as every time stamp in it.
 
     As root, buildah and podman mount layers in the namespace of all processes. A mount namespace of the build's own
@@ -146,7 +146,7 @@ def identity_command(engine: Engine, tag: str) -> list[str]:
     return [engine.program, "image", "inspect", "--format", "{{.Id}}", tag]
 
 
-def run_commands(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], list[str]]:
+def run_commands(engine: Engine, run: ContainerRun, name: str) -> tuple[list[list[str]], list[str]]:
     """The commands of a run, of which the last is the user's, and the command that removes the container ``name``."""
     if engine.name == "buildah":
         return _buildah_run(engine, run, name)
@@ -169,7 +169,7 @@ def run_commands(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], 
     return [[*command, run.image, *run.command]], [engine.program, "rm", "--force", name]
 
 
-def _buildah_run(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], list[str]]:
+def _buildah_run(engine: Engine, run: ContainerRun, name: str) -> tuple[list[list[str]], list[str]]:
     start = [engine.program, "from", "--pull=never", "--name", name]
     start += ["--shm-size", run.shm_size] if run.shm_size else []
     command = [engine.program, "run", "--isolation", "chroot"]
@@ -181,7 +181,7 @@ def _buildah_run(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], 
     return [[*start, run.image], [*command, name, "--", *run.command]], [engine.program, "rm", name]
 
 
-def _shared_options(run: Run) -> list[str]:
+def _shared_options(run: ContainerRun) -> list[str]:
     options = [word for mount in run.mounts for word in ("--volume", str(mount))]
     return options + [word for name, value in run.environment.items() for word in ("--env", f"{name}={value}")]
 

@@ -23,7 +23,7 @@ from typing import IO
 
 from ckpm.base.errors import SetupError
 from ckpm.base.processes import handled_by
-from ckpm.docker.engines import Engine, Run, run_commands
+from ckpm.docker.engines import ContainerRun, Engine, run_commands
 from ckpm.docker.failures import of_build, of_engine
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def call(
     return subprocess.CompletedProcess(command, process.returncode, text, error_text)
 
 
-def run(engine: Engine, order: Run, *, output: int | None = None) -> subprocess.CompletedProcess[str]:
+def run(engine: Engine, order: ContainerRun, *, output: int | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command in a new container and remove the container. ``output`` as for :func:`call`.
 
     A failure of the engine raises; the command's exit code is in the result.

@@ -26,8 +26,8 @@ from ckpm.base.paths import INSTALLED, PROJECT
 from ckpm.base.rocm_choice import VARIABLE
 from ckpm.docker import building, context, running
 from ckpm.docker.command import DEFAULT_WORK
-from ckpm.docker.context import Sources, labels
-from ckpm.docker.engines import CHOICES, Mount, Run, detect, device_groups, present
+from ckpm.docker.context import ImageSources, labels
+from ckpm.docker.engines import CHOICES, ContainerRun, Mount, detect, device_groups, present
 from ckpm.docker.images import Image, image
 from ckpm.docker.rootfs import write_private
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     arguments = [*args.sessions, *_options(args.options)]
     demand_sessions(args.sessions)
     engine = detect(args.engine)
-    sources = Sources(settings.cache_folder(), labels())
+    sources = ImageSources(settings.cache_folder(), labels())
     with tempfile.TemporaryDirectory() as private:
         conf = Path(private) / "pip.conf"
         pip = pip_settings()
@@ -98,7 +98,7 @@ def plan(
     pip: Mapping[str, str],
     cache: Path,
     root: Path = PROJECT,
-) -> Run:
+) -> ContainerRun:
     """The container's command, mounts, environment and devices. ``arguments`` are nox's, after --session."""
     folder = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")
     files = {*_pip_paths(pip), *(Path(path).absolute() for name in _CERTIFICATES if (path := os.environ.get(name)))}
@@ -119,7 +119,7 @@ def plan(
         mounts.append(Mount(source=Path(checkout).absolute(), target=Path(checkout).absolute()))
     passed = {name: os.environ[name] for name in (*_PASSED, *_CERTIFICATES, VARIABLE) if name in os.environ}
     devices = present(chosen.purpose.devices)
-    return Run(
+    return ContainerRun(
         image=tag,
         command=["sh", "docker/sessions.sh", str(_ENVIRONMENTS), *arguments],
         user=f"{os.getuid()}:{os.getgid()}",

@@ -186,7 +186,7 @@ def _why(args: argparse.Namespace) -> None:
         _emit("\n".join(lines) + "\n")
     else:
         table = [["axis", "value", "other values", "written in"]]
-        table += [[axis.name, axis.value, _plain(axis.alternatives) or "-", axis.place] for axis in explanation.axes]
+        table += [[axis.name, axis.value, _plain(axis.alternatives) or "-", axis.location] for axis in explanation.axes]
         _emit(
             f"{explanation.name}\nis in {chosen.name} ({selection.summary()}):\n{align(table)}"
             f"receipts that hold it: {_plain(explanation.receipts)}\n"

@@ -24,7 +24,7 @@ class Defect:
     holds: Predicate
 
 
-class _Row(Record, frozen=True):
+class _DefectRow(Record, frozen=True):
     dialect: str
     family: str
     where: str
@@ -34,7 +34,7 @@ class _Row(Record, frozen=True):
 class DefectTable(Record, frozen=True):
     """The record of defects.yaml."""
 
-    defects: dict[str, _Row]
+    defects: dict[str, _DefectRow]
 
 
 @functools.cache

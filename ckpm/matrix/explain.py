@@ -35,13 +35,13 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ExplainedAxis:
     """An axis value of a kernel, the dialect's other values of the axis, and the file and line of the value."""
 
     name: str
     value: str
     alternatives: tuple[str, ...]
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Explanation:
 
     name: str
     reasons: tuple[Reason, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[ExplainedAxis, ...]
     receipts: tuple[int, ...]
 
 
@@ -244,9 +244,9 @@ def _alternatives(family: Family, field: str, values: Mapping[str, Any]) -> tupl
     return family.masks[values["mask_impl"]] if field == "mask" else family.values(field)
 
 
-def _axis(chosen: Dialect, family: Family, field: str, values: Mapping[str, Any]) -> Axis:
+def _axis(chosen: Dialect, family: Family, field: str, values: Mapping[str, Any]) -> ExplainedAxis:
     others = tuple(_text(value) for value in _alternatives(family, field, values) if value != values[field])
-    return Axis(field, _text(values[field]), others, _location(chosen, family, field, values))
+    return ExplainedAxis(field, _text(values[field]), others, _location(chosen, family, field, values))
 
 
 def _text(value: Value | Tile) -> str:

@@ -44,7 +44,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FamilyRow:
     """A pipeline: ``values`` of the block's row fields, for keys that ``constraint`` allows."""
 
     constraint: Constraint
@@ -63,7 +63,7 @@ class Pipelines:
     constraint: Constraint
     axes: tuple[Axis, ...]
     row_fields: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[FamilyRow, ...]
     mask_impl: str
     also_written: tuple[str, ...] = ()
 
@@ -95,7 +95,7 @@ class Family:
     axes: tuple[Axis, ...]
     pipelines: tuple[Pipelines, ...]
     masks: Mapping[str, tuple[str, ...]]
-    words: Mapping[str, Mapping[Value, str]]
+    spellings: Mapping[str, Mapping[Value, str]]
     tiles: Mapping[TilePlace, tuple[Tile, ...]]
     tile_constraints: Mapping[TilePlace, Mapping[str, Constraint]]
     rules: tuple[Rule, ...]

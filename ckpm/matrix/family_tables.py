@@ -17,8 +17,8 @@ from ckpm.matrix.families import (
     Axis,
     Constraint,
     Family,
+    FamilyRow,
     Pipelines,
-    Row,
     TilePlace,
     Value,
     parse_tile,
@@ -27,7 +27,20 @@ from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, TILE_NUMBERS, Tile
 from ckpm.matrix.rules import RULES, Rule
 
 _TABLE_FIELDS = (
-    *("archs", "absent", "name", "tile", "order", "axes", "masks", "words", "tiles", "pipelines", "rules", "receipts"),
+    *(
+        "archs",
+        "absent",
+        "name",
+        "tile",
+        "order",
+        "axes",
+        "masks",
+        "spellings",
+        "tiles",
+        "pipelines",
+        "rules",
+        "receipts",
+    ),
 )
 _DERIVED = ("name", "family", "tile", *REQUEST_FIELDS)
 _READERS: Mapping[str, Callable[[Field], Value]] = {
@@ -62,7 +75,7 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
     for arch, trait in field.get("archs").mapping().items():
         if arch not in arch_names:
             raise trait.fail(f"'{arch}' is not in archs.yaml")
-    masks_field, word_tables, pipelines = field.find("masks"), field.find("words"), field.find("pipelines")
+    masks_field, word_tables, pipelines = field.find("masks"), field.find("spellings"), field.find("pipelines")
     masks: Mapping[str, tuple[str, ...]] = {}
     if masks_field:
         masks_field.allow(MASK_IMPLS)
@@ -78,7 +91,7 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
         if pipelines
         else (),
         masks=masks,
-        words=word_tables.map(_word_table) if word_tables else {},
+        spellings=word_tables.map(_word_table) if word_tables else {},
         tiles={},
         tile_constraints={},
         rules=(),
@@ -136,7 +149,7 @@ def _steps(fields: tuple[str, ...], field: Field) -> tuple[tuple[Value, ...], ..
 
 def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pipelines:
     field.allow(("for", "also_written", "masks", "order", "axes", "rows"))
-    rows: list[Row] = []
+    rows: list[FamilyRow] = []
     row_fields: tuple[str, ...] | None = None
     for item in field.get("rows").items():
         own = {key: value for key, value in item.mapping().items() if key != "for"}
@@ -146,7 +159,7 @@ def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pip
             raise item.fail(f"must have {', '.join(row_fields)} in this order, as the first row has")
         constraint = _constraint(item.find("for"))
         choices = [[_READERS.get(key, Field.text)(v) for v in _many(value)] for key, value in own.items()]
-        rows += [Row(constraint, values) for values in itertools.product(*choices)]
+        rows += [FamilyRow(constraint, values) for values in itertools.product(*choices)]
     return Pipelines(
         name=name,
         constraint=_constraint(field.find("for")),
@@ -225,8 +238,8 @@ def _check(family: Family, field: Field) -> None:
     for axis in (*family.axes, *(axis for block in family.pipelines for axis in block.axes)):
         if axis.name not in ("tile", ROUND) and len(axis.values) > 1 and not set(axis.fields) & set(slots):
             raise field.get("name").fail(f"axis '{axis.name}' has several values and needs a slot {{{axis.fields[0]}}}")
-    if unknown := [name for name in family.words if name not in (*family.fields, "arch_trait")]:
-        raise field.get("words").get(unknown[0]).fail(f"no axis of that name; known: {', '.join(family.fields)}")
+    if unknown := [name for name in family.spellings if name not in (*family.fields, "arch_trait")]:
+        raise field.get("spellings").get(unknown[0]).fail(f"no axis of that name; known: {', '.join(family.fields)}")
     if unknown := [name for name in SLOT.findall(family.tile_grammar) if name not in TILE_NUMBERS]:
         raise field.get("tile").fail(f"'{unknown[0]}' is not a number of a tile; known: {', '.join(TILE_FIELDS)}")
 

@@ -30,7 +30,7 @@ def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], s
         if slot == "tile":
             tables.append({tile: literal + tile.word for tiles in family.tiles.values() for tile in tiles})
         else:
-            slot_words = family.words.get(slot, {})
+            slot_words = family.spellings.get(slot, {})
             tables.append({value: _join(literal, slot_words.get(value, str(value))) for value in family.values(slot)})
     pick = itemgetter(*(fields.index(slot) for slot in slots))
 
@@ -106,7 +106,7 @@ def _field_words(family: Family, slot: str) -> tuple[str, ...]:
     """The patterns of a slot's words, the longest first: ``psskddv`` is tried before ``pssk``."""
     if slot == "tile":
         return (tile_pattern(family.tile_grammar),)
-    slot_words = family.words.get(slot, {})
+    slot_words = family.spellings.get(slot, {})
     values = {*family.values(slot), *slot_words}
     if not slot_words and all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return (NUMBER,)
@@ -133,7 +133,7 @@ def _read(family: Family, slot: str, word: str) -> Value | Tile:
         tile = parse_tile(family.tile_grammar, word)
         assert tile is not None  # the pattern has matched
         return tile
-    for value, written in family.words.get(slot, {}).items():
+    for value, written in family.spellings.get(slot, {}).items():
         if written == word:
             return value
     return int(word) if word.isdigit() else word

@@ -18,9 +18,9 @@ from ckpm.base.display import join_lines, one_line
 from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.base.junit import write_beside
 from ckpm.base.outputs import write_output
-from ckpm.base.results import Case, Results
+from ckpm.base.results import CaseResult, Results
 from ckpm.matrix.export import align
-from ckpm.reports.verdicts import FAMILY, Gate, Row, worst
+from ckpm.reports.verdicts import FAMILY, Gate, VerdictRow, worst
 
 _LONGEST = 200  # characters of a name or a complaint
 _REMEDY = "Run that shard again; without it the others are not a pass."
@@ -103,7 +103,7 @@ def gate_results(gate: Gate) -> Results:
     Kernels and problems have the same names in every library. The suite names the library, so that the gates of two
     archs can be joined.
     """
-    by_subject: dict[tuple[str, str], list[Row]] = {}
+    by_subject: dict[tuple[str, str], list[VerdictRow]] = {}
     for row in gate.rows:
         by_subject.setdefault((row.gate, row.subject), []).append(row)
     cases = [_gate_case(kind, subject, rows) for (kind, subject), rows in by_subject.items()]
@@ -111,11 +111,11 @@ def gate_results(gate: Gate) -> Results:
     return Results(tuple(replace(case, arch=arch, upstream=upstream, family=family) for case in cases))
 
 
-def _gate_case(kind: str, subject: str, rows: Sequence[Row]) -> Case:
+def _gate_case(kind: str, subject: str, rows: Sequence[VerdictRow]) -> CaseResult:
     bad = [str(row) for row in rows if row.verdict not in ("unchanged", "improved")]
     verdict = worst(row.verdict for row in rows)
     outcome = "passed" if not bad else "error" if verdict == "inconclusive" else "failed"
-    return Case(
+    return CaseResult(
         suite=f"{kind}-gate",
         classname=kind,
         name=subject,

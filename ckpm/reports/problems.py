@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 
 from ckpm.matrix.problems.case import SUITES, TIERS, SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import mask_corner
 from ckpm.matrix.problems.tables import problems
-from ckpm.timing.measure import performance_problems
 
 
 @cache

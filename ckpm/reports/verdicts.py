@@ -30,7 +30,7 @@ _REMEDY = "Run the gate again: ckpm gate --help."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class VerdictRow:
     """One figure of one kernel or problem. ``threshold`` is the allowed change, as text."""
 
     gate: Annotated[str, Meta(pattern=f"^({'|'.join(GATES)})$")]
@@ -58,10 +58,10 @@ class Gate:
 
     verdict: str
     provenance: Mapping[str, str]  # arch, toolchain, upstream, identities and device
-    rows: tuple[Row, ...]
+    rows: tuple[VerdictRow, ...]
 
     @classmethod
-    def of(cls, rows: Iterable[Row], provenance: Mapping[str, str]) -> Gate:
+    def of(cls, rows: Iterable[VerdictRow], provenance: Mapping[str, str]) -> Gate:
         """Make a gate of rows, of which there must be at least one."""
         listed = tuple(rows)
         if not listed:
@@ -69,7 +69,7 @@ class Gate:
         return cls(verdict=worst(row.verdict for row in listed), provenance=dict(provenance), rows=listed)
 
     @property
-    def failing(self) -> tuple[Row, ...]:
+    def failing(self) -> tuple[VerdictRow, ...]:
         """The rows that keep the gate from passing, the worst first."""
         bad = [row for row in self.rows if row.verdict not in ("improved", "unchanged")]
         return tuple(sorted(bad, key=lambda row: VERDICTS.index(row.verdict)))
@@ -90,7 +90,7 @@ class Gate:
     @classmethod
     def read(cls, file: Path) -> Gate:
         """Read a gate that :meth:`write` stored, and check that its verdict follows from its rows."""
-        document = Source(place=file, what="a gate's result", remedy=_REMEDY, error=InconclusiveError).read()
+        document = Source(location=file, what="a gate's result", remedy=_REMEDY, error=InconclusiveError).read()
         gate: Gate = document.record(cls)
         if not gate.rows:
             raise document.get("rows").fail("expected a list of at least one")

@@ -17,7 +17,7 @@ from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import bits_type, decode, encode
 from ckpm.attention.launch.launching import host_buffers, launch_plan
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.fwd_cases import Ended
@@ -39,7 +39,7 @@ class AppendOutcome:
 
 def run_append(device: Device, library: Library, append: Append) -> AppendOutcome:
     """Launch the kernel that dispatch chooses."""
-    plan, arrays = Plan(pose(append, device.arch), device, library), pointers(append)
+    plan, arrays = LaunchPlan(pose(append, device.arch), device, library), pointers(append)
     ended = launch_plan(plan, host_buffers(arrays, {}), None, ("q", "k", "v"))
     before = {name: arrays[name] for name in ("q", "k", "v")}
     after = {name: data.view(before[name].dtype).reshape(before[name].shape) for name, data in ended.outputs.items()}

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.backward.reference import Backward, comparisons, exact_gradients
+from ckpm.attention.backward.reference import BackwardInputs, comparisons, exact_gradients
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import bits_type, decode, encode
 from ckpm.attention.launch.fwd_launching import by_head, by_sequence, check_tensors, inputs, pose, random_values
 from ckpm.attention.launch.launching import host_buffers, launch_plan
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.attention.reference import Bytes, exact
-from ckpm.attention.tolerances import Comparison
+from ckpm.attention.tolerances import ArrayComparison
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
@@ -36,7 +36,7 @@ class Given:
     """
 
     tensors: Mapping[str, Bits]
-    backward: Backward
+    backward: BackwardInputs
     random_values: tuple[Bytes, ...] | None
 
 
@@ -53,7 +53,7 @@ def given(p: SuiteCase, arch: str = "gfx950") -> Given:
         "dout": encode(numbers, p.dtype, arch),
         "lse": forward.lse.astype(np.float32),
     }
-    backward = Backward(
+    backward = BackwardInputs(
         inputs=inputs,
         o=decode(bits["o"], p.dtype, arch),
         dout=decode(bits["dout"], p.dtype, arch),
@@ -62,7 +62,7 @@ def given(p: SuiteCase, arch: str = "gfx950") -> Given:
     return Given(tensors=bits, backward=backward, random_values=random_values)
 
 
-def compare_gradients(data: Given, outcome: BwdOutcome, arch: str = "gfx950") -> tuple[Comparison, ...]:
+def compare_gradients(data: Given, outcome: BwdOutcome, arch: str = "gfx950") -> tuple[ArrayComparison, ...]:
     """D and every gradient against the float64 reference."""
     dtype = data.backward.inputs.problem.dtype
     got = {name: decode(getattr(outcome, name), dtype, arch) for name in ("dq", "dk", "dv")}
@@ -140,7 +140,7 @@ def laid_out(case: SuiteCase, tensors: Mapping[str, Bits]) -> dict[str, Bits]:
 def run_backward(device: Device, library: Library, case: SuiteCase, tensors: Mapping[str, Bits]) -> BwdOutcome:
     """Launch the kernels that dispatch chooses. ``tensors``: see :func:`laid_out`."""
     p = pose(case, library.family, device.arch)
-    plan, arrays = Plan(p, device, library), laid_out(p, tensors)
+    plan, arrays = LaunchPlan(p, device, library), laid_out(p, tensors)
     sizes = {name: size for name, size in plan.outputs.items() if name not in arrays}
     sizes["d"] = plan.workspaces["d"]  # compared, too
     ended = launch_plan(plan, host_buffers(arrays, sizes), None, (*plan.outputs, "d"))

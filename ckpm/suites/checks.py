@@ -17,7 +17,7 @@ from ckpm.attention.launch import hip_api, launching
 from ckpm.attention.launch.buffers import POISON, prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, Fault
-from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.launch.launching import LaunchOutcome
 from ckpm.attention.reference import Expected, exact, keep_threshold, visible
 from ckpm.attention.tolerances import all_zero_rows, compare_lse, compare_o, mean_shift
 from ckpm.base.errors import HipError
@@ -34,7 +34,7 @@ _OTHER_FAULTS = {"timeout": "timeout", "unknown": "infrastructure", "internal": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class CaseBench:
     """A library on a device. ``keys`` are its kernels in dispatch order."""
 
     device: Device
@@ -81,7 +81,7 @@ class EndError(Exception):
 class _Case:
     """The state of one case: its launches and their results."""
 
-    def __init__(self, bench: Bench, problem: SuiteCase) -> None:
+    def __init__(self, bench: CaseBench, problem: SuiteCase) -> None:
         self.bench, self.problem = bench, problem
         self.lines: list[str] = []
         self.kernel = ""
@@ -90,7 +90,7 @@ class _Case:
         self.mean_shift: float | None = None
         self.counters: Mapping[str, Any] = {}
         self.expected: Expected | None = None
-        self.last: Outcome | None = None  # of the launches of the problem itself
+        self.last: LaunchOutcome | None = None  # of the launches of the problem itself
 
     # ---- launching
 
@@ -101,7 +101,7 @@ class _Case:
         if label:
             self.lines.append(f"{label}:")
 
-    def launch(self, problem: SuiteCase, kernel: str | None) -> Outcome:
+    def launch(self, problem: SuiteCase, kernel: str | None) -> LaunchOutcome:
         """Launch a problem. Raises EndError for a fault."""
         prepared = prepare(problem, self.bench.device.arch)
         outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
@@ -113,7 +113,7 @@ class _Case:
             raise EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
         return outcome
 
-    def run_launch(self, problem: SuiteCase, kernel: str | None) -> Outcome:
+    def run_launch(self, problem: SuiteCase, kernel: str | None) -> LaunchOutcome:
         outcome = self.launch(problem, kernel)
         status = outcome.launch.status
         if status == Status.HIP_ERROR:
@@ -127,14 +127,14 @@ class _Case:
 
     # ---- looking
 
-    def reference(self, outcome: Outcome) -> Expected:
+    def reference(self, outcome: LaunchOutcome) -> Expected:
         """The reference's outputs, the same for every launch of the case."""
         if self.expected is None:
             p = self.problem
             self.expected = exact(outcome.prepared.inputs, drawn(p) if p.p_drop else None)
         return self.expected
 
-    def examine(self, outcome: Outcome) -> None:
+    def examine(self, outcome: LaunchOutcome) -> None:
         """Compare one launch with the reference. Raises EndError with all errors."""
         p, expected, o = self.problem, self.reference(outcome), outcome.o()
         bad = []
@@ -157,7 +157,7 @@ class _Case:
         if bad:
             raise EndError("wrong", "; ".join(bad))
 
-    def beside_the_numbers(self, outcome: Outcome) -> list[str]:
+    def beside_the_numbers(self, outcome: LaunchOutcome) -> list[str]:
         """Errors in random values and between the rows of outputs."""
         p, bad = self.problem, []
         if p.p_drop and p.store_randval:
@@ -167,7 +167,7 @@ class _Case:
             bad += [f"{count} elements between the rows of {name.upper()} were written" for name, count in gaps]
         return bad
 
-    def same_bits(self, check: str, first: Outcome) -> None:
+    def same_bits(self, check: str, first: LaunchOutcome) -> None:
         """Launch the problems that must give the same bits, and compare. Raises EndError."""
         p = self.problem
         if check in BATCH_CHECKS:
@@ -181,7 +181,7 @@ class _Case:
         self._compare_bits(check, first, other, {sequence: sequence for sequence in range(p.batch)}, key.name)
 
     def _compare_bits(
-        self, check: str, first: Outcome, other: SuiteCase, places: Mapping[int, int], kernel: str
+        self, check: str, first: LaunchOutcome, other: SuiteCase, places: Mapping[int, int], kernel: str
     ) -> None:
         """Launch the other problem, and compare each sequence with the one at its place. Raises EndError."""
         own_kernel = self.kernel
@@ -249,7 +249,7 @@ def uneven_dropout(p: SuiteCase, random_values: Sequence[NDArray[Any]]) -> list[
 
 
 def run_case(
-    bench: Bench, problem: SuiteCase, variants: Sequence[Mapping[str, Any]] = ({},), signatures: Sequence[str] = ()
+    bench: CaseBench, problem: SuiteCase, variants: Sequence[Mapping[str, Any]] = ({},), signatures: Sequence[str] = ()
 ) -> Result:
     """Run a case once for each set of device options, and stop at the first failure.
 
@@ -349,7 +349,7 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
     named = None
     if problem.tile_rows:
         named = serving_kernels(bench.keys, problem)[0].name
-    firsts: list[Outcome] = []
+    firsts: list[LaunchOutcome] = []
     for options in variants:
         case.configure(options, ", ".join(f"{name} {value}" for name, value in options.items()))
         outcome = case.run_launch(problem, named)

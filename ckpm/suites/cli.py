@@ -39,16 +39,16 @@ from ckpm.matrix.problems.pairs import legal, met
 from ckpm.matrix.problems.tables import find
 from ckpm.suites import kernel_cases, suites
 from ckpm.suites.coverage import Coverage, Covered, format_figure, format_share
-from ckpm.suites.pool import ENVIRONMENT, CasePool, OtherMachines, Pool, worker_command
-from ckpm.suites.suites import Case, Judged, LocatedLibrary
-from ckpm.suites.summary import Progress, details, summary
+from ckpm.suites.pool import ENVIRONMENT, CasePool, OtherMachines, WorkerPool, worker_command
+from ckpm.suites.suites import Case, JudgedCase, LocatedLibrary
+from ckpm.suites.summary import SuiteProgress, details, summary
 
 log = logging.getLogger(__name__)
 EVERY = "*"  # case names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SuiteOptions:
     """The options of a run. ``family`` is the library's name in ckpm/kernels/families/libraries.py.
 
     ``library`` is a file instead of the one in ``work``/build.
@@ -115,7 +115,7 @@ def add_options(root: argparse.ArgumentParser) -> None:
     root.set_defaults(run=lambda args: run(read_options(args)))
 
 
-def read_options(args: argparse.Namespace) -> Options:
+def read_options(args: argparse.Namespace) -> SuiteOptions:
     """Read and check the options of a command line."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
@@ -126,12 +126,12 @@ def read_options(args: argparse.Namespace) -> Options:
     checked: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args)}
     values = {
         field.name: checked[field.name] if field.name in checked else getattr(args, field.name)
-        for field in fields(Options)
+        for field in fields(SuiteOptions)
     }
-    return Options(**values)
+    return SuiteOptions(**values)
 
 
-def run(options: Options, connect: Callable[[], AbstractContextManager[OtherMachines]] | None = None) -> None:
+def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[OtherMachines]] | None = None) -> None:
     """Run a suite and write its results. Failed cases raise CheckFailedError.
 
     ``connect`` connects to other machines, which then run the cases.
@@ -152,9 +152,9 @@ def run(options: Options, connect: Callable[[], AbstractContextManager[OtherMach
         pool, description = _pool(o, kind, library, len(cases), there)
         log.info(f"{len(cases)} cases of {o.suite} on {kind} {o.arch}, {upstream}, {description}")
         unwaited = functools.cache(lambda: suites.unwaited_loads(library, o.arch))
-        judged: list[Judged] = []
+        judged: list[JudgedCase] = []
         executed = Coverage()
-        with Progress(len(cases)) as progress:
+        with SuiteProgress(len(cases)) as progress:
             for case, reply in pool.run(cases):
                 executed.add(reply.get("executed", {}))
                 judged.append(suites.judge(case, reply, ledger, spoken_of, o.arch, unwaited))
@@ -185,7 +185,7 @@ def run(options: Options, connect: Callable[[], AbstractContextManager[OtherMach
 
 
 def _pool(
-    o: Options, kind: str, library: LocatedLibrary, count: int, there: OtherMachines | None
+    o: SuiteOptions, kind: str, library: LocatedLibrary, count: int, there: OtherMachines | None
 ) -> tuple[CasePool, str]:
     """The pool that runs the cases, and its size in words."""
     size = min(o.jobs or default_workers(kind), count)
@@ -194,12 +194,12 @@ def _pool(
         "threads": 0 if there is None and size == 1 else 1, "hazards": o.hazards, "family": o.family,
     }  # fmt: skip
     if there is None:
-        return Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT), f"{size} at once"
+        return WorkerPool(command=worker_command(setup), size=size, environment=ENVIRONMENT), f"{size} at once"
     return there.pool(setup, library.library), there.describe()
 
 
 def _results(
-    o: Options, library: LocatedLibrary, kind: str, judged: Sequence[Judged], commands: Mapping[str, str]
+    o: SuiteOptions, library: LocatedLibrary, kind: str, judged: Sequence[JudgedCase], commands: Mapping[str, str]
 ) -> Results:
     family, tier = ("", o.tier) if o.of_tables else (o.family, "every kernel")
     upstream = library.manifest.upstream
@@ -213,7 +213,7 @@ def _results(
 
 
 def _measure_coverage(
-    o: Options, library: LocatedLibrary, judged: Sequence[Judged], covered: Sequence[Covered]
+    o: SuiteOptions, library: LocatedLibrary, judged: Sequence[JudgedCase], covered: Sequence[Covered]
 ) -> Mapping[str, str]:
     """Shares of the library's code that the cases executed, if the device observes it, and of the pairs of values."""
     figures = {}
@@ -226,7 +226,7 @@ def _measure_coverage(
     return figures
 
 
-def _conclude(judged: Sequence[Judged], o: Options) -> None:
+def _conclude(judged: Sequence[JudgedCase], o: SuiteOptions) -> None:
     bad = [result for result in judged if not result.verdict.good]
     if bad:
         raise CheckFailedError(f"{len(bad)} of {len(judged)} cases failed", kind="cases")
@@ -252,7 +252,7 @@ def _family(args: argparse.Namespace) -> str:
     raise UsageError(f"--suite {FAMILY_SUITE} needs the --family that was built: one of {', '.join(_families())}.")
 
 
-def _library(o: Options) -> LocatedLibrary:
+def _library(o: SuiteOptions) -> LocatedLibrary:
     """Locate and check the library of a run."""
     upstream = chosen_upstream(o.upstream, settings.ck_root())
     if upstream != "checkout":
@@ -272,7 +272,7 @@ def _library(o: Options) -> LocatedLibrary:
     return named
 
 
-def _cases(o: Options, kind: str, library: LocatedLibrary) -> tuple[Case, ...]:
+def _cases(o: SuiteOptions, kind: str, library: LocatedLibrary) -> tuple[Case, ...]:
     """The cases of the suite for this library, or the one to reproduce."""
     manifest = library.manifest
     if not o.of_tables:
@@ -294,13 +294,13 @@ def _cases(o: Options, kind: str, library: LocatedLibrary) -> tuple[Case, ...]:
     return (Case(problem=problem, variants=tuple({**variant, "trace": trace} for variant in case.variants)),)
 
 
-def _trace_file(o: Options) -> Path:
+def _trace_file(o: SuiteOptions) -> Path:
     if o.trace is not None:
         return o.trace.absolute()
     return o.work.absolute() / "build" / "trace" / f"{(o.reproduce or '').replace('/', '-')}.txt"
 
 
-def _reproduce(o: Options, library: LocatedLibrary, kind: str, name: str) -> str:
+def _reproduce(o: SuiteOptions, library: LocatedLibrary, kind: str, name: str) -> str:
     command = suites.reproduce_command(o.suite, o.arch, library.manifest.upstream, kind, name, o.family)
     if o.hazards:
         command += " --hazards"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FILE = data("matrix", "unexecuted.yaml")
 
 
-class _Row(Record, frozen=True):
+class _ReasonRow(Record, frozen=True):
     shape: Text
     why: Text
 
@@ -30,7 +30,7 @@ class _Row(Record, frozen=True):
 class UnexecutedTable(Record, frozen=True):
     """The record of unexecuted.yaml."""
 
-    blocks: tuple[_Row, ...]
+    blocks: tuple[_ReasonRow, ...]
 
 
 @functools.cache

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.buffers import LaunchInputs
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.launch.fwd_launching import FwdOutcome, run_attention
 from ckpm.attention.reference import exact
-from ckpm.attention.tolerances import Comparison, compare_lse, compare_o
+from ckpm.attention.tolerances import ArrayComparison, compare_lse, compare_o
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import uneven_dropout
@@ -83,7 +83,7 @@ def tensors(p: SuiteCase, arch: str = "gfx950") -> dict[str, Bits]:
 
 def comparisons(
     p: SuiteCase, bits: Mapping[str, Bits], outcome: FwdOutcome, arch: str = "gfx950"
-) -> tuple[Comparison, ...]:
+) -> tuple[ArrayComparison, ...]:
     """O, and LSE if there is one, against the float64 reference of the numbers that ``bits`` stand for."""
     expected = exact(inputs(p, bits, arch), outcome.random_values)
     compared = [compare_o(p, decode(outcome.o, "bf16" if p.dtype == "fp8bf16" else p.dtype, arch), expected)]
@@ -96,7 +96,7 @@ def _factor(p: SuiteCase, name: str) -> float:
     return _DESCALES[name] if p.qscale == "pertensor" else 1.0
 
 
-def inputs(p: SuiteCase, bits: Mapping[str, Bits], arch: str) -> Inputs:
+def inputs(p: SuiteCase, bits: Mapping[str, Bits], arch: str) -> LaunchInputs:
     """The numbers that ``bits`` stand for, as the reference takes them."""
 
     def split(numbers: Bits, lengths: Sequence[int], axis: int = 0) -> list[Bits]:
@@ -111,4 +111,4 @@ def inputs(p: SuiteCase, bits: Mapping[str, Bits], arch: str) -> Inputs:
         parts["bias"] = tuple(row[..., :length] for row, length in zip(rows, p.seqlens_k, strict=True))
     elif p.bias == "alibi":
         parts["slopes"] = bits["bias"].astype(np.float64)
-    return Inputs(problem=p, **parts)
+    return LaunchInputs(problem=p, **parts)

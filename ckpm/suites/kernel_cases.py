@@ -24,7 +24,7 @@ from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 from ckpm.suites import appendkv_cases, backward_cases, fwd_cases
-from ckpm.suites.checks import Bench, EndError, Result, in_a_line, outcome_of
+from ckpm.suites.checks import CaseBench, EndError, Result, in_a_line, outcome_of
 from ckpm.suites.fwd_cases import Ended
 from ckpm.suites.suites import Case
 
@@ -79,7 +79,7 @@ def variants(device: Device, library: Library) -> tuple[Mapping[str, Any], ...]:
     return ({}, {**checks, "lds_races": host(library.family).races, "wave_order": 1})
 
 
-def run_kernel(bench: Bench, name: str) -> Result:
+def run_kernel(bench: CaseBench, name: str) -> Result:
     """Run each scenario of the kernel ``name``. The first that fails ends the case."""
     key = next(key for key in bench.keys if name in (key.name, f"{FAMILY_SUITE}/{key.name}"))
     record = _Record()
@@ -106,7 +106,7 @@ def run_kernel(bench: Bench, name: str) -> Result:
     )
 
 
-def _run_scenarios(bench: Bench, key: Key, record: _Record) -> tuple[str, str]:
+def _run_scenarios(bench: CaseBench, key: Key, record: _Record) -> tuple[str, str]:
     if reason := FAMILIES[key.family].not_laid_out(key):
         return "unsupported", f"needs what these suites don't provide yet: {reason}"
     wanted = _scenarios(key, bench.keys)
@@ -120,7 +120,7 @@ def _run_scenarios(bench: Bench, key: Key, record: _Record) -> tuple[str, str]:
     return "unsupported", "dispatch finds no kernel for any candidate"
 
 
-def _scenario(bench: Bench, key: Key, scenario: Scenario, record: _Record) -> bool:
+def _scenario(bench: CaseBench, key: Key, scenario: Scenario, record: _Record) -> bool:
     """True if one of the candidates reached the kernel. Raises EndError: a launch failed, or its numbers are wrong."""
     for candidate in scenario.candidates:
         _configure(bench, {})
@@ -156,7 +156,7 @@ def _elsewhere(ended: Ended) -> str:
     return f"{ended.launch.status.name.lower()}, {ended.launch.message}"
 
 
-def _launch(bench: Bench, candidate: SuiteCase, record: _Record) -> Ended:
+def _launch(bench: CaseBench, candidate: SuiteCase, record: _Record) -> Ended:
     """Launch the kernels that dispatch chooses, and compare. A launch without a kernel is returned, too.
 
     Raises EndError: a fault, a call of HIP that failed, or a problem that the library refuses as contradictory.
@@ -184,6 +184,6 @@ def _examine(ended: Ended) -> None:
         raise EndError("wrong", "; ".join(ended.wrong))
 
 
-def _configure(bench: Bench, options: Mapping[str, Any]) -> None:
+def _configure(bench: CaseBench, options: Mapping[str, Any]) -> None:
     if bench.device.has("checks"):
         bench.device.configure(**options)

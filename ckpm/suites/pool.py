@@ -233,7 +233,7 @@ def _exit_text(code: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
+class WorkerPool:
     """``command`` starts a worker. ``size`` of them run at once."""
 
     command: tuple[str, ...]

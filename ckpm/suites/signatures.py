@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.buffers import Inputs, Prepared, read
+from ckpm.attention.launch.buffers import LaunchInputs, Prepared, read
 from ckpm.attention.launch.encodings import bits_type, decode
-from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.launch.launching import LaunchOutcome
 from ckpm.attention.reference import Expected, Floats, exact, visible
 from ckpm.attention.tolerances import compare_lse, compare_o
 from ckpm.matrix.keys import Key
@@ -55,7 +55,7 @@ class Computed:
     lse_nan: Flags
 
 
-def _reference(inputs: Inputs) -> Expected:
+def _reference(inputs: LaunchInputs) -> Expected:
     return exact(inputs, drawn(inputs.problem) if inputs.problem.p_drop else None)
 
 
@@ -172,14 +172,14 @@ def _entries(prepared: Prepared, sequence: int, numbers: NDArray[np.int64]) -> N
     return np.where(at < table.size, table[np.minimum(at, table.size - 1)], -1)
 
 
-Prediction = Callable[[Outcome, Key], Computed | None]
+Prediction = Callable[[LaunchOutcome, Key], Computed | None]
 
 
 def _reads(**switches: bool) -> Prediction:
     return lambda outcome, key: compute_outputs(outcome.prepared, key.tile.bm0, key.hdim_q, Reading(**switches))
 
 
-def _rows_of_minus_infinity(outcome: Outcome, key: Key) -> Computed | None:
+def _rows_of_minus_infinity(outcome: LaunchOutcome, key: Key) -> Computed | None:
     """O is NaN in rows that see keys, all with a bias of -inf."""
     inputs = outcome.prepared.inputs
     if inputs.bias is None:
@@ -193,7 +193,7 @@ def _rows_of_minus_infinity(outcome: Outcome, key: Key) -> Computed | None:
     return predicted
 
 
-def _alibi_from_the_top_left(outcome: Outcome, key: Key) -> Computed | None:
+def _alibi_from_the_top_left(outcome: LaunchOutcome, key: Key) -> Computed | None:
     """Distances of ALiBi as if the first query stood at the first key, and windows as if they began there: a kernel
     with one of the defects has the other.
     """
@@ -201,13 +201,13 @@ def _alibi_from_the_top_left(outcome: Outcome, key: Key) -> Computed | None:
     return None if prepared is None else compute_outputs(prepared, key.tile.bm0, key.hdim_q, Reading(first_pages=True))
 
 
-def _alibi_of_16_bits(outcome: Outcome, key: Key) -> Computed | None:
+def _alibi_of_16_bits(outcome: LaunchOutcome, key: Key) -> Computed | None:
     """A causal mask's distances start again from 0 at key 65536."""
     prepared = _with_alibi(outcome, lambda row, column, slope: slope * (column & 0xFFFF) + 0.0 * row)
     return None if prepared is None else compute_outputs(prepared, key.tile.bm0, key.hdim_q, Reading())
 
 
-def _with_alibi(outcome: Outcome, added: Callable[..., np.ndarray]) -> Prepared | None:
+def _with_alibi(outcome: LaunchOutcome, added: Callable[..., np.ndarray]) -> Prepared | None:
     """The launch with a bias of each row, column and slope in place of ALiBi; None without slopes."""
     prepared = outcome.prepared
     p, slopes = prepared.problem, prepared.inputs.slopes
@@ -231,7 +231,7 @@ PREDICTIONS: Mapping[str, Prediction] = {
 }
 
 
-def why_not_predicted(name: str, outcome: Outcome, key: Key) -> str:
+def why_not_predicted(name: str, outcome: LaunchOutcome, key: Key) -> str:
     """Differences of O and LSE from the signature's prediction; "" if there are none."""
     prediction = PREDICTIONS[name](outcome, key)
     if prediction is None:
@@ -250,7 +250,7 @@ def why_not_predicted(name: str, outcome: Outcome, key: Key) -> str:
     return "; ".join(bad)
 
 
-def _table_end(outcome: Outcome) -> str:
+def _table_end(outcome: LaunchOutcome) -> str:
     """A load past the page table's end that begins less than two steps' entries (1 KB) after the end."""
     fault = outcome.fault.fields if outcome.fault else {}
     p, table = outcome.prepared.problem, outcome.prepared.buffers["kv_page_indices"]
@@ -261,7 +261,7 @@ def _table_end(outcome: Outcome) -> str:
     return ""
 
 
-def _lds_end(outcome: Outcome) -> str:
+def _lds_end(outcome: LaunchOutcome) -> str:
     """A store of single bytes after the workgroup's LDS."""
     fault = outcome.fault.fields if outcome.fault else {}
     if fault["kind"] != "lds" or not fault["text"].startswith("ds_write_b8"):
@@ -269,7 +269,7 @@ def _lds_end(outcome: Outcome) -> str:
     return ""
 
 
-def _pool_end(outcome: Outcome) -> str:
+def _pool_end(outcome: LaunchOutcome) -> str:
     """A buffer resource whose range ends after K's or V's pool, by no more than the last head's offset in a page."""
     fault = outcome.fault.fields if outcome.fault else {}
     prepared = outcome.prepared
@@ -283,7 +283,7 @@ def _pool_end(outcome: Outcome) -> str:
 
 
 # name -> the check of the fault, and the problem without its cause (None: nothing else can be launched)
-FAULTS: Mapping[str, tuple[Callable[[Outcome], str], Callable[[SuiteCase], SuiteCase | None]]] = {
+FAULTS: Mapping[str, tuple[Callable[[LaunchOutcome], str], Callable[[SuiteCase], SuiteCase | None]]] = {
     "table_is_read_past_its_end": (_table_end, lambda problem: dataclasses.replace(problem, table_end="zeros")),
     "bytes_are_stored_past_lds": (_lds_end, lambda problem: None),
     # then the last pages of the pool are free

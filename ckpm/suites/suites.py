@@ -16,21 +16,21 @@ from typing import Any
 
 from ckpm.attention.launch.counters import executed_instructions
 from ckpm.base.errors import InconclusiveError, LibraryError, NameSyntaxError, RecordError
-from ckpm.base.results import Case as Recorded
 from ckpm.base.results import CaseFault, LedgerUse, Results
+from ckpm.base.results import CaseResult as Recorded
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.families.libraries import build_command, libraries
+from ckpm.kernels.library.identity import identity_facts
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase, wave_instructions
-from ckpm.matrix.problems.ledger import Entry, Ledger, Verdict
+from ckpm.matrix.problems.ledger import Ledger, LedgerEntry, LedgerVerdict
 from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.tables import problems
 from ckpm.suites.rounding import check_rounding
-from ckpm.timing.measure import identity_facts
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
@@ -79,12 +79,12 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedCase:
     """A case's reply, as workers and the pool write it, and the ledger's verdict on it."""
 
     case: Case
     reply: Mapping[str, Any]
-    verdict: Verdict
+    verdict: LedgerVerdict
 
     @property
     def outcome(self) -> str:
@@ -195,7 +195,7 @@ def judge(
     upstream: str,
     arch: str,
     unwaited: Callable[[], Collection[str]] = tuple,
-) -> Judged:
+) -> JudgedCase:
     """The verdict on a reply. ``unwaited`` reads unwaited_loads, if the verdict depends on it.
 
     Loads come late where the device's options allow it. On a GPU this can't be observed. A case that could not run, for
@@ -207,7 +207,7 @@ def judge(
     verdict = ledger.judge(
         case.problem, upstream, arch, str(reply["outcome"]), unwaited=late, signature=reply.get("signature")
     )
-    return Judged(case=case, reply=reply, verdict=verdict)
+    return JudgedCase(case=case, reply=reply, verdict=verdict)
 
 
 def reproduce_command(
@@ -220,7 +220,7 @@ def reproduce_command(
     return f"{root}ckpm test {options} --reproduce {shlex.quote(name)}"
 
 
-def record_case(judged: Judged, suite: str, arch: str, upstream: str, command: str, family: str = "") -> Recorded:
+def record_case(judged: JudgedCase, suite: str, arch: str, upstream: str, command: str, family: str = "") -> Recorded:
     """A case for the results file. A known defect passes, and names the ledger's entry."""
     reply, verdict = judged.reply, judged.verdict
     outcome = _OUTCOMES[verdict.kind]
@@ -249,15 +249,15 @@ def record_case(judged: Judged, suite: str, arch: str, upstream: str, command: s
     )
 
 
-def _ledger_use(verdict: Verdict) -> LedgerUse | None:
+def _ledger_use(verdict: LedgerVerdict) -> LedgerUse | None:
     """The entry that a result was judged by."""
     entry = verdict.entry
     if entry is None or verdict.kind not in ("known", "unexpected_pass", "failed"):
         return None
-    return LedgerUse(name=entry.name, place=entry.place, reason=entry.reason, link=entry.link)
+    return LedgerUse(name=entry.name, location=entry.location, reason=entry.reason, link=entry.link)
 
 
-def message(judged: Judged) -> str:
+def message(judged: JudgedCase) -> str:
     """The reason of a verdict, from the ledger or the case's reply."""
     reply_text = str(judged.reply.get("message", ""))
     if judged.reply.get("signature"):
@@ -273,9 +273,9 @@ def results(cases: Sequence[Recorded], library: LocatedLibrary, device: str, tie
     return Results(tuple(cases), {**facts, **library.file_facts})
 
 
-def entries_used(judged: Sequence[Judged]) -> Mapping[str, tuple[Entry, int]]:
+def entries_used(judged: Sequence[JudgedCase]) -> Mapping[str, tuple[LedgerEntry, int]]:
     """Ledger entries of the known defects that were seen, each with its number of cases."""
-    used: dict[str, tuple[Entry, int]] = {}
+    used: dict[str, tuple[LedgerEntry, int]] = {}
     for result in judged:
         if result.verdict.kind == "known" and (entry := result.verdict.entry):
             used[entry.name] = entry, used.get(entry.name, (entry, 0))[1] + 1

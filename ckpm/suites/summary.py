@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from ckpm.base.console import console, make_table
 from ckpm.base.display import show
 from ckpm.base.progress import Steps
-from ckpm.suites.suites import Judged, entries_used, message
+from ckpm.suites.suites import JudgedCase, entries_used, message
 
 log = logging.getLogger(__name__)
 _PLAIN_SECONDS = 10.0  # between two plain lines of progress
@@ -19,7 +19,7 @@ _LENGTH = 240
 _KINDS = ("passed", "known", "unexpected_pass", "failed", "unsupported", "infrastructure")
 
 
-class Progress(Steps):
+class SuiteProgress(Steps):
     """Finished cases. Without a bar a line comes now and then; failed cases are shown at once in any case."""
 
     def __init__(self, total: int) -> None:
@@ -27,7 +27,7 @@ class Progress(Steps):
         self._counts: Counter[str] = Counter()
         self._shown_at = time.monotonic()
 
-    def show(self, judged: Judged) -> None:
+    def show(self, judged: JudgedCase) -> None:
         self.done += 1
         self._counts[judged.verdict.kind] += 1
         self.show_bar(_count_text(self._counts))
@@ -43,7 +43,7 @@ def _count_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{counts[kind]} {kind.replace('_', ' ')}" for kind in _KINDS if counts.get(kind))
 
 
-def details(judged: Judged) -> None:
+def details(judged: JudgedCase) -> None:
     """Show everything that is known of one case."""
     reply = judged.reply
     show(f"{judged.case.name}: {judged.outcome}\nkernel: {reply.get('kernel') or 'none'}")
@@ -58,7 +58,7 @@ def details(judged: Judged) -> None:
                 show(f"  {name}: {value}")
 
 
-def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], seconds: float) -> None:
+def summary(title: str, judged: Sequence[JudgedCase], commands: Mapping[str, str], seconds: float) -> None:
     """Show counts by outcome, the ledger's entries that were used, and a command for each failed case."""
     counts = Counter(result.outcome if result.verdict.kind == "failed" else result.verdict.kind for result in judged)
     columns = ("passed", "known", "unexpected_pass", "wrong", "fault", "timeout", "unsupported", "infrastructure")
@@ -81,7 +81,7 @@ def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], s
         show(f"  and {len(bad) - _SHOWN} more: in the results file")
 
 
-def _verdict_word(judged: Judged) -> str:
+def _verdict_word(judged: JudgedCase) -> str:
     """The outcome of a failed case, as the summary prints it."""
     return judged.outcome if judged.verdict.kind == "failed" else judged.verdict.kind.replace("_", " ")
 

@@ -59,7 +59,7 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
     from ckpm.attention.launch.device import choose
     from ckpm.kernels.families.libraries import host
     from ckpm.matrix.problems.tables import find
-    from ckpm.suites.checks import Bench, run_case
+    from ckpm.suites.checks import CaseBench, run_case
     from ckpm.suites.kernel_cases import run_kernel
     from ckpm.suites.suites import manifest_keys
 
@@ -70,7 +70,7 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
     if library.family != family:
         raise LibraryError(f"{path}: it holds kernels of {library.family}, not of {family}. Ask for that --family.")
     keys = manifest_keys(Path(setup["manifest"]), library.kernels)
-    bench = Bench(device=device, library=library, keys=keys)
+    bench = CaseBench(device=device, library=library, keys=keys)
 
     def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
         if host(family).table_problems:

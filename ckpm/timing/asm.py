@@ -1,7 +1,7 @@
 """AITER's hand-written forward kernels of bf16 and head dim 128: their code objects, and a launch of one.
 
-The order of the arguments is that of fmha_fwd_v3_args in aiter's csrc/include/mha_fwd.h, each in 16 bytes. Grid, block
-and tile are those of its host code (hsa/ARCH/fmha_v3_fwd/codegen.py).
+The order of the arguments follows fmha_fwd_v3_args in aiter's csrc/include/mha_fwd.h, each in 16 bytes. Grid, block and
+tile follow its host code (hsa/ARCH/fmha_v3_fwd/codegen.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckpm.base.errors import TrustError
 from ckpm.base.files import hold_lock, sha256_of
 from ckpm.kernels.upstream.package_index import download
 from ckpm.matrix.dialects import check_upstream
-from ckpm.timing.published import Shape
+from ckpm.timing.published import PublishedShape
 
 ROWS = 256  # queries of a tile
 _HEAD_DIM, _BYTES = 128, 2
@@ -30,7 +30,7 @@ _TUNING = 5  # s_opt of the host code for heads in eights and at most 16,384 que
 
 
 def code_object(arch: str, causal: bool, cache: Path) -> tuple[bytes, str]:
-    """The code object and the name of its kernel. Raises ServiceError, TrustError, DiskFullError, OutputError."""
+    """The code object and the name of its kernel."""
     name = f"hd{_HEAD_DIM}_bf16{'_causal' if causal else ''}{_SUFFIXES[arch]}"
     member = f"aiter_meta/hsa/{arch}/fmha_v3_fwd/{_FOLDERS[arch]}fwd_{name}.co"
     with zipfile.ZipFile(_package(cache)) as archive:
@@ -40,19 +40,19 @@ def code_object(arch: str, causal: bool, cache: Path) -> tuple[bytes, str]:
 
 def _package(cache: Path) -> Path:
     package = check_upstream("aiter")
-    place = cache / "upstream" / package.file
-    with hold_lock(place.with_suffix(".lock")):
-        if not place.is_file():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            download(package.package, package.version, package.file, place)
-        if sha256_of(place) != package.sha256:
-            place.unlink()
-            raise TrustError(f"{place}: not the package of upstreams.yaml; it is deleted. Run again.", kind="untrusted")
-    return place
+    file = cache / "upstream" / package.file
+    with hold_lock(file.with_suffix(".lock")):
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            download(package.package, package.version, package.file, file)
+        if sha256_of(file) != package.sha256:
+            file.unlink()
+            raise TrustError(f"{file}: not the package of upstreams.yaml; it is deleted. Run again.", kind="untrusted")
+    return file
 
 
-def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: Shape) -> None:
-    """Run the workgroup that the device's option ``record`` names. Raises DeviceError."""
+def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: PublishedShape) -> None:
+    """Run the workgroup that the device's option ``record`` names."""
     generator = np.random.default_rng(0)
     rows = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
     arrays = {
@@ -64,17 +64,17 @@ def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: Shape) -> Non
     with upload(device, host_buffers(arrays, {}) | outputs) as memory:
         tiles = -(-shape.length // ROWS)
         grid = (-(-tiles // 2) if shape.causal else tiles, shape.heads, shape.batch)
-        addresses = {name: one.address for name, one in memory.items()}
+        addresses = {name: part.address for name, part in memory.items()}
         device.launch_code(code[0], code[1], grid, _THREADS, _arguments(addresses, shape))
 
 
-def _arguments(at: dict[str, int], shape: Shape) -> bytes:
+def _arguments(at: dict[str, int], shape: PublishedShape) -> bytes:
     head, query, key = (_BYTES * _HEAD_DIM * count for count in (1, shape.heads, shape.kv_heads))
     of_query, of_key = (query, head, query * shape.length), (key, head, key * shape.length)
     numbers: list[tuple[str, float]] = [("Q", at[name]) for name in ("o", "q", "k", "v", "lse")]
     numbers.append(("f", _HEAD_DIM**-0.5))
-    numbers += [("I", one) for one in (shape.length, query, ROWS * query, *of_query[1:])]
-    numbers += [("I", one) for one in (shape.heads // shape.kv_heads, *of_key, _TUNING, 0, shape.length)]
-    numbers += [("I", one) for one in (_HEAD_DIM, _HEAD_DIM, shape.heads, *of_key, *of_query)]
+    numbers += [("I", number) for number in (shape.length, query, ROWS * query, *of_query[1:])]
+    numbers += [("I", number) for number in (shape.heads // shape.kv_heads, *of_key, _TUNING, 0, shape.length)]
+    numbers += [("I", number) for number in (_HEAD_DIM, _HEAD_DIM, shape.heads, *of_key, *of_query)]
     numbers += [("Q", 0), ("Q", 0), ("I", 0), ("Q", 0), ("Q", 0)]  # of sequences of many lengths
     return b"".join(struct.pack(f"<{kind}", value).ljust(16, b"\0") for kind, value in numbers)

@@ -1,4 +1,4 @@
-"""The timing model beside published figures of instructions and loops: each is modelled on a stream of its own."""
+"""Compare the timing model with published figures of instructions and loops, each modelled on a stream of its own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.errors import TableError
 from ckpm.timing import streams
-from ckpm.timing.machine import Number, values
+from ckpm.timing.machine import ModelNumber, values
 from ckpm.timing.published import PublishedFigure
 from ckpm.timing.record import SIMDS
 from ckpm.timing.streams import CHASE, FMA, KERNEL, READ, Stream, assemble, large, small
 
-ARCH = "gfx950"  # whose figures they are
+ARCH = "gfx950"  # of the figures
 _FLOPS = 2 * 32 * 32 * 16  # of an MFMA, 32x32x16 and twice 16x16x32
 _PASSES = 40  # of a loop whose share is modelled
 
@@ -41,7 +41,7 @@ class Model:
         """Percent of the hot loop's time in which the matrix units of the SIMDs work."""
         waves = self.replay(stream)["waves"]
         loops = [wave["loop"] for wave in waves]
-        busy = sum(one["matrix"] / (one["end"] - one["begin"]) for one in loops)
+        busy = sum(loop["matrix"] / (loop["end"] - loop["begin"]) for loop in loops)
         return float(100 * busy / min(SIMDS, len(waves)))
 
     def pass_cycles(self, stream: Stream) -> float:
@@ -50,18 +50,14 @@ class Model:
         return float((loop["end"] - loop["begin"]) / (loop["passes"] - 1))
 
 
-def model(device: EmulatedDevice, known: Mapping[str, Number], figures: Sequence[PublishedFigure]) -> list[float]:
-    """Model figures that have a stream.
-
-    Raises:
-        TableError: the table names a stream that does not exist.
-        SetupError: the embedded toolchain, which assembles the streams, is missing.
-        InconclusiveError, DeviceError: a stream can't be assembled, run or replayed.
-    """
-    if unknown := [one.label for one in figures if one.label not in _STREAMS]:
+def model(
+    device: EmulatedDevice, machine: Mapping[str, ModelNumber], figures: Sequence[PublishedFigure]
+) -> list[float]:
+    """Model figures that have a stream."""
+    if unknown := [figure.label for figure in figures if figure.label not in _STREAMS]:
         raise TableError(f"published.yaml: no stream for '{unknown[0]}'; there are {', '.join(_STREAMS)}")
-    replays = Model(device, values(known))
-    return [_STREAMS[one.label](replays) for one in figures]
+    replays = Model(device, values(machine))
+    return [_STREAMS[figure.label](replays) for figure in figures]
 
 
 def _rate(mfma: str, flops: int, model: Model) -> float:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import missing_kernel
-from ckpm.timing.measure import EVERY, add_measured_options, kernel_name, on_library, performance_problems
+from ckpm.timing.measure import EVERY, add_measured_options, kernel_name, on_library
 from ckpm.timing.record import Timed, Timings
 
 
@@ -32,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises as :func:`model`; UnknownWordError, DiskFullError, OutputError."""
+    """Model a library's problems and write the timings."""
     return on_library(args, lambda library, arch: _write(args, library, arch))
 
 
@@ -41,49 +42,45 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
     timings.write(args.output)
     for name, why in timings.left_out.items():
         show(f"left out: {name}: {why}")
-    for one in timings.problems:
-        show(summary(one))
+    for timed in timings.problems:
+        show(summary(timed))
     show(f"{len(timings.problems)} problems of tier {args.tier} modelled on {arch}: {args.output}")
     return 0
 
 
-def summary(one: Timed) -> str:
-    """Cycles of a workgroup, and the share of each phase with what stalls it most."""
+def summary(timed: Timed) -> str:
+    """Cycles of a workgroup, and the share of each phase with its largest stall."""
     shares = []
-    for phase in one.phases():
+    for phase in timed.phases():
         cause, most = max(phase.stalls.items(), key=lambda stall: stall[1])
         shares.append(f"{phase.phase} {phase.cycles:.1%}" + (f" ({cause} {most:.1%})" if most else ""))
-    return f"{one.problem}: {one.cycles} cycles; phases with their largest stalls: {', '.join(shares)}"
+    return f"{timed.problem}: {timed.cycles} cycles; phases with their largest stalls: {', '.join(shares)}"
 
 
 def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
-    """Run and replay a workgroup of every problem of the tier that the library serves.
-
-    Raises:
-        LibraryError: the library doesn't fit its manifest.
-        InconclusiveError: no library, manifest or machine for the arch, or a problem that can't be run or faults.
-        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
-    """
+    """Run and replay a workgroup of every problem of the tier that the library serves."""
     # only here: other commands do without NumPy and the emulator
     from ckpm.timing import modelling
 
-    place = modelling.open_library(library, arch, foreign=args.library is not None)
-    keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
-    asked = modelling.Asked(
+    modelled = modelling.open_library(library, arch, foreign=args.library is not None)
+    keys = [key for key in modelled.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
+    part = modelling.ModelRequest(
         workgroup=args.workgroup, resident=args.resident, full_gpu=args.full_gpu, sensitivity=args.sensitivity
     )
     timed, left_out = [], {}
     for problem in performance_problems(args.tier):
         if not fnmatch.fnmatchcase(problem.name, args.problem):
             continue
-        one = missing_kernel(keys, problem) or place.model(problem, kernel_name(keys, problem, args.kernel), asked)
-        if isinstance(one, str):
-            left_out[problem.name] = one
+        outcome = missing_kernel(keys, problem) or modelled.model(
+            problem, kernel_name(keys, problem, args.kernel), part
+        )
+        if isinstance(outcome, str):
+            left_out[problem.name] = outcome
         else:
-            timed.append(one)
+            timed.append(outcome)
     if not timed:
         raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
-    return Timings(provenance=place.provenance(args.tier), problems=tuple(timed), left_out=left_out)
+    return Timings(provenance=modelled.provenance(args.tier), problems=tuple(timed), left_out=left_out)
 
 
 def _count(text: str) -> int:

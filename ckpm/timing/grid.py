@@ -16,7 +16,7 @@ DIES = 8  # XCDs of MI300X and MI355X
 
 @dataclass(slots=True)
 class _Unit:
-    """A compute unit. ``progress`` is the work that each of its copies has done since cycle 0 if it was there."""
+    """A compute unit. ``progress`` is the work of a copy that has been there since cycle 0."""
 
     cycle: float = 0.0
     progress: float = 0.0
@@ -32,7 +32,7 @@ class _Unit:
 
 
 def cycles(lengths: Sequence[float], units: int, speeds: Sequence[float]) -> float:
-    """Cycles from the first workgroup's start to the last one's end; ``lengths`` are of copies that are alone."""
+    """Cycles from the first workgroup's start to the last one's end. ``lengths`` are cycles of lone copies."""
     return max(_die(lengths[die::DIES], units // DIES, speeds) for die in range(DIES))
 
 

@@ -21,13 +21,13 @@ from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.base.errors import MeasureError
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.families.libraries import host
+from ckpm.kernels.library.identity import manifest_of
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.timing import asm, grid
 from ckpm.timing.checks import model
-from ckpm.timing.machine import Number, cycles_together, launch_numbers, neighbours, numbers, values
-from ckpm.timing.measure import manifest_of
-from ckpm.timing.published import PublishedFigure, Shape
+from ckpm.timing.machine import ModelNumber, cycles_together, launch_numbers, neighbours, numbers, values
+from ckpm.timing.published import PublishedFigure, PublishedShape
 from ckpm.timing.record import SIMDS
 
 # Selects the kernels that CK's example launches for the published shapes
@@ -36,7 +36,7 @@ CK_WHERE = (
     "key.bias == 'no' and key.qscale == 'no' and not (key.logits or key.lse or key.dropout or key.sink or key.skip)"
 )
 Changed = tuple[str, int]
-ByLatency = Mapping[int, Mapping[str, Number]]  # the machine with this latency of loads
+ByLatency = Mapping[int, Mapping[str, ModelNumber]]  # the machine with this latency of loads
 LENGTHS = (1024, 2048)  # queries and keys of the recorded launches
 _DECLARED = re.compile(r"6kentryI\w+?_tELi(\d+)E")  # ck_tile::kentry<ARCH, workgroups of a compute unit, ...>
 
@@ -45,8 +45,9 @@ _DECLARED = re.compile(r"6kentryI\w+?_tELi(\d+)E")  # ck_tile::kentry<ARCH, work
 class Workgroup:
     """The longest workgroup of two launches, of ``keys[0]`` and ``keys[1]`` keys.
 
-    ``cycles`` are those of one workgroup alone on its compute unit, ``matrix`` those of one SIMD's matrix unit.
-    ``together[k - 2]`` are the cycles of k copies on a compute unit with ``keys[1]`` keys, one for each start offset.
+    ``cycles`` are the cycles of one workgroup alone on its compute unit, ``matrix`` the cycles of one SIMD's matrix
+    unit. ``together[k - 2]`` are the cycles of k copies on a compute unit with ``keys[1]`` keys, one for each start
+    offset.
     """
 
     keys: tuple[int, int]
@@ -62,7 +63,7 @@ class Workgroup:
         return cycles, matrix
 
     def speeds(self, pick: Callable[[Sequence[float]], float] = statistics.median) -> tuple[float, ...]:
-        """The speed of each of one copy, of two, and so on."""
+        """The speed of each copy if there is one copy, if there are two, and so on."""
         return (1.0, *(self.cycles[1] / pick(several) for several in self.together))
 
 
@@ -78,12 +79,12 @@ class Answer:
 
 def estimate(workgroup: Workgroup, keys: Sequence[int], units: int) -> Answer:
     """Model a launch whose workgroups have so many ``keys`` each, in the order of their numbers."""
-    by_keys = {one: workgroup.at(one) for one in set(keys)}
-    lengths = [by_keys[one][0] for one in keys]
+    by_keys = {count: workgroup.at(count) for count in set(keys)}
+    lengths = [by_keys[count][0] for count in keys]
     middle, least, most = (
         grid.cycles(lengths, units, workgroup.speeds(pick)) for pick in (statistics.median, min, max)
     )
-    matrix = sum(by_keys[one][1] for one in keys)
+    matrix = sum(by_keys[count][1] for count in keys)
     return Answer(value=middle, least=least, most=most, matrix_share=matrix / (middle * units))
 
 
@@ -96,50 +97,46 @@ def answers(
     of the machine, and which of its neighbours replaces it.
 
     A process has one device, so this needs a process for each arch.
-
-    Raises:
-        InconclusiveError: a figure of model fwd, without ``ck``; a launch failed.
-        DeviceError, LibraryError, and as :func:`record_asm` and :func:`checks.model`.
     """
-    if ck is None and (fwd := [one for one in figures if one.model == "fwd"]):
+    if ck is None and (fwd := [figure for figure in figures if figure.model == "fwd"]):
         raise MeasureError(
             f"{len(fwd)} figures are of CK's forward kernels, on {arch}: give a library of these kernels."
         )
-    device, known, caches = choose("emulator", arch), numbers(arch), launch_numbers(arch)
+    device, machine, caches = choose("emulator", arch), numbers(arch), launch_numbers(arch)
     if changed:
         name, side = changed
-        table = known if name in known else caches
+        table = machine if name in machine else caches
         table[name] = table[name]._replace(value=neighbours(table[name])[side])
     assert isinstance(device, EmulatedDevice)
-    streams = [one for one in figures if one.model == "stream"]
-    of_streams = dict(zip(streams, model(device, known, streams), strict=True))
+    streams = [figure for figure in figures if figure.model == "stream"]
+    of_streams = dict(zip(streams, model(device, machine, streams), strict=True))
     kernels = CkKernels.open(device, ck) if ck else None
-    launched = {latency(one.shape, caches) for one in figures if one.shape}
+    launched = {latency(figure.shape, caches) for figure in figures if figure.shape}
     of_launches = {
-        cycles: {**known, "memory_latency": known["memory_latency"]._replace(value=cycles)} for cycles in launched
+        cycles: {**machine, "memory_latency": machine["memory_latency"]._replace(value=cycles)} for cycles in launched
     }
     laws: dict[tuple[str, int, bool], tuple[Mapping[int, Workgroup], int]] = {}
-    made = []
-    for one in figures:
-        if one.shape is None:
-            value = of_streams[one]
-            made.append(Answer(value=value, least=value, most=value))
+    modelled = []
+    for figure in figures:
+        if figure.shape is None:
+            value = of_streams[figure]
+            modelled.append(Answer(value=value, least=value, most=value))
             continue
-        law = one.model, one.shape.head_dim, one.shape.causal
+        law = figure.model, figure.shape.head_dim, figure.shape.causal
         if law not in laws:
-            if one.model == "fwd":
+            if figure.model == "fwd":
                 assert kernels is not None, "refused above"
-                laws[law] = kernels.record(device, of_launches, one.shape)
+                laws[law] = kernels.record(device, of_launches, figure.shape)
             else:
-                laws[law] = record_asm(device, of_launches, one.shape.causal, cache_folder()), asm.ROWS
+                laws[law] = record_asm(device, of_launches, figure.shape.causal, cache_folder()), asm.ROWS
         workgroups, rows = laws[law]
-        keys = asm_keys(one.shape) if one.model == "asm" else ck_keys(one.shape, rows)
-        made.append(estimate(workgroups[latency(one.shape, caches)], keys, units))
-    return made
+        keys = asm_keys(figure.shape) if figure.model == "asm" else ck_keys(figure.shape, rows)
+        modelled.append(estimate(workgroups[latency(figure.shape, caches)], keys, units))
+    return modelled
 
 
-def latency(shape: Shape, caches: Mapping[str, Number]) -> int:
-    """Cycles of a load: those of the first cache that holds bf16 K and V of all heads, else HBM's."""
+def latency(shape: PublishedShape, caches: Mapping[str, ModelNumber]) -> int:
+    """Cycles of a load from the first cache that can contain bf16 K and V of all heads, else from HBM."""
     footprint = 2 * 2 * shape.batch * shape.kv_heads * shape.length * shape.head_dim
     for cache in ("l2", "infinity_cache"):
         if footprint <= caches[f"{cache}_bytes"].value:
@@ -147,7 +144,7 @@ def latency(shape: Shape, caches: Mapping[str, Number]) -> int:
     return caches["hbm_latency"].value
 
 
-def asm_keys(shape: Shape) -> list[int]:
+def asm_keys(shape: PublishedShape) -> list[int]:
     """Keys of each workgroup of AITER's kernels: the whole length, so that all workgroups take the same time.
 
     With a causal mask a workgroup has two tiles of queries: the first and the last that no other workgroup has.
@@ -156,27 +153,24 @@ def asm_keys(shape: Shape) -> list[int]:
     return [shape.length] * (shape.batch * shape.heads * (-(-tiles // 2) if shape.causal else tiles))
 
 
-def ck_keys(shape: Shape, rows: int) -> list[int]:
+def ck_keys(shape: PublishedShape, rows: int) -> list[int]:
     """Keys of each workgroup of CK's kernels: heads run fastest, then tiles of ``rows`` queries, the longest first."""
     tiles = -(-shape.length // rows)
     lengths = [min(shape.length, (tiles - tile) * rows) if shape.causal else shape.length for tile in range(tiles)]
     return [keys for keys in lengths for _ in range(shape.heads)] * shape.batch
 
 
-def record_asm(device: EmulatedDevice, known: ByLatency, causal: bool, cache: Path) -> Mapping[int, Workgroup]:
-    """Record AITER's kernel once, for each latency.
-
-    Raises DeviceError, ServiceError, TrustError, DiskFullError, OutputError.
-    """
+def record_asm(device: EmulatedDevice, machines: ByLatency, causal: bool, cache: Path) -> Mapping[int, Workgroup]:
+    """Record AITER's kernel once, for each latency."""
     code = asm.code_object(device.arch, causal, cache)
 
     def launch(length: int) -> None:
         device.configure(record={"workgroup": 0, "only": True})
         asm.launch(
-            device, code, Shape(batch=1, heads=8, kv_heads=8, length=length, head_dim=128, causal=causal)
+            device, code, PublishedShape(batch=1, heads=8, kv_heads=8, length=length, head_dim=128, causal=causal)
         )  # fmt: skip
 
-    return _record(device, known, launch, copies=1)
+    return _record(device, machines, launch, copies=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,15 +182,14 @@ class CkKernels:
 
     @classmethod
     def open(cls, device: EmulatedDevice, file: Path) -> CkKernels:
-        """Load a built library. Raises LibraryError, InconclusiveError."""
+        """Load a built library."""
         manifest = manifest_of(file, device.arch)
         return cls(library=device.load(file, host("fwd").arguments), manifest=manifest)
 
-    def record(self, device: EmulatedDevice, known: ByLatency, shape: Shape) -> tuple[Mapping[int, Workgroup], int]:
-        """Record dispatch's kernel for a shape once, for each latency; also its queries a workgroup.
-
-        Raises InconclusiveError: it can't be launched; DeviceError.
-        """
+    def record(
+        self, device: EmulatedDevice, machines: ByLatency, shape: PublishedShape
+    ) -> tuple[Mapping[int, Workgroup], int]:
+        """Record dispatch's kernel for a shape once, for each latency. Return also its queries a workgroup."""
         ran: list[str] = []
 
         def launch(length: int) -> None:
@@ -214,31 +207,29 @@ class CkKernels:
         key = self.manifest.keys(ran[:1])[0]
         room = built.occupancy_waves * SIMDS // (key.tile.rm0 * key.tile.rn0 * key.tile.rk0)
         copies = max(1, min(room, declared_copies(built.symbol)))
-        return _record(device, known, launch, copies), key.tile.bm0
+        return _record(device, machines, launch, copies), key.tile.bm0
 
 
 def declared_copies(symbol: str) -> int:
     """Workgroups of a compute unit that CK's kernel is compiled for, from its mangled name.
 
     ROCm's compiler uses the registers that this leaves. Another one may use fewer, so that more workgroups would fit.
-
-    Raises InconclusiveError: the name has none.
     """
-    found = _DECLARED.search(symbol)
-    if found is None:
+    match = _DECLARED.search(symbol)
+    if match is None:
         raise MeasureError(f"'{symbol}' does not say for how many workgroups it is compiled")
-    return int(found[1])
+    return int(match[1])
 
 
 def _record(
-    device: EmulatedDevice, known: ByLatency, launch: Callable[[int], None], copies: int
+    device: EmulatedDevice, machines: ByLatency, launch: Callable[[int], None], copies: int
 ) -> Mapping[int, Workgroup]:
-    alone = {cycles: list[float]() for cycles in known}
+    alone = {cycles: list[float]() for cycles in machines}
     matrix, replayed = [], dict[str, Any]()
     for length in LENGTHS:
         device.forget_recording()
         launch(length)
-        for cycles, machine in known.items():
+        for cycles, machine in machines.items():
             replayed = dict(device.replay(values(machine)))
             alone[cycles].append(float(replayed["cycles"]))
         matrix.append(sum(wave["matrix"] for wave in replayed["waves"]) / SIMDS)
@@ -252,11 +243,11 @@ def _record(
                 for count in range(2, copies + 1)
             ),
         )
-        for cycles, machine in known.items()
+        for cycles, machine in machines.items()
     }
 
 
-def _case(shape: Shape, length: int) -> SuiteCase:
+def _case(shape: PublishedShape, length: int) -> SuiteCase:
     mask: dict[str, Any] = {"mask": "bottom_right", "window_right": 0} if shape.causal else {}
     return SuiteCase(
         name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(length,),

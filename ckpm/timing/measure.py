@@ -1,4 +1,4 @@
-"""``ckpm measure``: run the problems of matrix/performance.yaml and store what the emulator counts.
+"""``ckpm measure``: run the problems of matrix/performance.yaml and store the emulator's counts.
 
 Counts don't depend on the machine, its load or the number of threads: two runs of the same library give the same file.
 """
@@ -6,49 +6,31 @@ Counts don't depend on the machine, its load or the number of threads: two runs 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import datetime
 import fnmatch
-import io
-import os
-import signal
-import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flatten
 from ckpm.base import settings
 from ckpm.base.display import show
-from ckpm.base.entry import exit_code
-from ckpm.base.errors import CkPrefillError, LibraryError, MeasureError, RecordError, UnknownWordError
-from ckpm.base.files import name_write_errors
+from ckpm.base.errors import CkPrefillError, MeasureError
 from ckpm.base.outputs import demand_place, refuse_inputs
-from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.kernels.abi import Status
-from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest, remedy_for
+from ckpm.kernels.library.identity import identity_facts, keys_of, manifest_of
+from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.library.request import LIBRARY
-from ckpm.matrix.dialects import TABLES, check_built_arch, check_upstream
+from ckpm.kernels.library.sandbox import run_apart
+from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, chosen_upstream
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import (
-    ELEMENT_BYTES,
-    measured_kernel,
-    missing_kernel,
-    missing_load,
-    refused_for,
-    serving_kernels,
-)
-from ckpm.matrix.problems.tables import read
+from ckpm.matrix.problems.performance import compulsory_bytes, performance_problems
+from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, missing_load, refused_for, serving_kernels
 
-TABLE = TABLES / "performance.yaml"
 EVERY = "*"  # kernel names: dispatch chooses
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end but inside its page does not fault
 
 
@@ -75,10 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> int:
-    """``write`` the output for the library that the options name, and its arch; the exit code.
-
-    Raises what ``write`` raises; UnknownWordError, OutputError.
-    """
+    """Call ``write`` with the library that the options name, and its arch. Return the exit code."""
     arch = check_built_arch(args.arch).name
     upstream = chosen_upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
@@ -92,7 +71,7 @@ def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> i
 
 
 def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
-    """Measure, write the file and print a summary. Raises as :func:`measure`; DiskFullError, OutputError."""
+    """Measure, write the file and print a summary."""
     measurements = measure(library, arch, args.tier, foreign=args.library is not None, kernel=args.kernel)
     measurements.write(args.output)
     for name, why in measurements.left_out.items():
@@ -101,32 +80,11 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
     return 0
 
 
-def performance_problems(tier: str) -> tuple[SuiteCase, ...]:
-    """The table's problems that a tier runs, in its order. Raises UnknownWordError, TableError."""
-    if tier not in TIERS:
-        raise UnknownWordError("tier", tier, TIERS)
-    tiers = TIERS[: TIERS.index(tier) + 1]
-    return tuple(problem for one in tiers for problem in read(TABLE, "performance", one))
-
-
-def compulsory_bytes(problem: SuiteCase) -> int:
-    """Bytes of Q, K, V and O, each once: they cross the memory's pins whatever is cached."""
-    p = problem
-    queries, keys = sum(p.seqlens_q) * p.nhead_q, sum(p.seqlens_k) * p.nhead_k
-    inputs = queries * p.hdim_q * ELEMENT_BYTES[p.q_dtype] + keys * (p.hdim_q + p.hdim_v) * p.element_bytes
-    return inputs + queries * p.hdim_v * ELEMENT_BYTES[p.o_dtype]
-
-
 def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kernel: str = EVERY) -> Measurements:
     """Run every problem of the tier that the library serves. A ``foreign`` library needn't fit its manifest.
 
-    With a ``kernel`` glob, the first kernel of such a name that serves a problem is launched by name. So two kernels of
-    which dispatch takes one, of two load modes say, can be measured on the same problem.
-
-    Raises:
-        LibraryError: the bytes don't fit, and the library is not foreign.
-        InconclusiveError: library or manifest is missing, no problem can be run, or one faults or is refused.
-        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
+    With a ``kernel`` glob, the first kernel of such a name that serves a problem is launched by name. So kernels of
+    two load modes, of which dispatch takes one, can be measured on the same problem.
     """
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
 
@@ -161,14 +119,10 @@ def kernel_name(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | N
 def _count_launch(
     device: Any, loaded: Any, problem: SuiteCase, named: str | None, manifest: Manifest, lacks: str | None
 ) -> Measured | str:
-    """Count one launch, or return the reason why not.
+    """Count one launch, or return the reason why it can't be counted.
 
     Reasons are a known defect of the upstream (matrix/ledger.yaml), and a refusal by a library that ``lacks`` the
     kernels of a load mode that dispatch may ask for.
-
-    Raises:
-        InconclusiveError: it faults, is refused, or runs although the ledger lists it.
-        CheckFailedError: the ledger's entry has expired.
     """
     from ckpm.attention.launch.buffers import prepare
     from ckpm.attention.launch.launching import run_problem
@@ -203,90 +157,3 @@ def _count_launch(
         compulsory_bytes=compulsory_bytes(problem),
         counters=flatten(outcome.counters),
     )
-
-
-def manifest_of(library: Path, arch: str) -> Manifest:
-    """The manifest beside a library.
-
-    Raises InconclusiveError: a file is missing, or the library is not built for the arch.
-    """
-    file = library.with_name(MANIFEST)
-    for one in (library, file):
-        if not one.is_file():
-            raise MeasureError(f"{one}: no such file. Build the library first: ckpm build --arch {arch}")
-    try:
-        manifest = Manifest.read(file)
-    except RecordError as error:
-        raise MeasureError(f"no manifest of a built library: {error}") from error
-    if arch not in manifest.archs:
-        raise MeasureError(f"{library} is built for {', '.join(manifest.archs)}, not for {arch}.")
-    return manifest
-
-
-def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[str, str]:
-    """The sha256 of the library's file, and the sha256 in the manifest if it differs.
-
-    Raises:
-        LibraryError: they differ, and the library is not ``foreign``.
-        LibraryError: it is larger than any library.
-    """
-    digest = library_digest(library) if foreign else check_library(library, manifest)
-    other = {FOREIGN_LIBRARY: f"sha256 {manifest.library_sha256 or 'not said'}"}
-    return {LIBRARY_SHA256: digest, **(other if digest != manifest.library_sha256 else {})}
-
-
-def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Key, ...]:
-    """Keys of the library's kernels in dispatch order. Raises InconclusiveError: the manifest is of another library."""
-    if set(manifest.kernels) != set(names):
-        raise MeasureError(f"{library}: its manifest lists other kernels than it contains. {manifest.remedy}")
-    return manifest.keys(names)
-
-
-def run_apart(command: Callable[[], int], library: Path) -> int:
-    """The exit code of a command that opens ``library``, run in a fork of this process; what it prints is shown.
-
-    A library's host code, damaged or wrong, can end whatever process opens it. No check of the file shows that before:
-    the dynamic loader follows addresses of its tables, and runs its constructors.
-
-    Raises:
-        LibraryError: the process ended before the command did: by a signal, or because something called exit.
-        DiskFullError, OutputError: there is no room for what it prints.
-    """
-    with name_write_errors(Path(tempfile.gettempdir())), contextlib.ExitStack() as stack:
-        printed, failed, ended = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
-        child = os.fork()
-        if child == 0:
-            _child(command, printed, failed, ended)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        code, output, errors = (_text(one) for one in (ended, printed, failed))
-    show(output, end="")
-    show(errors, end="", file=sys.stderr)
-    if not code:
-        how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
-        raise LibraryError(
-            f"{library}: opening or running it ended the process ({how}): the file is damaged, or its host code is "
-            f"wrong. {remedy_for(library)}"
-        )
-    return int(code)
-
-
-def _text(file: BinaryIO) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
-
-
-def _child(command: Callable[[], int], printed: BinaryIO, failed: BinaryIO, ended: BinaryIO) -> None:
-    """Run the command, and write its exit code last. Never returns: what the parent cleans up is not this process's."""
-    try:
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        sys.stdout, sys.stderr = (io.TextIOWrapper(one, encoding="utf-8") for one in (printed, failed))
-        try:
-            code = exit_code(command)
-        except Exception:  # a mistake of this program keeps its traceback, and Python's exit code for it
-            traceback.print_exc()
-            code = 1
-        ended.write(str(code).encode())
-        for stream in (sys.stdout, sys.stderr, ended):
-            stream.flush()
-    finally:
-        os._exit(0)

@@ -14,21 +14,22 @@ from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
-from ckpm.attention.launch.launching import Outcome, run_problem
+from ckpm.attention.launch.launching import LaunchOutcome, run_problem
 from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
 from ckpm.kernels.families.libraries import host
+from ckpm.kernels.library.identity import identity_facts, keys_of, manifest_of
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.dialects import compute_units
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.timing.machine import Number, cycles_together, numbers, replay, sensitivity, values
-from ckpm.timing.measure import GPU_PAGE, identity_facts, keys_of, manifest_of
+from ckpm.timing.machine import ModelNumber, cycles_together, numbers, replay, sensitivity, values
+from ckpm.timing.measure import GPU_PAGE
 from ckpm.timing.record import SIMDS, Copies, Timed, wave_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ModelRequest:
     """The part of a launch to replay: workgroup ``workgroup``, which alone is run, or the longest of all.
 
     ``resident`` copies of it are on a compute unit: None is as many as occupancy and the grid allow, or, on a
@@ -54,50 +55,43 @@ class Modelled:
     library: Library
     manifest: Manifest
     keys: Sequence[Key]
-    known: Mapping[str, Number]
+    numbers: Mapping[str, ModelNumber]
     file_facts: Mapping[str, str]
 
     def provenance(self, tier: str) -> dict[str, str]:
         facts = {name: getattr(self.manifest, name) for name in LIBRARY_FACTS}
         return {"arch": self.device.arch, **facts, "tier": tier, **self.file_facts}
 
-    def model(self, problem: SuiteCase, named: str | None, asked: Asked) -> Timed | str:
-        """Model a workgroup on the kernel ``named``, or on dispatch's. Return the reason if it can't be launched.
-
-        Raises:
-            InconclusiveError: it faults, runs a kernel that the manifest lacks, or has no such workgroup.
-        """
-        outcome = self._launch(problem, named, asked)
+    def model(self, problem: SuiteCase, named: str | None, part: ModelRequest) -> Timed | str:
+        """Model a workgroup on the kernel ``named``, or on dispatch's. Return the reason if it can't be launched."""
+        outcome = self._launch(problem, named, part)
         if not outcome.ran:
             why = outcome.fault.message if outcome.fault else outcome.launch.message
             return f"the launch failed: {why.partition(chr(10))[0]}"
-        return self.replay(problem, outcome.launch.kernel or "", asked)
+        return self.replay(problem, outcome.launch.kernel or "", part)
 
-    def replay(self, problem: SuiteCase, kernel: str, asked: Asked) -> Timed:
-        """Replay the recording of a launch that ran ``kernel``.
-
-        Raises InconclusiveError as :meth:`model`; UsageError: a compute unit has no room for the copies.
-        """
+    def replay(self, problem: SuiteCase, kernel: str, part: ModelRequest) -> Timed:
+        """Replay the recording of a launch that ran ``kernel``."""
         device = self.device
         recording = device.recorded_workgroup()
         if recording is None:
-            raise MeasureError(f"{problem.name}: the launch has no workgroup {asked.workgroup}. Choose a smaller one.")
+            raise MeasureError(f"{problem.name}: the launch has no workgroup {part.workgroup}. Choose a smaller one.")
         if kernel not in self.manifest.kernels:
             raise MeasureError(
                 f"{problem.name}: ran on '{kernel}', which the manifest does not list. {self.manifest.remedy}"
             )
-        launched = recording["launched"] * asked.heads
+        launched = recording["launched"] * part.heads
         occupancy = self.manifest.kernels[kernel].archs[device.arch].occupancy_waves
         possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
-        needed = possible if asked.full_gpu else -(-launched // device.compute_units)
-        resident = asked.resident or min(possible, needed)
+        needed = possible if part.full_gpu else -(-launched // device.compute_units)
+        resident = part.resident or min(possible, needed)
         unit = compute_units()[device.arch]
         if resident > (most := unit.waves * unit.simds // len(recording["instructions"])):
             raise UsageError(
                 f"--resident {resident}: a compute unit of {device.arch} has room for the waves of {most} workgroups "
                 f"of {problem.name}, whatever their registers. Give at most {most}."
             )
-        replayed, begin, width = replay(device, self.known, resident)
+        replayed, begin, width = replay(device, self.numbers, resident)
         return Timed(
             problem=problem.name,
             kernel=kernel,
@@ -110,24 +104,24 @@ class Modelled:
             waves=tuple(wave_of(wave) for wave in replayed["waves"]),
             timeline_from=begin,
             timeline_bin=width,
-            sensitivity=sensitivity(device, self.known, resident) if asked.sensitivity else {},
-            copies=self._copies(resident) if asked.offsets else (),
+            sensitivity=sensitivity(device, self.numbers, resident) if part.sensitivity else {},
+            copies=self._copies(resident) if part.offsets else (),
         )
 
     def _copies(self, resident: int) -> tuple[Copies, ...]:
-        alone = int(self.device.replay(values(self.known))["cycles"])
-        made = [Copies(cycles=alone, least=alone, most=alone)]
+        alone = int(self.device.replay(values(self.numbers))["cycles"])
+        copies = [Copies(cycles=alone, least=alone, most=alone)]
         for count in range(2, resident + 1):
-            found = cycles_together(self.device, self.known, count, alone)
-            made.append(Copies(cycles=round(statistics.median(found)), least=min(found), most=max(found)))
-        return tuple(made)
+            cycles = cycles_together(self.device, self.numbers, count, alone)
+            copies.append(Copies(cycles=round(statistics.median(cycles)), least=min(cycles), most=max(cycles)))
+        return tuple(copies)
 
-    def _launch(self, problem: SuiteCase, named: str | None, asked: Asked) -> Outcome:
-        """Raises InconclusiveError: the problem can't be laid out or launched."""
+    def _launch(self, problem: SuiteCase, named: str | None, part: ModelRequest) -> LaunchOutcome:
+        """Launch a problem, and record the workgroup of ``part``."""
         device = self.device
         device.forget_recording()
         device.configure(
-            record={"kernel": asked.kernel, "workgroup": asked.workgroup, "only": asked.workgroup is not None}
+            record={"kernel": part.kernel, "workgroup": part.workgroup, "only": part.workgroup is not None}
         )
         try:
             return run_problem(device, self.library, prepare(problem, device.arch), named)
@@ -136,19 +130,13 @@ class Modelled:
 
 
 def open_library(library: Path, arch: str, *, foreign: bool = False) -> Modelled:
-    """Load a built library on an emulated device of its own. A ``foreign`` library needn't fit its manifest.
-
-    Raises:
-        LibraryError: it doesn't fit, and it is not foreign.
-        InconclusiveError: library or manifest is missing, or the model has no numbers of the arch.
-        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
-    """
-    known, manifest = numbers(arch), manifest_of(library, arch)
+    """Load a built library on an emulated device of its own. A ``foreign`` library needn't fit its manifest."""
+    machine, manifest = numbers(arch), manifest_of(library, arch)
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=GPU_PAGE)
     assert isinstance(device, EmulatedDevice)
     loaded = device.load(library, host(DEFAULT_FAMILY).arguments)
     keys = keys_of(manifest, loaded.kernels, library)
     return Modelled(
-        device=device, library=loaded, manifest=manifest, keys=keys, known=known, file_facts=file_facts
+        device=device, library=loaded, manifest=manifest, keys=keys, numbers=machine, file_facts=file_facts
     )  # fmt: skip

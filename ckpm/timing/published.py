@@ -18,11 +18,11 @@ UNITS = {"cycles": "cycles", "share": "%", "flop_per_cycle": "flop/cycle", "tflo
 _SHAPE = re.compile(r"(\d+)x(\d+)/(\d+)x(\d+)")
 
 
-class Source(Record, frozen=True):
+class PublishedSource(Record, frozen=True):
     title: str
 
 
-class Attention(Record, frozen=True):
+class PublishedAttention(Record, frozen=True):
     """The common part of the shapes in a set of attention."""
 
     head_dim: int
@@ -41,20 +41,20 @@ class PublishedSet(Record, frozen=True):
     measured: bool = True
     model: Literal["", "stream", "asm", "fwd"] = ""
     reason: str = ""
-    attention: Attention | None = None
+    attention: PublishedAttention | None = None
     bits: Literal[8, 16] = 16
 
 
 class PublishedTable(Record, frozen=True):
     """published.yaml. ``pairs`` are kernels whose ratio is scored wherever one GPU has rows of both."""
 
-    sources: dict[str, Source]
+    sources: dict[str, PublishedSource]
     sets: tuple[PublishedSet, ...]
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class PublishedShape:
     """A problem of attention, as many queries as keys."""
 
     batch: int
@@ -72,7 +72,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedFigure:
-    """A figure. ``shape`` is that of attention, None for others."""
+    """A figure. ``shape`` is the shape of attention, None for other figures."""
 
     kernel: str
     label: str
@@ -83,7 +83,7 @@ class PublishedFigure:
     model: str
     reason: str
     source: str
-    shape: Shape | None
+    shape: PublishedShape | None
     bits: int  # of an element of the factors
 
     @property
@@ -92,60 +92,55 @@ class PublishedFigure:
 
 
 def published_figures(file: Path = TABLE) -> tuple[PublishedFigure, ...]:
-    """All rows in the table's order.
-
-    Raises:
-        TableError: a kernel has rows of both roles, or a row twice.
-        TableError: a set has neither model nor reason, or an unknown source, or a row of attention has no shape.
-    """
+    """All rows in the table's order."""
     table = read_table(file, PublishedTable)
     _check(table)
     record = table.record
     same = ("kernel", "gpu", "metric", "role", "model", "reason", "bits")
     return tuple(
         PublishedFigure(
-            **{name: getattr(one, name) for name in same},
+            **{name: getattr(published_set, name) for name in same},
             label=label,
             value=value,
-            source=record.sources[one.source].title,
-            shape=_shape(label, one.attention) if one.attention else None,
+            source=record.sources[published_set.source].title,
+            shape=_shape(label, published_set.attention) if published_set.attention else None,
         )
-        for one in record.sets
-        for label, value in one.rows.items()
+        for published_set in record.sets
+        for label, value in published_set.rows.items()
     )
 
 
 def published_pairs(file: Path = TABLE) -> tuple[tuple[str, str], ...]:
-    """Kernels whose ratio is scored. Raises TableError."""
+    """Kernels whose ratio is scored."""
     return read_table(file, PublishedTable).record.pairs
 
 
 def _check(table: Table[PublishedTable]) -> None:
     roles: dict[str, str] = {}
     seen = set()
-    for at, one in enumerate(table.record.sets):
-        if roles.setdefault(one.kernel, one.role) != one.role:
-            raise table.fail(f"'{one.kernel}' calibrates the model and is scored by it", "sets", at)
-        if one.source not in table.record.sources:
-            raise table.fail(f"there is no source '{one.source}'", "sets", at)
-        if bool(one.model) == bool(one.reason):
+    for at, published_set in enumerate(table.record.sets):
+        if roles.setdefault(published_set.kernel, published_set.role) != published_set.role:
+            raise table.fail(f"'{published_set.kernel}' calibrates the model and is scored by it", "sets", at)
+        if published_set.source not in table.record.sources:
+            raise table.fail(f"there is no source '{published_set.source}'", "sets", at)
+        if bool(published_set.model) == bool(published_set.reason):
             raise table.fail("give a model, or the reason why there is none", "sets", at)
-        for label in one.rows:
-            if (row := (one.kernel, one.gpu, one.metric, label)) in seen:
+        for label in published_set.rows:
+            if (row := (published_set.kernel, published_set.gpu, published_set.metric, label)) in seen:
                 raise table.fail(f"row '{label}' is given twice", "sets", at)
             seen.add(row)
-            if one.attention and not _SHAPE.fullmatch(label):
+            if published_set.attention and not _SHAPE.fullmatch(label):
                 raise table.fail(f"'{label}' is not a shape BATCHxHEADS/KV_HEADSxLENGTH", "sets", at)
     for pair in table.record.pairs:
         if unknown := [kernel for kernel in pair if kernel not in roles]:
             raise table.fail(f"there is no kernel '{unknown[0]}'", "pairs")
 
 
-def _shape(label: str, attention: Attention) -> Shape:
-    found = _SHAPE.fullmatch(label)
-    assert found
-    batch, heads, kv_heads, length = map(int, found.groups())
-    return Shape(
+def _shape(label: str, attention: PublishedAttention) -> PublishedShape:
+    match = _SHAPE.fullmatch(label)
+    assert match
+    batch, heads, kv_heads, length = map(int, match.groups())
+    return PublishedShape(
         batch=batch, heads=heads, kv_heads=kv_heads, length=length,
         head_dim=attention.head_dim, causal=attention.causal,
     )  # fmt: skip

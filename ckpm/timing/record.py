@@ -51,7 +51,7 @@ class Span:
     """Cycles of a wave from ``begin`` to ``end``: the sum of ``issued`` and of the ``stalls``, by CAUSES.
 
     ``matrix`` are the cycles in which its MFMAs keep the SIMD's matrix unit, ``vector`` the cycles in which other
-    vector instructions keep the vector port. Both go on beside the wave's next instructions.
+    vector instructions keep the vector port. Both overlap with the wave's next instructions.
     """
 
     begin: Count
@@ -122,7 +122,7 @@ class PhaseShare:
     """A phase of all waves. ``cycles`` is its share in the cycles of the waves.
 
     The other shares are in the phase's own cycles. ``matrix`` is the share in which the matrix unit works for these
-    waves, which goes on beside their next instructions.
+    waves, which overlaps with their next instructions.
     """
 
     phase: str
@@ -146,8 +146,8 @@ class Copies:
 class Timed:
     """One workgroup, modelled with ``resident`` copies of it on one compute unit.
 
-    ``sensitivity`` holds, by each doubtful figure of the machine, the cycles with a fifth less and a fifth more of it.
-    ``copies`` has one copy, two and so on up to ``resident``; it is empty if they were not asked for.
+    ``sensitivity`` contains, by each doubtful figure of the machine, the cycles with a fifth less and a fifth more of
+    it. ``copies`` has one copy, two and so on up to ``resident``. It is empty without start offsets.
     """
 
     problem: Text
@@ -218,17 +218,17 @@ class Timings:
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, as_text({"format": _FORMAT, **dataclasses.asdict(self)}))
 
     @classmethod
     def read(cls, file: Path) -> Timings:
-        """Read a file of timings. Raises RecordError: it can't be read; the message names the field."""
+        """Read a file of timings. Raise RecordError, with the field, if it is damaged."""
         document = of_library(file, "timings", _FORMAT, "Model them again: ckpm timing model --help.")
-        made = document.record(cls)
-        if not made.problems:
+        timings = document.record(cls)
+        if not timings.problems:
             raise document.get("problems").fail("expected a list of at least one")
-        return made
+        return timings
 
 
 def wave_of(replayed: Mapping[str, Any]) -> WaveTime:

@@ -73,7 +73,7 @@ class GroupScore:
     signs: float
 
 
-class Accepted(Record, frozen=True):
+class AcceptedScore(Record, frozen=True):
     """Figures of a group that a run must reach."""
 
     error: float
@@ -84,7 +84,7 @@ class Accepted(Record, frozen=True):
 class AcceptedTable(Record, frozen=True):
     """The record of accepted.yaml: groups by tier."""
 
-    tiers: dict[str, dict[str, Accepted]]
+    tiers: dict[str, dict[str, AcceptedScore]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +107,14 @@ class Score:
     def read(cls, file: Path) -> Score:
         """Read a written score."""
         document = Source(
-            place=file, what="score", remedy="Score again: nox -s timing-score.", error=RecordError
+            location=file, what="score", remedy="Score again: nox -s timing-score.", error=RecordError
         ).read()
         if document.get("format").count() != _FORMAT:
             raise document.source.fail(f"no score of format {_FORMAT}")
         facts = {name: value for name, value in document.value.items() if name != "format"}
         return dataclasses.replace(document, value=facts).record(cls)
 
-    def worse(self, accepted: Mapping[str, Accepted]) -> list[str]:
+    def worse(self, accepted: Mapping[str, AcceptedScore]) -> list[str]:
         """A line for each group that is worse than its accepted figures, or has none."""
         lines = []
         for name, bound in accepted.items():
@@ -132,7 +132,7 @@ class Score:
         return lines
 
 
-def read_accepted(tier: str, file: Path = ACCEPTED) -> Mapping[str, Accepted]:
+def read_accepted(tier: str, file: Path = ACCEPTED) -> Mapping[str, AcceptedScore]:
     """Read a tier's accepted figures by group."""
     return read_table(file, AcceptedTable).record.tiers[tier]
 

@@ -23,7 +23,7 @@ from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 from ckpm.timing import grid
 from ckpm.timing.clock import LAUNCH_SECONDS
 from ckpm.timing.model import machines
-from ckpm.timing.modelling import Asked, Modelled, open_library
+from ckpm.timing.modelling import Modelled, ModelRequest, open_library
 from ckpm.timing.tables import ARCH, WORK, library
 
 UPSTREAM = "ckpm-extended"
@@ -115,7 +115,7 @@ def model(modelled_library: Modelled, problem: SuiteCase) -> SplitTime:
 
 def _launch(modelled_library: Modelled, head: SuiteCase, kernel: str, symbol: str, workgroups: int) -> float:
     """Cycles of so many workgroups like the first of the kernel with ``symbol`` in its name."""
-    timed = modelled_library.model(head, kernel, Asked(workgroup=0, kernel=symbol, offsets=True, full_gpu=True))
+    timed = modelled_library.model(head, kernel, ModelRequest(workgroup=0, kernel=symbol, offsets=True, full_gpu=True))
     if isinstance(timed, str):
         raise MeasureError(f"{head.name}: {timed}")
     speeds = [timed.copies[0].cycles / copy.cycles for copy in timed.copies]

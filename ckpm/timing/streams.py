@@ -74,16 +74,16 @@ class Stream:
 
 
 def assemble(stream: Stream, arch: str) -> bytes:
-    """The code object of a stream. Raises SetupError; InconclusiveError: the toolchain refuses the text."""
+    """The code object of a stream."""
     tc = toolchains.detect("embedded", cache=cache_folder())
     environment = {**os.environ, **tc.environment}
     with tempfile.TemporaryDirectory() as folder:
-        source, made, linked = (Path(folder, f"stream{suffix}") for suffix in (".s", ".o", ".hsaco"))
+        source, object_file, linked = (Path(folder, f"stream{suffix}") for suffix in (".s", ".o", ".hsaco"))
         source.write_text(_FRAME.format(arch=arch, body=stream.body, lds=LDS_BYTES), encoding="utf-8")
         target = ("-x", "assembler", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}")
         for command in (
-            [*tc.compiler, *target, "-c", str(source), "-o", str(made)],
-            [tc.compiler[0], "ld.lld", "-shared", str(made), "-o", str(linked)],
+            [*tc.compiler, *target, "-c", str(source), "-o", str(object_file)],
+            [tc.compiler[0], "ld.lld", "-shared", str(object_file), "-o", str(linked)],
         ):
             run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if run.returncode:
@@ -98,14 +98,14 @@ def repeat(passes: int, body: str) -> str:
 
 def large(accumulator: int = 0) -> str:
     """v_mfma_f32_32x32x16_bf16, which adds to AGPRs from ``accumulator`` on."""
-    place = f"a[{accumulator}:{accumulator + 15}]"
-    return f"v_mfma_f32_32x32x16_bf16 {place}, v[16:19], v[20:23], {place}\n"
+    registers = f"a[{accumulator}:{accumulator + 15}]"
+    return f"v_mfma_f32_32x32x16_bf16 {registers}, v[16:19], v[20:23], {registers}\n"
 
 
 def small(accumulator: int = 0) -> str:
     """v_mfma_f32_16x16x32_bf16."""
-    place = f"a[{accumulator}:{accumulator + 3}]"
-    return f"v_mfma_f32_16x16x32_bf16 {place}, v[16:19], v[20:23], {place}\n"
+    registers = f"a[{accumulator}:{accumulator + 3}]"
+    return f"v_mfma_f32_16x16x32_bf16 {registers}, v[16:19], v[20:23], {registers}\n"
 
 
 ADD = "v_add_f32 v40, v41, v42\n"
@@ -156,11 +156,14 @@ _WAIT = "s_waitcnt vmcnt(8) lgkmcnt(0)\n"  # at the end of a part with loads
 
 
 def pingpong(clusters: Sequence[str], passes: int) -> Stream:
-    """Two waves a SIMD go through the clusters, a barrier after each, one apart: one computes while the other loads."""
+    """Two waves a SIMD go through the clusters, with a barrier after each cluster.
+
+    They are one cluster apart, so that one computes while the other loads.
+    """
     split = "v_readfirstlane_b32 s9, v0\ns_cmp_lt_u32 s9, 256\n"
     late = f"{split}s_cbranch_scc1 both\ns_barrier\nboth:\n"
     early = f"{split}s_cbranch_scc0 done\ns_barrier\ndone:\n"
-    return Stream(late + repeat(passes, "".join(f"{one}s_barrier\n" for one in clusters)) + early, waves=8)
+    return Stream(late + repeat(passes, "".join(f"{cluster}s_barrier\n" for cluster in clusters)) + early, waves=8)
 
 
 def attention(first: tuple[int, int, int], second: tuple[int, int, int], passes: int) -> Stream:

@@ -22,10 +22,10 @@ from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 from ckpm.timing.command import summary
-from ckpm.timing.measure import performance_problems
-from ckpm.timing.modelling import Asked, Modelled, open_library
+from ckpm.timing.modelling import Modelled, ModelRequest, open_library
 from ckpm.timing.record import Timed, Timings
 
 ARCH, UPSTREAM, TIER = "gfx950", "ckpm-v3", TIERS[-1]
@@ -51,29 +51,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises as :func:`model`; DiskFullError, OutputError."""
+    """Model the problems of the tables, and write the timings."""
     demand_place(args.output)
     timings = model(args.problem, args.toolchain, args.work)
     timings.write(args.output)
-    for one in timings.problems:
-        show(summary(one))
+    for timed in timings.problems:
+        show(summary(timed))
     show(f"{len(timings.problems)} workgroups modelled on {ARCH}: {args.output}")
     return 0
 
 
 def model(problems: str, toolchain: str, work: Path) -> Timings:
-    """Build, and model each problem of the glob on V3 and on V2; a problem has a row of each.
-
-    Raises:
-        InconclusiveError: no such problem, the build failed, a kernel is missing, or a launch fails.
-        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
-    """
-    chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
+    """Build, and model each problem of the glob on V3 and on V2; a problem has a row of each."""
+    chosen = [problem for problem in performance_problems(TIER) if fnmatch.fnmatchcase(problem.name, problems)]
     if not chosen:
         raise MeasureError(f"no problem fits '{problems}'. See matrix/performance.yaml.")
-    place = open_library(library(toolchain, work), ARCH)
-    rows = tuple(_model_row(place, problem, version) for problem in chosen for version in VERSIONS)
-    return Timings(provenance=place.provenance(TIER), problems=rows)
+    modelled = open_library(library(toolchain, work), ARCH)
+    rows = tuple(_model_row(modelled, problem, version) for problem in chosen for version in VERSIONS)
+    return Timings(provenance=modelled.provenance(TIER), problems=rows)
 
 
 _SHORT = 8192  # keys of a problem that is replayed with start offsets and other numbers, too
@@ -83,10 +78,7 @@ _SHOWN = 2000  # characters of a build that failed
 def library(
     toolchain: str, work: Path, *, upstream: str = UPSTREAM, family: str = DEFAULT_FAMILY, where: str = WHERE
 ) -> Path:
-    """Build kernels for ARCH below ``work``; by default those of both versions that serve the tables.
-
-    Raises InconclusiveError: the build failed; the message ends with its words.
-    """
+    """Build kernels for ARCH below ``work``; by default the kernels of both versions that serve the tables."""
     command = [*(sys.executable, "-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain)]
     command += ["--upstream", upstream, "--family", family, "--tier", "full", "--where", where]
     show(f"building {upstream}, family {family}, below {work}")
@@ -98,17 +90,17 @@ def library(
     return work / "build" / ARCH / folder_name(upstream, family) / LIBRARY
 
 
-def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
-    """Raises InconclusiveError: the library has no such kernel, or the launch fails."""
+def _model_row(modelled: Modelled, problem: SuiteCase, version: str) -> Timed:
+    """Model a problem with one KV head on V3 or V2."""
     head = dataclasses.replace(problem, nhead_q=problem.nhead_q // problem.nhead_k, nhead_k=1, v3=version)
-    if why := missing_kernel(place.keys, head):
+    if why := missing_kernel(modelled.keys, head):
         raise MeasureError(f"{problem.name}: {why}")
-    key = serving_kernels(place.keys, head)[0]
+    key = serving_kernels(modelled.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
     short = problem.seqlens_k[0] <= _SHORT
     last = 0 if version == "on" else tiles - 1  # V3's tiles run backwards
-    asked = Asked(workgroup=last, heads=problem.nhead_k, offsets=short, sensitivity=short)
-    timed = place.model(head, key.name, asked)
+    part = ModelRequest(workgroup=last, heads=problem.nhead_k, offsets=short, sensitivity=short)
+    timed = modelled.model(head, key.name, part)
     if isinstance(timed, str):
         raise MeasureError(f"{problem.name}: {timed}")
     if timed.launched != tiles * problem.nhead_q:

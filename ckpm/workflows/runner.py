@@ -40,7 +40,7 @@ _KEPT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class WorkflowRun:
     """A workflow's document, the values of its event, and the folders of its run. ``only`` are globs of job names."""
 
     document: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """The outcome of a job. ``result`` is success, failure or skipped; with a matrix, the worst result."""
 
     result: str
@@ -76,7 +76,7 @@ def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
     check()
     document = yaml.safe_load((PROJECT / FOLDER / f"{name}.yml").read_text(encoding="utf-8"))
     values = {"github.event.pull_request.base.sha": commit_of(PROJECT, since), "inputs.baseline": ""}
-    outcomes = run_jobs(Run(document, values, PROJECT, commit_of(PROJECT, "HEAD"), work.absolute(), only))
+    outcomes = run_jobs(WorkflowRun(document, values, PROJECT, commit_of(PROJECT, "HEAD"), work.absolute(), only))
     if not any(outcome.result != "skipped" for outcome in outcomes.values()):
         raise InconclusiveError("no job ran. Choose others with --only.", kind="nothing-done")
     if failed := [job for job, outcome in outcomes.items() if outcome.result == "failure"]:
@@ -85,9 +85,9 @@ def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
         )
 
 
-def run_jobs(run: Run) -> dict[str, Outcome]:
+def run_jobs(run: WorkflowRun) -> dict[str, JobOutcome]:
     """Run every job in the order of the document."""
-    done: dict[str, Outcome] = {}
+    done: dict[str, JobOutcome] = {}
     for name, job in run.document["jobs"].items():
         needs = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
         own = {need: {"result": done[need].result, "outputs": dict(done[need].outputs)} for need in needs}
@@ -97,7 +97,7 @@ def run_jobs(run: Run) -> dict[str, Outcome]:
         reason = "it writes to GitHub" if "write" in job.get("permissions", {}).values() else ""
         if not _runs_after_failure(job) and any(done[need].result != "success" for need in needs):
             reason = "a job that it needs did not succeed"
-        done[name] = Outcome("skipped") if reason else _run_entries(run, name, job, values)
+        done[name] = JobOutcome("skipped") if reason else _run_entries(run, name, job, values)
         if reason:
             show(f"{name}: skipped, {reason}", flush=True)
     return done
@@ -122,7 +122,7 @@ def _runs_after_failure(part: Mapping[str, Any]) -> bool:
     return "cancelled()" in str(part.get("if", ""))
 
 
-def _run_entries(run: Run, name: str, job: Mapping[str, Any], values: Texts) -> Outcome:
+def _run_entries(run: WorkflowRun, name: str, job: Mapping[str, Any], values: Texts) -> JobOutcome:
     outcomes = []
     for entry in _matrix(job, values):
         entry_values = {**values, **{f"matrix.{key}": text for key, text in entry.items()}}
@@ -133,7 +133,7 @@ def _run_entries(run: Run, name: str, job: Mapping[str, Any], values: Texts) -> 
             show(f"{label}: not chosen", flush=True)
     results = {outcome.result for outcome in outcomes}
     worst = next((result for result in ("failure", "success") if result in results), "skipped")
-    return Outcome(worst, outcomes[0].outputs if len(outcomes) == 1 else {})
+    return JobOutcome(worst, outcomes[0].outputs if len(outcomes) == 1 else {})
 
 
 def _matrix(job: Mapping[str, Any], values: Texts) -> list[Texts]:
@@ -151,7 +151,7 @@ def _matrix(job: Mapping[str, Any], values: Texts) -> list[Texts]:
     return entries
 
 
-def _run_job(run: Run, label: str, job: Mapping[str, Any], values: Texts) -> Outcome:
+def _run_job(run: WorkflowRun, label: str, job: Mapping[str, Any], values: Texts) -> JobOutcome:
     """Run the steps of one job in a folder of its own, which is emptied first."""
     folder = run.work / re.sub(r"[^\w.-]", "_", label)
     shutil.rmtree(folder, ignore_errors=True)
@@ -170,10 +170,10 @@ def _run_job(run: Run, label: str, job: Mapping[str, Any], values: Texts) -> Out
         except (OSError, subprocess.CalledProcessError) as error:
             text, result = f"failed: {error}", "failure"
         show(f"  {title}: {text}, {time.monotonic() - started:.1f} s", flush=True)
-    return Outcome(result, {key: fill(text, values) for key, text in job.get("outputs", {}).items()})
+    return JobOutcome(result, {key: fill(text, values) for key, text in job.get("outputs", {}).items()})
 
 
-def _act(run: Run, step: Mapping[str, Any], folder: Path, values: Texts) -> str:
+def _act(run: WorkflowRun, step: Mapping[str, Any], folder: Path, values: Texts) -> str:
     action, inputs, clone = step["uses"].partition("@")[0], step.get("with", {}), folder / "clone"
     if action == "actions/checkout":
         subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(run.repository), str(clone)], check=True)
@@ -213,7 +213,7 @@ def download(inputs: Texts, clone: Path, artifacts: Path) -> str:
     return name or "all artifacts"
 
 
-def _shell(run: Run, step: Mapping[str, Any], folder: Path, values: dict[str, str]) -> str:
+def _shell(run: WorkflowRun, step: Mapping[str, Any], folder: Path, values: dict[str, str]) -> str:
     """Run a step's lines in the job's clone and add its outputs to ``values``. Raises OSError if they fail."""
     output, home = folder / "outputs.txt", run.work / "home"  # one home for all jobs, in place of actions/cache
     output.write_text("")

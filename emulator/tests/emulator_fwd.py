@@ -20,7 +20,7 @@ from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library import building
-from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.library.request import LIBRARY, BuildRequest
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection
@@ -59,7 +59,7 @@ def build(
     """
 
     def make(folder: Path) -> None:
-        request = Request(
+        request = BuildRequest(
             selection=Selection(archs=("gfx950",), families=families, tier=tier, where=(where,)),
             tree=locate("aiter", cache=cache_folder()),
             toolchain=detect("embedded", cache=cache_folder()),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.buffers import LaunchInputs
 from ckpm.attention.launch.encodings import decode
 from ckpm.attention.launch.fwd_launching import run_attention
 from ckpm.attention.reference import exact
@@ -36,7 +36,7 @@ def test_dropout_drops_what_its_random_values_say(device: EmulatedGpu, library: 
     assert "_lse_dropout_" in first.launch.kernels[0]
     assert first.random_values is not None
     q, k, v = (decode(bits[name], "bf16", "gfx950") for name in "qkv")
-    inputs = Inputs(problem=p, q=split(p, q, p.seqlens_q), k=split(p, k, p.seqlens_k), v=split(p, v, p.seqlens_k))
+    inputs = LaunchInputs(problem=p, q=split(p, q, p.seqlens_q), k=split(p, k, p.seqlens_k), v=split(p, v, p.seqlens_k))
     expected = exact(inputs, first.random_values)
     comparison = compare_o(p, decode(first.o, "bf16", "gfx950"), expected)
     assert comparison.passed, str(comparison)

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from ckpm import commands as cli
-from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.buffers import LaunchInputs
 from ckpm.attention.launch.fwd_launching import laid_out
 from ckpm.attention.reference import Expected, exact
 from ckpm.base.results import Results
@@ -17,7 +17,7 @@ from ckpm.kernels.abi import FwdArguments
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.page.inputs import gather
 from ckpm.suites import fwd_cases
-from ckpm.suites.checks import Bench
+from ckpm.suites.checks import CaseBench
 from ckpm.suites.kernel_cases import run_kernel
 from ckpm.suites.suites import manifest_keys
 from ckpm_emulator.device import EmulatedGpu
@@ -26,10 +26,12 @@ from tests.emulator.emulator_fwd import around
 from tests.emulator.test_fwd import library as library
 
 
-def bench_of(device: EmulatedGpu, library: Path) -> Bench:
+def bench_of(device: EmulatedGpu, library: Path) -> CaseBench:
     here = around(device)
     opened = here.load(library, FwdArguments)
-    return Bench(device=here, library=opened, keys=manifest_keys(library.with_name("manifest.json"), opened.kernels))
+    return CaseBench(
+        device=here, library=opened, keys=manifest_keys(library.with_name("manifest.json"), opened.kernels)
+    )
 
 
 def test_every_kernel_of_library_has_reported_case(library: Path) -> None:
@@ -56,7 +58,7 @@ def test_wrong_number_fails_case(device: EmulatedGpu, library: Path) -> None:
     bench = bench_of(device, library)
     for key in bench.keys:
 
-        def scale(inputs: Inputs, random: Any = None) -> Expected:
+        def scale(inputs: LaunchInputs, random: Any = None) -> Expected:
             p = dataclasses.replace(inputs.problem, scale=inputs.problem.softmax_scale * 1.1)
             return exact(dataclasses.replace(inputs, problem=p), random)
 
@@ -71,7 +73,7 @@ def test_wrong_number_fails_case(device: EmulatedGpu, library: Path) -> None:
             assert_wrong(bench, key.name)
 
 
-def assert_wrong(bench: Bench, name: str) -> None:
+def assert_wrong(bench: CaseBench, name: str) -> None:
     result = run_kernel(bench, name)
     assert result.outcome == "wrong"
     assert "elements differ" in result.message

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ckpm.attention import reference
-from ckpm.attention.backward.call import Backward, fmha_backward
+from ckpm.attention.backward.call import BackwardResult, fmha_backward
 from ckpm.attention.backward.reference import gradients
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
@@ -35,7 +35,7 @@ def join(call: Call, parts: list[Floats]) -> Floats:
     return np.stack(parts) if call.options["layout"] == "BSHD" else np.stack(parts).swapaxes(1, 2)
 
 
-def check(call: Call, dispatcher: Dispatcher, problem: Problem, **options: Any) -> Backward:
+def check(call: Call, dispatcher: Dispatcher, problem: Problem, **options: Any) -> BackwardResult:
     """O and LSE of the forward reference to the kernels, whose gradients must agree. ``problem`` for the reference.
 
     Random bytes of dropout are those of CK's generator, by the seed (ckpm/suites/philox.py).

@@ -16,9 +16,9 @@ from ckpm.attention.appending import append
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, fmha
+from ckpm.attention.callers.aiter import mha_batch_prefill_func
+from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.aiter import mha_batch_prefill_func
-from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.launch.plan import Timing

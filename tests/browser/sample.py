@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from ckpm.base.results import Case, LedgerUse, Results
+from ckpm.base.results import CaseResult, LedgerUse, Results
 from ckpm.reports.page.html import html
 from ckpm.reports.page.inputs import gather
 from ckpm.reports.page.overall import overall
 from ckpm.reports.problems import known_problems
-from ckpm.reports.verdicts import Gate, Row
+from ckpm.reports.verdicts import Gate, VerdictRow
 from tests.unit.manifests import write_library
 from tests.unit.reports.report_samples import AGREES, FAULT, FIGURES, KERNEL, PROBLEM, manifest
 
@@ -25,7 +25,7 @@ _MESSAGES = {
     "skipped": "no kernel: dtype fp32",
     "passed": "",
 }
-_LEDGER = LedgerUse(name="table-read-past-end", place="ledger.yaml:37", reason="reads on")
+_LEDGER = LedgerUse(name="table-read-past-end", location="ledger.yaml:37", reason="reads on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def kernels(count: int = 60) -> list[Kernel]:
     ]
 
 
-def cases(count: int = 130, kernel_count: int = 60) -> list[Case]:
+def cases(count: int = 130, kernel_count: int = 60) -> list[CaseResult]:
     """Cases of real problems with every outcome; every tenth is a known defect that ended in a fault."""
     names = [name for name in known_problems() if name.startswith(("batch-prefill/", "page-fault/"))]
     used = kernels(kernel_count)
@@ -57,7 +57,7 @@ def cases(count: int = 130, kernel_count: int = 60) -> list[Case]:
         compared = outcome in ("passed", "failed") and not known_defect
         suite = name.partition("/")[0]
         all_cases.append(
-            Case(
+            CaseResult(
                 suite=suite, arch="gfx950", upstream="aiter", classname=suite, name=name, outcome=outcome,
                 message=_MESSAGES[outcome], text=AGREES if compared else "", seconds=n % 31 / 8,
                 kernel="" if outcome == "skipped" else used[n % kernel_count].name,
@@ -69,11 +69,11 @@ def cases(count: int = 130, kernel_count: int = 60) -> list[Case]:
     return all_cases
 
 
-def status(case: Case) -> str:
+def status(case: CaseResult) -> str:
     return "known defect" if case.fault else case.outcome
 
 
-def row_text(case: Case) -> str:
+def row_text(case: CaseResult) -> str:
     """All text of a case's row, in small letters."""
     cells = [status(case), case.name, case.message, case.classname, "gfx950/aiter", case.kernel]
     return " ".join([*cells, "table-read-past-end" if status(case) == "known defect" else ""]).lower()
@@ -94,7 +94,7 @@ def write(folder: Path, kernel_count: int = 60, case_count: int = 130) -> Path:
     Gate.of(_rows(kernel_count), {"arch": "gfx950", "upstream": "aiter"}).write(library_folder / "gate.json")
     _write_counters(library_folder / "counters.json", {name: str(facts[name]) for name in LIBRARY_FACTS})
     parity = [
-        Case(
+        CaseResult(
             suite="parity",
             upstream=f"upstream {n % 2}",
             classname="p",
@@ -127,7 +127,7 @@ def write(folder: Path, kernel_count: int = 60, case_count: int = 130) -> Path:
     return report
 
 
-def _rows(kernel_count: int) -> list[Row]:
+def _rows(kernel_count: int) -> list[VerdictRow]:
     """Rows of every verdict: budgets exceeded with and without an excuse, times of a GPU that grew and shrank."""
     names = [kernel.name for kernel in kernels(kernel_count)]
     problems = [name for name in known_problems() if name.startswith("batch-prefill/")][:55]
@@ -141,24 +141,24 @@ def _rows(kernel_count: int) -> list[Row]:
     return rows
 
 
-def _vgprs(name: str) -> Row:
-    return Row(
+def _vgprs(name: str) -> VerdictRow:
+    return VerdictRow(
         gate="static", subject=name, metric="vgpr", unit="registers", baseline=200.0, candidate=200.0,
         threshold="no change", verdict="unchanged",
     )  # fmt: skip
 
 
-def _spills(name: str, count: float, verdict: str, note: str) -> Row:
-    return Row(
+def _spills(name: str, count: float, verdict: str, note: str) -> VerdictRow:
+    return VerdictRow(
         gate="static", subject=name, metric="vgpr_spills", unit="registers", baseline=None, candidate=count,
         threshold="at most 0, budget no-spills", verdict=verdict, note=note,
     )  # fmt: skip
 
 
-def _time(name: str, n: int) -> Row:
+def _time(name: str, n: int) -> VerdictRow:
     after = 4.0 + (n % 9 - 4) / 10
     verdict = "unchanged" if n % 9 == 4 else "improved" if after < 4 else "inconclusive" if n % 2 else "regressed"
-    return Row(
+    return VerdictRow(
         gate="gpu", subject=name, metric="time", unit="us", baseline=4.0, candidate=after, threshold="2 %",
         verdict=verdict,
     )  # fmt: skip

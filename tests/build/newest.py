@@ -21,7 +21,7 @@ from ckpm.attention.launch.c_abi import Library, load
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, detect, link_command
-from ckpm.kernels.families import words
+from ckpm.kernels.families import spellings
 from ckpm.kernels.families.family import INCLUDE
 from ckpm.kernels.families.render import Unit, dispatch_text, render
 from ckpm.kernels.library.request import VERSION_SCRIPT
@@ -135,7 +135,7 @@ def build_samples(compiler: Compiler, samples: Mapping[str, list[Key]]) -> Mappi
     for mask_impl, keys in samples.items():
         units = units_of(keys)
         for form in (FIVE, EIGHT):
-            features = words.features(DIALECT, selector_takes_base=form == EIGHT)
+            features = spellings.features(DIALECT, selector_takes_base=form == EIGHT)
             folder = compiler.folder / mask_impl / form
             files = render(keys, units, DIALECT, features, folder)
             extra = ("-DINTERFACE_2026_FIVE",) if form == FIVE else ()
@@ -150,7 +150,7 @@ def build_whole(compiler: Compiler) -> Library:
     """The dispatch over every kernel with simplified masks. Kernels are stubs that note their name."""
     folder = compiler.folder / "whole"
     folder.mkdir()
-    features = words.features(DIALECT, selector_takes_base=True)
+    features = spellings.features(DIALECT, selector_takes_base=True)
     (folder / "dispatch.hip").write_text(dispatch_text(all_keys("simplified"), features))
     sources = [folder / "dispatch.hip", compiler.folder / "simplified" / EIGHT / "harness.hip"]
     sources += [INTERFACE / "stubs.hip", INTERFACE / "fake_runtime.hip"]

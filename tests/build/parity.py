@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckpm.base import jobs, settings
-from ckpm.base.processes import Pool
-from ckpm.base.results import Case
+from ckpm.base.processes import ProcessPool
+from ckpm.base.results import CaseResult
 from ckpm.base.rocm_choice import default_toolchain
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.parity import cases as parity
@@ -20,7 +20,7 @@ from ckpm.matrix.keys import Key
 TREE = "aiter"
 
 
-def cases(tree: Tree, *archs: str, api: str = "fwd", receipt: int = 2, mask: str = "simplified") -> list[Case]:
+def cases(tree: Tree, *archs: str, api: str = "fwd", receipt: int = 2, mask: str = "simplified") -> list[CaseResult]:
     return list(parity.text_cases(tree, api, archs, (receipt,), (mask,)))
 
 
@@ -37,10 +37,9 @@ def change_tree(tree: Tree, folder: Path, name: str, old: str, new: str) -> Tree
 def same_code(tree: Tree, arch: str, pairs: Sequence[tuple[Key, str]]) -> list[int]:
     """Compile our text and upstream's of each kernel; the code is the same. Return its bytes."""
     cache = settings.cache_folder()
-    with Pool(jobs.processors()) as pool:
-        started = machine_code.compare(
-            pairs, tree, detect(default_toolchain(), cache=cache), arch, cache=cache, pool=pool
-        )
+    toolchain = detect(default_toolchain(), cache=cache)
+    with ProcessPool(jobs.processors()) as pool:
+        started = machine_code.compare(pairs, tree, toolchain, arch, cache=cache, pool=pool)
     rows = started()
     assert [(row.difference, row.error) for row in rows] == [("", "")] * len(pairs)
     return [row.code_bytes for row in rows]

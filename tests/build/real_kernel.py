@@ -7,7 +7,7 @@ from pathlib import Path
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library import building
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.selection import Selection
 
@@ -19,7 +19,7 @@ NAME = (
 
 def build(tree: Tree, work: Path) -> None:
     """Build a library with that kernel below ``work``, from cached objects if there are any."""
-    request = Request(
+    request = BuildRequest(
         selection=Selection(archs=("gfx942", "gfx950"), filters=(NAME,)),
         tree=tree,
         toolchain=detect("embedded", cache=cache_folder()),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.jit.compiling import Compiled, compile_each, where
+from ckpm.attention.jit.compiling import CompiledKernels, compile_each, where
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch.device import Device, choose
 from ckpm.base.errors import CompileError, LibraryError
@@ -73,7 +73,7 @@ def start_jit(name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def compile_kernel(name: str) -> Compiled:
+def compile_kernel(name: str) -> CompiledKernels:
     (compiled,) = compile_each([name], "gfx950", where(toolchain="embedded"))
     return compiled
 

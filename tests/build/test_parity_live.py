@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.results import Case
-from ckpm.kernels.families import words
+from ckpm.base.results import CaseResult
+from ckpm.kernels.families import spellings
 from ckpm.kernels.families.render import plan_units, unit_text
 from ckpm.kernels.parity import cases as parity
 from ckpm.kernels.parity import names as parity_names
@@ -48,11 +48,11 @@ def test_units_bind_as_upstream(trees: Mapping[str, Tree], name: str, tmp_path: 
     keys = enumerate_keys(dialect(tree.dialect).family("batch_prefill"), arch="gfx950", receipt=200)
     rendered = codegen_runner.render(tree, "gfx950", "batch_prefill", 200, "simplified", tmp_path)
     for unit in plan_units(keys):
-        own_bindings = bindings(unit_text(unit, words.features(tree.dialect)))
+        own_bindings = bindings(unit_text(unit, spellings.features(tree.dialect)))
         assert own_bindings == [bindings(rendered.instances[key.name])[0] for key in unit.keys]
 
 
-def only_case(tree: Tree) -> Case:
+def only_case(tree: Tree) -> CaseResult:
     (case,) = parity.live_cases(tree, ("gfx950",), (200,), ("simplified",))
     return case
 

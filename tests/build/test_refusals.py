@@ -13,7 +13,7 @@ import pytest
 
 from ckpm.attention.launch.c_abi import Library
 from ckpm.kernels.abi import KvLayout, KvTable, LaunchArguments, QScale, Status
-from ckpm.kernels.families import words
+from ckpm.kernels.families import spellings
 from ckpm.kernels.families.batch_prefill import harness_text
 from ckpm.kernels.upstream.tree import Tree
 from tests.build.newest import DIALECT as NEWEST
@@ -56,7 +56,7 @@ def library(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory)
             includes = trees[TREES[dialect]].includes if dialect in TREES else (INTERFACE,)
             compiler = Compiler(tmp_path_factory.mktemp(dialect), includes)
             source = compiler.folder / "harness.hip"
-            source.write_text(harness_text(dialect, words.features(dialect)) + NO_KERNELS)
+            source.write_text(harness_text(dialect, spellings.features(dialect)) + NO_KERNELS)
             built[dialect] = compiler.link(f"lib{dialect}", [compiler.compile(source)])
         return built[dialect]
 

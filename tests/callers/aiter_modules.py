@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from ckpm.attention.familiar import aiter as served
-from ckpm.attention.familiar.installing import SERVED
+from ckpm.attention.callers import aiter as served
+from ckpm.attention.callers.installing import SERVED
 from tests.callers.missing import Module
 
 FP8 = torch.float8_e4m3fn  # gfx950's
@@ -52,7 +52,7 @@ class _Reasons(logging.Handler):
 
 
 _REASONS = _Reasons(logging.WARNING)
-logging.getLogger("ckpm.attention.familiar.installing").addHandler(_REASONS)
+logging.getLogger("ckpm.attention.callers.installing").addHandler(_REASONS)
 
 
 def _own_function(name: str) -> Callable[..., Any]:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
+from ckpm.attention.callers import cascade
+from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar import cascade
-from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.base.errors import NoKernelError, ProblemError
 from tests.callers.missing import Module
 from tests.callers.reference import attend

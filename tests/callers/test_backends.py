@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ckpm.attention.familiar.installing import SERVED
+from ckpm.attention.callers.installing import SERVED
 from ckpm.base.errors import UsageError
 from tests.callers.backends.cases import CALLERS, Case, cases
 from tests.callers.backends.checking import check, served_calls
@@ -78,8 +78,8 @@ def test_reference_has_windows_sinks_and_caps() -> None:
 def test_log_lines_are_read_as_calls() -> None:
     with served_calls() as calls:
         logging.getLogger("ckpm.attention.call").debug("%s ran", "a kernel")
-        logging.getLogger("ckpm.attention.familiar.installing").debug("aiter.%s: this call was served", "call")
-        logging.getLogger("ckpm.attention.familiar.installing").warning("aiter.%s: ... aiter: %s", "other", "why")
+        logging.getLogger("ckpm.attention.callers.installing").debug("aiter.%s: this call was served", "call")
+        logging.getLogger("ckpm.attention.callers.installing").warning("aiter.%s: ... aiter: %s", "other", "why")
     assert calls == [("call", "a kernel")]
 
 

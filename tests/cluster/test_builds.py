@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import CompileError, InconclusiveError, ServiceError, SetupError
-from ckpm.cluster.compiling import Compiled, Recipe
-from ckpm.cluster.identity import Sources, project
+from ckpm.cluster.compiling import CompiledStep, Recipe
+from ckpm.cluster.identity import BuildSources, project
 from ckpm.cluster.remote_steps import RemoteBuild, RemoteSteps
-from ckpm.kernels.library.plan import Step
+from ckpm.kernels.library.plan import BuildStep
 from tests.cluster.conftest import Build
 from tests.cluster.machines import Compiler, Machines, is_alive, machines
 from tests.unit.shared import copy_rooms
 
-RECIPE = Recipe(sources=Sources(toolchain="rocm", upstream="aiter"), archs=(), families=(), identity=project())
+RECIPE = Recipe(sources=BuildSources(toolchain="rocm", upstream="aiter"), archs=(), families=(), identity=project())
 UNITS, HOST = 4, 2  # of the selection in conftest.py
 VARYING = ("cluster.json", ".lock", ".built", ".sconsign.signed")  # with addresses, times or a key
 
@@ -235,8 +235,8 @@ def test_scheduler_without_workers_fails(
 def test_full_disk_here_is_not_failure_of_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check the message from which the build recognizes a full disk."""
     steps = RemoteSteps(None, RemoteBuild(scheduler="", credentials="", session="", recipe=RECIPE))
-    monkeypatch.setattr(steps, "_compile", lambda step: Compiled(0, "", b"object", "w1"))
-    step = Step(kind="unit", target="/dev/full", sources=("a.hip",), argv=(), signature="", label="a")
+    monkeypatch.setattr(steps, "_compile", lambda step: CompiledStep(0, "", b"object", "w1"))
+    step = BuildStep(kind="unit", target="/dev/full", sources=("a.hip",), argv=(), signature="", label="a")
     ran = steps.execute(step, {})
     assert (ran.code, ran.refused) == (1, 0)
     assert "/dev/full can't be written: [Errno 28] No space left on device" in ran.output

@@ -23,7 +23,7 @@ import pytest
 from ckpm import commands as cli
 from ckpm.base.errors import ServiceError, SetupError
 from ckpm.base.records import as_text
-from ckpm.base.results import Case, Results
+from ckpm.base.results import CaseResult, Results
 from tests.cluster.machines import ROOT, Machines, is_alive, machines
 from tests.cluster.test_builds import copy_of_project, exit_code_after
 
@@ -60,7 +60,7 @@ def comparable(file: Path) -> tuple[bytes, str]:
     return as_text({"facts": dict(results.facts), "cases": cases}), junit
 
 
-def comparable_case(case: Case) -> dict[str, object]:
+def comparable_case(case: CaseResult) -> dict[str, object]:
     fault = case.fault
     if fault:
         near = dataclasses.replace(fault.nearest, base=0, id=0) if fault.nearest else None

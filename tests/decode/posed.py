@@ -13,18 +13,26 @@ from ckpm.attention.launch import encodings
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.errors import DeviceError
 from ckpm.decode.attention import compiled_stages, decode
-from ckpm.decode.problem import Array, Cache, Launch, Shape, attention_candidate, quantise, reduction_candidate
+from ckpm.decode.problem import (
+    Array,
+    Cache,
+    DecodeLaunch,
+    DecodeShape,
+    attention_candidate,
+    quantise,
+    reduction_candidate,
+)
 
 CAPACITY = 256
 LENGTHS = (1, 32, 150, 256)  # a single token, a whole step, splits without tokens, a full cache
-SHAPE = Shape(heads_kv=2, heads_q=4, head_dim=128, groups=4, splits=4, page_size=0, stored="fp8")
+SHAPE = DecodeShape(heads_kv=2, heads_q=4, head_dim=128, groups=4, splits=4, page_size=0, stored="fp8")
 BEYOND = 1 << 20  # a page that no pool has
 
 _processes: dict[str, ProcessPoolExecutor] = {}
 _device: EmulatedDevice | None = None
 
 
-def worst(arch: str, form: str, shape: Shape, launch: Launch, damage: str = "") -> float:
+def worst(arch: str, form: str, shape: DecodeShape, launch: DecodeLaunch, damage: str = "") -> float:
     """The largest difference from float64, on an emulated device in a process of its own: one has one arch.
 
     ``damage``: ``pages`` names a page beyond the pool, another field of the cache is set to zeros for the kernel alone.
@@ -41,7 +49,7 @@ def end() -> None:
         process.shutdown()
 
 
-def make_inputs(shape: Shape, arch: str) -> tuple[Any, Cache, Any]:
+def make_inputs(shape: DecodeShape, arch: str) -> tuple[Any, Cache, Any]:
     rng = np.random.default_rng(1)
     slots = len(LENGTHS) * max(CAPACITY, shape.page_size)
     k, v = (rng.standard_normal((slots, shape.heads_kv, shape.head_dim)) + 0.5 for _ in range(2))
@@ -55,7 +63,7 @@ def make_inputs(shape: Shape, arch: str) -> tuple[Any, Cache, Any]:
     return q, cache, np.array(LENGTHS, np.int32)
 
 
-def attention(shape: Shape, arch: str, q: Any, cache: Cache) -> Any:
+def attention(shape: DecodeShape, arch: str, q: Any, cache: Cache) -> Any:
     """Softmax(q . k / sqrt(d)) . v in float64, head by head."""
     k = dequantise(cache.k, cache.k_scale, cache.k_shift, shape.stored, arch)
     v = dequantise(cache.v, cache.v_scale, cache.v_shift, shape.stored, arch)
@@ -72,7 +80,7 @@ def attention(shape: Shape, arch: str, q: Any, cache: Cache) -> Any:
     return out
 
 
-def _worst(arch: str, form: str, shape: Shape, launch: Launch, damage: str) -> float:
+def _worst(arch: str, form: str, shape: DecodeShape, launch: DecodeLaunch, damage: str) -> float:
     global _device
     _device = _device or EmulatedDevice(arch)
     stages = compiled_stages((attention_candidate(form, shape, launch, arch), reduction_candidate(shape, arch)))

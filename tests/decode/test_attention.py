@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from ckpm.base.errors import DeviceError, UsageError
-from ckpm.decode.problem import RESIDENT, Launch, Shape, forced_launch
+from ckpm.decode.problem import RESIDENT, DecodeLaunch, DecodeShape, forced_launch
 from tests.decode.posed import SHAPE, worst
 
 ARCHS = ("gfx942", "gfx950")
@@ -16,7 +16,7 @@ ARCH = "gfx950"
 TOLERANCE = 0.02
 HEAD_DIMS = [(64, 2), (128, 4), (256, 8)]  # with groups
 # resident on small tiles: fewer registers, the same code
-SMALL = Launch(block_m=16, block_n=32, num_stages=1, num_warps=1)
+SMALL = DecodeLaunch(block_m=16, block_n=32, num_stages=1, num_warps=1)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -71,6 +71,6 @@ def test_what_is_left_out_is_seen(name: str) -> None:
 @pytest.mark.parametrize("page_size", [1, 64])
 def test_page_beyond_pool_is_fault(page_size: int) -> None:
     """Triton's resources claim 2 GB: what a lane addresses beyond an allocation is found all the same."""
-    shape: Shape = dataclasses.replace(SHAPE, page_size=page_size)
+    shape: DecodeShape = dataclasses.replace(SHAPE, page_size=page_size)
     with pytest.raises(DeviceError, match="outside the allocations"):
         worst(ARCH, "streaming", shape, forced_launch(ARCH, shape), damage="pages")

@@ -13,19 +13,19 @@ from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.commands import main
 from ckpm.decode.attention import SOURCE
 from ckpm.decode.compare import LAUNCHES, autotuner, configurations
-from ckpm.decode.guard.candidates import Judged
+from ckpm.decode.guard.candidates import JudgedCandidate
 from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.compiling import function_of, judge
-from ckpm.decode.guard.figures import Budget
+from ckpm.decode.guard.figures import KernelBudget
 from ckpm.decode.guard.pruning import early_config_prune
-from ckpm.decode.guard.ratchet import Accepted
+from ckpm.decode.guard.ratchet import AcceptedKernel
 from ckpm.decode.guard.table import read_guard_table
-from ckpm.decode.problem import BASE, RESIDENT, Launch, attention_candidate, forced_launch
+from ckpm.decode.problem import BASE, RESIDENT, DecodeLaunch, attention_candidate, forced_launch
 
-LEAN = Budget(vgpr=128, vgpr_spills=0, waves=2)
+LEAN = KernelBudget(vgpr=128, vgpr_spills=0, waves=2)
 
 
-def judge_lean(form: str, launch: Launch) -> Judged:
+def judge_lean(form: str, launch: DecodeLaunch) -> JudgedCandidate:
     return judge(function_of(SOURCE, form), attention_candidate(form, BASE, launch, "gfx950"), LEAN)
 
 
@@ -118,7 +118,7 @@ def test_gate_passes_and_moved_figure_asks_for_acceptance(tmp_path: Path, capsys
     assert main(["guard", str(copy)]) == CheckFailedError.exit_code
     assert "better: " in capsys.readouterr().err
     assert main(["guard", str(copy), "--accept", "a test"]) == 0
-    assert Accepted.read(tmp_path / "decode.json").entries == Accepted.read(accepted).entries
+    assert AcceptedKernel.read(tmp_path / "decode.json").entries == AcceptedKernel.read(accepted).entries
 
 
 def test_any_kernel_can_be_guarded_and_what_is_none_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from ckpm.base import settings
 from ckpm.base.errors import CkPrefillError
 from ckpm.docker import building
-from ckpm.docker.context import Sources, labels
+from ckpm.docker.context import ImageSources, labels
 from ckpm.docker.engines import Engine, detect
 from ckpm.docker.images import image
 
@@ -21,6 +21,6 @@ def engine() -> Engine:
 
 
 @pytest.fixture(scope="session")
-def built(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> building.Built:
-    sources = Sources(settings.cache_folder(), labels=labels())
+def built(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> building.BuiltImage:
+    sources = ImageSources(settings.cache_folder(), labels=labels())
     return building.build(engine, image("debian-emulator"), tmp_path_factory.mktemp("images"), sources)

@@ -19,7 +19,7 @@ import pytest
 from ckpm.base.errors import DiskFullError, SetupError
 from ckpm.docker import rootfs
 from ckpm.docker.building import build
-from ckpm.docker.context import Sources
+from ckpm.docker.context import ImageSources
 from ckpm.docker.engines import Engine, detect
 from ckpm.docker.images import Image, image
 
@@ -48,7 +48,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def large_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Image, Sources]:
+def large_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Image, ImageSources]:
     """An image whose root file system is one file of 40 MB that another user owns."""
     large = tmp_path / "large"
     large.write_bytes(bytes(40 << 20))
@@ -60,21 +60,25 @@ def large_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Image,
             archive.addfile(member, stream)
     large.unlink()
     monkeypatch.setattr(rootfs, "kept", lambda base, folder: kept)
-    return ONE, Sources(tmp_path / "cache")
+    return ONE, ImageSources(tmp_path / "cache")
 
 
-def built(large_image: tuple[Image, Sources], engine: Engine, work: Path) -> None:
+def built(large_image: tuple[Image, ImageSources], engine: Engine, work: Path) -> None:
     build(engine, large_image[0], work, large_image[1])
 
 
-def test_build_folder_on_full_disk_fails(engine: Engine, large_image: tuple[Image, Sources], small: Path) -> None:
+def test_build_folder_on_full_disk_fails(engine: Engine, large_image: tuple[Image, ImageSources], small: Path) -> None:
     with pytest.raises(DiskFullError, match="no space left on the disk") as caught:
         built(large_image, engine, small / "work")
     assert caught.value.exit_code == 10
 
 
 def test_engine_storage_on_full_disk_fails(
-    engine: Engine, large_image: tuple[Image, Sources], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    large_image: tuple[Image, ImageSources],
+    small: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     conf = tmp_path / "storage.conf"
     places = f'graphroot = "{small}/store"\nrunroot = "{small}/run"\n'
@@ -118,7 +122,7 @@ def test_home_without_write_permission_fails(somebody: Engine) -> None:
 
 
 def test_user_without_subordinate_ids_fails(
-    somebody: Engine, large_image: tuple[Image, Sources], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    somebody: Engine, large_image: tuple[Image, ImageSources], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()

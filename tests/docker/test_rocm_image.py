@@ -12,8 +12,8 @@ import pytest
 
 from ckpm.base import settings
 from ckpm.docker import building
-from ckpm.docker.context import Sources, labels
-from ckpm.docker.engines import Engine, Mount, Run
+from ckpm.docker.context import ImageSources, labels
+from ckpm.docker.engines import ContainerRun, Engine, Mount
 from ckpm.docker.images import image
 from ckpm.docker.running import run
 
@@ -34,13 +34,13 @@ print(json.dumps([found, amdsmi.__file__]))
 
 @pytest.fixture(scope="module")
 def tag(engine: Engine) -> str:
-    sources = Sources(settings.cache_folder(), labels())
+    sources = ImageSources(settings.cache_folder(), labels())
     return building.ensure(engine, image("debian-rocm-test"), ROOT / "build" / "docker", sources)
 
 
 def inside(engine: Engine, tag: str, *command: str) -> subprocess.CompletedProcess[str]:
     mount = Mount(source=ROOT, target=ROOT)
-    order = Run(image=tag, command=command, mounts=[mount], workdir=ROOT, user=f"{os.getuid()}:{os.getgid()}")
+    order = ContainerRun(image=tag, command=command, mounts=[mount], workdir=ROOT, user=f"{os.getuid()}:{os.getgid()}")
     return run(engine, order, output=subprocess.PIPE)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import SetupError
-from ckpm.docker.building import Built
+from ckpm.docker.building import BuiltImage
 from ckpm.docker.engines import Engine, detect
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ sys.exit(exit_code(command))
 
 
 @pytest.fixture(params=["docker", "podman", "buildah"])
-def other(request: pytest.FixtureRequest, engine: Engine, built: Built) -> Engine:
+def other(request: pytest.FixtureRequest, engine: Engine, built: BuiltImage) -> Engine:
     """Each engine that has the image. podman and buildah share their images."""
     try:
         other_engine = detect(request.param)
@@ -72,7 +72,7 @@ def processes(mark: str) -> list[str]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signal_ends_and_removes_container(
-    other: Engine, built: Built, tmp_path: Path, number: signal.Signals, code: int
+    other: Engine, built: BuiltImage, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     identity = uuid.uuid4()
     mark, name = str(identity.int % 10**6 + 10**6), f"ckpm-{identity.hex[:12]}"  # seconds to sleep, unique to this test

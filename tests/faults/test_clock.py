@@ -12,14 +12,14 @@ import pytest
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
 from ckpm.kernels.library.progress import Tally
-from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.library.request import LIBRARY, BuildRequest
 
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 YEAR = 365 * 86400
 pytestmark = pytest.mark.usefixtures("copied_manifest")
 
 
-def build(request: Request) -> Tally:
+def build(request: BuildRequest) -> Tally:
     return building.run(request, jobs=2)
 
 

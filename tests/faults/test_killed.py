@@ -18,13 +18,13 @@ from ckpm.base.store import DRAFTS, is_adopted
 from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
-from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.library.request import LIBRARY, BuildRequest
 from tests.faults import killing
 from tests.unit.reports import report_samples
 from tests.unit.reports.release import samples
 
 SEEDS = range(int(os.environ.get("CKPM_KILLS", "50")))
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 Outcome = Mapping[str, bytes]  # the content of each file that must be the same
 
 
@@ -45,7 +45,7 @@ def build(stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_ma
     """A build of three units by the stub compiler, with the object cache in the same folder."""
     toolchain = stub_toolchain()
 
-    def request(folder: Path) -> Request:
+    def request(folder: Path) -> BuildRequest:
         build_request = request_for(toolchain, str(folder / "work"), where=("key.logits", "key.lse"))
         object.__setattr__(build_request, "object_cache", folder / "objects")
         return build_request

@@ -11,10 +11,10 @@ import pytest
 from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
-from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.library.request import LIBRARY, BuildRequest
 from tests.unit.reports import report_samples
 
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 FEW, MORE = ("key.logits", "key.lse"), ("key.logits",)
 
 
@@ -40,7 +40,7 @@ def test_two_builds_give_same_library(
 ) -> None:
     first, second = (request_for(stub_toolchain(), where=where) for where in (FEW, other))
 
-    def build(request: Request) -> None:
+    def build(request: BuildRequest) -> None:
         building.run(request, jobs=2)
 
     assert run_at_once(lambda: build(first), lambda: build(second)) == [0, 0]

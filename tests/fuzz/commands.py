@@ -19,7 +19,7 @@ from ckpm.commands import main as ckpm
 from ckpm.commands import split
 from ckpm.kernels.library import write_manifest
 from ckpm.matrix.problems.ledger import LEDGER
-from ckpm.timing.measure import performance_problems
+from ckpm.matrix.problems.performance import performance_problems
 from tests.fuzz.code_damage import CODE, launch
 from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ckpm.kernels.families import words
+from ckpm.kernels.families import spellings
 from ckpm.kernels.families.render import dispatch_text, instance_text
 from ckpm.kernels.upstream.tree import FMHA
 from ckpm.matrix.dialects import dialect
@@ -75,7 +75,7 @@ def prepare_tree(folder: Path, codegen: str) -> None:
 
 
 def _instances() -> dict[str, str]:
-    features = words.features(_DIALECT)
+    features = spellings.features(_DIALECT)
     family = dialect(_DIALECT).family("batch_prefill")
     keys = enumerate_keys(family, arch="gfx950", receipt=RECEIPT, mask_impl="simplified")
     texts = {key.name: instance_text(key, features, "theirs::n") for key in keys}

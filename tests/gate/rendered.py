@@ -21,8 +21,8 @@ RECEIPTS = (0, 2, 200, 600)
 def kernels(families: list[str]) -> dict[str, dict[str, str]]:
     from ckpm.kernels.families.libraries import host, library_with
     from ckpm.kernels.families.render import instance_text
+    from ckpm.kernels.families.spellings import features as features_of
     from ckpm.kernels.families.table import FAMILIES
-    from ckpm.kernels.families.words import features as features_of
     from ckpm.matrix.dialects import dialect, dialect_names
     from ckpm.matrix.enumeration import enumerate_keys
 
@@ -47,7 +47,7 @@ def libraries() -> dict[str, str]:
     from ckpm.base.settings import cache_folder
     from ckpm.kernels.code.toolchains import Toolchain, embedded
     from ckpm.kernels.families.libraries import libraries as all_libraries
-    from ckpm.kernels.library.request import Request, prepare
+    from ckpm.kernels.library.request import BuildRequest, prepare
     from ckpm.kernels.upstream.tree import Tree
     from ckpm.matrix.selection import Selection
 
@@ -61,7 +61,9 @@ def libraries() -> dict[str, str]:
                 tree = Tree(name=upstream, root=work, dialect=dialect, identity="one", selector_takes_base=False)
                 toolchain: Toolchain = embedded.find(cache=cache_folder())
                 selection = Selection(archs=("gfx950",), families=families, tier="smoke")
-                request = Request(selection=selection, tree=tree, toolchain=toolchain, work=work, object_cache=None)
+                request = BuildRequest(
+                    selection=selection, tree=tree, toolchain=toolchain, work=work, object_cache=None
+                )
                 plan, _ = prepare(request)
                 sources = sorted((work / request.folder / "src").glob("*.hip"))
                 parts = [step.signature for step in plan.steps] + [file.read_text() for file in sources]

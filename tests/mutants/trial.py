@@ -16,7 +16,7 @@ from ckpm.matrix.problems.case import SUITES, wave_instructions
 from ckpm.matrix.problems.ledger import read_ledger, source
 from ckpm.matrix.problems.problem import serves
 from ckpm.suites import suites
-from ckpm.suites.checks import Bench, Result, run_case
+from ckpm.suites.checks import CaseBench, Result, run_case
 from ckpm.suites.suites import Case, LocatedLibrary, manifest_keys
 from tests.mutants import descriptors
 from tests.mutants.drawing import Kernel, Mutant
@@ -68,10 +68,10 @@ class Tester:
         signed = suites.with_signatures(every, self.ledger, self.upstream, setup.arch)
         self.cases = by_kernel(signed, self.bench.keys)
 
-    def _load(self, library: Path) -> Bench:
+    def _load(self, library: Path) -> CaseBench:
         loaded = self.device.load(library)
         keys = manifest_keys(self.built.manifest_file, loaded.kernels)
-        return Bench(device=self.device, library=loaded, keys=keys)
+        return CaseBench(device=self.device, library=loaded, keys=keys)
 
     def test(self, mutant: Mutant, begin: Callable[[Case], None] = lambda case: None) -> Trial:
         """Test a mutant. ``begin`` is called before each case.
@@ -114,7 +114,7 @@ class Tester:
         assert change is not None  # as when it was drawn
         return change
 
-    def _load_bytes(self, library: bytes) -> Bench:
+    def _load_bytes(self, library: bytes) -> CaseBench:
         with tempfile.TemporaryDirectory(prefix="ckpm-mutant-") as folder:
             file = Path(folder) / "libckpm.so"
             file.write_bytes(library)
@@ -131,7 +131,7 @@ class Tester:
         if not good:
             raise CheckFailedError(f"{case.name} fails without a mutant, too: {message}", kind="cases")
 
-    def _run(self, bench: Bench, case: Case) -> Result:
+    def _run(self, bench: CaseBench, case: Case) -> Result:
         return run_case(bench, case.problem, case.variants, case.signatures)
 
     def _judge(self, case: Case, result: Result) -> tuple[bool, str]:

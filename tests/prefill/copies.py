@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.paths import PROJECT
-from ckpm.base.results import Case, Results
+from ckpm.base.results import CaseResult, Results
 from ckpm.matrix.keys import Key
 from ckpm.suites.suites import locate
 from tests.prefill.defects import Edit
@@ -55,7 +55,7 @@ class PrefillCopy:
             for header, text in before.items():
                 header.write_text(text)
 
-    def case(self, whole: str, upstream: str = UPSTREAM) -> Case:
+    def case(self, whole: str, upstream: str = UPSTREAM) -> CaseResult:
         """Run one case, SUITE/NAME, on the emulator with the last library of the upstream."""
         suite, name = whole.split("/")
         output = self.work / f"{suite}.json"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.tuning import TuningDatabase
-from ckpm.timing.sweeps.results import Results
+from ckpm.timing.sweeps.results import SweepResults
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "tests/sweeps/fwd_ci.json"
@@ -26,11 +26,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("benchmark")
 
 
-def benchmark(folder: Path, *options: str) -> Results:
+def benchmark(folder: Path, *options: str) -> SweepResults:
     line = [sys.executable, "-m", "ckpm", "sweep", "run", str(CONFIG), "--arch", "gfx950", "--device", "emulator"]
     outputs = ["--work", str(folder / "work"), "--json", str(folder / "r.json"), "--csv", str(folder / "r.csv")]
     subprocess.run([*line, *outputs, *options], cwd=ROOT, check=True)
-    return Results.read(folder / "r.json")
+    return SweepResults.read(folder / "r.json")
 
 
 def tiles_fill(problem: str, kernel: str) -> bool:

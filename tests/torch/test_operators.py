@@ -13,8 +13,8 @@ import ckpm
 from ckpm import torch as operators
 from ckpm.attention import reference
 from ckpm.attention.arrays.pytorch import empty_like
+from ckpm.attention.callers import torch as implementation
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar import torch as implementation
 from ckpm.matrix.problems.problem import Problem
 from tests.attention.calls import Call, contiguous, paged_call
 

@@ -34,11 +34,11 @@ def _tile(a, b, m, n, k, row, column, TYPE: tl.constexpr, PRECISION: tl.constexp
 
 
 @triton.jit
-def _keep(out, made, m, n, row, column, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+def _keep(out, product, m, n, row, column, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
     inside = (rows < m)[:, None] & (columns < n)[None, :]
-    tl.store(out + rows[:, None] * n + columns[None, :], made.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + rows[:, None] * n + columns[None, :], product.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit

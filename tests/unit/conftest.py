@@ -14,7 +14,7 @@ import pytest
 from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.selection import Selection
 from tests.unit.shared import Run
@@ -66,14 +66,14 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def request_for(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Request]:
+def request_for(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., BuildRequest]:
     """``request_for(toolchain, work="a", where=("..",))``: a build request in a folder of its own."""
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
 
-    def make(toolchain: Toolchain, work: str = "work", cached: bool = True, **selection: object) -> Request:
+    def make(toolchain: Toolchain, work: str = "work", cached: bool = True, **selection: object) -> BuildRequest:
         work_folder = tmp_path / work
         work_folder.mkdir(exist_ok=True)
-        return Request(
+        return BuildRequest(
             selection=Selection(archs=("gfx950",), receipt=200, **selection),  # type: ignore[arg-type]
             tree=tree,
             toolchain=toolchain,
@@ -95,7 +95,7 @@ def copied_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def _finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Request]]:
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[BuildRequest]]:
     """A folder for a copy of the process's first finished build, and the request of that build."""
     return tmp_path_factory.mktemp("finished"), []
 
@@ -103,17 +103,17 @@ def _finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Requ
 @pytest.fixture
 def finished_build(
     stub_toolchain: Callable[..., Toolchain],
-    request_for: Callable[..., Request],
+    request_for: Callable[..., BuildRequest],
     copied_manifest: None,
     tmp_path: Path,
-    _finished: tuple[Path, list[Request]],
-) -> Callable[..., Request]:
+    _finished: tuple[Path, list[BuildRequest]],
+) -> Callable[..., BuildRequest]:
     """``finished_build(cached=False)``: the request of a small selection that the stub compiler has built.
 
     SCons takes seconds, so one build is made in a process, and every test gets a copy of its folders.
     """
 
-    def make(cached: bool = True) -> Request:
+    def make(cached: bool = True) -> BuildRequest:
         kept, first = _finished
         if first:
             shutil.copytree(kept, tmp_path, dirs_exist_ok=True)

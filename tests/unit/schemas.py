@@ -18,7 +18,7 @@ from ckpm.cluster.site import Site
 from ckpm.decode.guard.table import GuardTable
 from ckpm.docker.images import ImageTable
 from ckpm.kernels.changes.rules import ChangeTable
-from ckpm.kernels.families.words import SpellingTable
+from ckpm.kernels.families.spellings import SpellingTable
 from ckpm.matrix.configurations.limits import LimitTable
 from ckpm.matrix.configurations.sweeps import SweepTable
 from ckpm.matrix.defects import DefectTable

@@ -17,7 +17,7 @@ from ckpm.base import outputs
 from ckpm.base.errors import OutputError, UsageError
 from ckpm.base.files import is_special, sha256_of, write_atomically
 from ckpm.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
-from ckpm.base.results import Case, Results
+from ckpm.base.results import CaseResult, Results
 from tests.unit.sources import ROOT, nodes, sources
 
 # what writes or removes a file in another way than ckpm/base/files.py and outputs.py
@@ -220,7 +220,7 @@ def test_junit_keeps_foreign_file(tmp_path: Path) -> None:
     (tmp_path / "results.xml").write_text("pytest's")
     with pytest.raises(UsageError, match=r"results\.xml"):
         junit.clear(tmp_path / "results.json")
-    results = Results((Case(suite="s", classname="c", name="n", outcome="passed"),))
+    results = Results((CaseResult(suite="s", classname="c", name="n", outcome="passed"),))
     junit.clear(tmp_path / "mine.json")
     junit.write_beside(results, tmp_path / "mine.json")
     junit.clear(tmp_path / "mine.json")

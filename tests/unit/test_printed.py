@@ -13,7 +13,7 @@ from ckpm.base.console import PlainConsole
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import RecordError, UsageError
 from ckpm.base.records import Source
-from ckpm.base.results import Case, Results
+from ckpm.base.results import CaseResult, Results
 from ckpm.reports.junit import summary
 from tests.unit.sources import nodes, sources
 
@@ -68,7 +68,7 @@ def test_exit_code_escapes_name_in_error(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_name_in_file_cannot_forge_line(tmp_path: Path) -> None:
-    case = Case(suite="s", classname="c", name="a\npassed: b", outcome="failed", message="m\rn")
+    case = CaseResult(suite="s", classname="c", name="a\npassed: b", outcome="failed", message="m\rn")
     assert summary(Results((case,))).splitlines()[-1] == "failed: a passed: b: m n"
     file = tmp_path / "record.json"
     file.write_text('{"a\\nerror: b": 1}')

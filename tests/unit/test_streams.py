@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.results import Case, Results
+from ckpm.base.results import CaseResult, Results
 from tests.unit.manifests import document, write_library
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A manifest, and results with a name that is not ASCII."""
     folder = tmp_path_factory.mktemp("files")
     write_library(folder, document({"k": {}}))
-    Results((Case(suite="s", classname="c", name="é\u202e", outcome="failed", message="✗"),)).write(folder / "r.json")
+    Results((CaseResult(suite="s", classname="c", name="é\u202e", outcome="failed", message="✗"),)).write(
+        folder / "r.json"
+    )
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Options of a call beside Q, K and V."""
+"""Options of a call: everything but Q, K and V."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ CAUSAL = ("top_left", "bottom_right")  # masks that are causal without a window
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Options:
-    """``dtype`` of the kernel (fp16, bf16, fp32, fp8bf16; with fp8 K and V fp16kvfp8, bf16kvfp8) is needed where Q and
-    K don't say it: then floats are encoded.
+    """Options of a call.
 
-    ``family`` is fwd, with ``splits`` fwd_splitkv, with ``pages`` batch_prefill; fwd_pagedkv has to be named. Sequences
-    of several lengths come one after another with ``cu_seqlens_q`` and, without pages, ``cu_seqlens_k`` [batch + 1],
-    int32. If these lie on the device, ``max_seqlen_q`` and ``max_seqlen_k`` are needed.
+    ``dtype`` is the kernel's: fp16, bf16, fp32 or fp8bf16; with fp8 K and V fp16kvfp8 or bf16kvfp8. It is needed if the
+    dtypes of Q and K don't determine it. Floats are then encoded.
 
-    ``window`` is (left, right) of CK's masks, -1 unbounded; without it top_left and bottom_right are causal.
-    ``sink_size`` leading keys are always seen; ``sink_logits`` [head] are in the denominator. ``bias`` is
-    [batch, head, query, key] or [head, token, key], ``alibi_slopes`` [head] or [batch, head]: -slope * distance
-    is added to scores.
+    ``family`` is fwd by default, fwd_splitkv with ``splits``, batch_prefill with ``pages``. fwd_pagedkv has to be
+    named. With ``cu_seqlens_q`` and, without pages, ``cu_seqlens_k`` [batch + 1], int32, sequences of several lengths
+    come one after another. If these sums are on the device, ``max_seqlen_q`` and ``max_seqlen_k`` are needed.
 
-    ``dropout`` is a probability, its random bytes come back with ``random_values``. ``descales`` are what a number of
-    Q, K and V in fp8 stands for, 1 by default; with ``kv_block_descale`` [page, head, 2] K's and V's are of pages.
-    With fp8 K and V beside a Q of 16 bits, Q's is None, and K's and V's may be [head] of K.
+    ``window`` is (left, right) of CK's masks, -1 unbounded. Without it top_left and bottom_right are causal.
+    ``sink_size`` leading keys are always seen. ``sink_logits`` [head] count in the denominator. ``bias`` is [batch,
+    head, query, key] or [head, token, key]. ``alibi_slopes`` are [head] or [batch, head]: -slope * distance is added to
+    scores.
 
-    ``split_keys``: of pages, the keys that one workgroup takes, by default chosen by the dispatcher. ``splits``: the
-    number of splits of contiguous keys.
+    ``dropout`` is a probability. Its random bytes are returned with ``random_values``. ``descales`` are the factors of
+    Q, K and V in fp8, 1 by default. With ``kv_block_descale`` [page, head, 2] K and V have a factor for each page and
+    head. With fp8 K and V and a Q of 16 bits, Q's factor is None, and K's and V's may be [head] of K.
+
+    ``split_keys`` is the number of keys that one workgroup takes from pages. By default the dispatcher chooses it.
+    ``splits`` is the number of splits of contiguous keys.
 
     ``batch_invariant`` takes the same kernel whatever else is in the batch, or refuses the call.
     """
@@ -69,7 +71,7 @@ class Options:
         return self.family or ("fwd_splitkv" if self.splits else "batch_prefill" if self.pages is not None else "fwd")
 
     def features(self) -> dict[str, Any]:
-        """Fields of the problem."""
+        """Fields of the problem that the options set."""
         left, right = self.window if self.window is not None else (-1, 0 if self.mask in CAUSAL else -1)
         fields: dict[str, Any] = {
             "mask": self.mask, "window_left": left, "window_right": right, "sink_size": self.sink_size,
@@ -85,19 +87,21 @@ class Options:
         if self.descales is not None:
             fields["qscale"] = "pertensor" if self.kv_block_descale is None else "kv_blockscale"
             if self.of_family != "batch_prefill":
-                fields["descales"] = tuple(float(one.item() if hasattr(one, "item") else one) for one in self.descales)
+                fields["descales"] = tuple(
+                    float(scale.item() if hasattr(scale, "item") else scale) for scale in self.descales
+                )
         return fields
 
     def more(self, dtype: str) -> Mapping[str, tuple[Any, str]]:
-        """Inputs beside Q, K, V and tables, by the C ABI's names, with the dtypes of their elements."""
-        given: dict[str, tuple[Any, str]] = {"sink": (self.sink_logits, "fp32")}
+        """Inputs besides Q, K, V and tables, by the C ABI's names, with the dtypes of their elements."""
+        inputs: dict[str, tuple[Any, str]] = {"sink": (self.sink_logits, "fp32")}
         if self.bias is not None:
-            given["bias"] = self.bias, "fp32" if dtype == "fp8bf16" else tensor_dtypes(dtype)[0]
+            inputs["bias"] = self.bias, "fp32" if dtype == "fp8bf16" else tensor_dtypes(dtype)[0]
         else:
-            given["bias"] = self.alibi_slopes, "fp32"
+            inputs["bias"] = self.alibi_slopes, "fp32"
         if self.descales is not None and self.of_family == "batch_prefill":
             of_q, of_k, of_v = self.descales
             if self.kv_block_descale is not None:
                 of_k = of_v = self.kv_block_descale
-            given |= {"q_descale": (of_q, "fp32"), "k_descale": (of_k, "fp32"), "v_descale": (of_v, "fp32")}
-        return {name: (array, word) for name, (array, word) in given.items() if array is not None}
+            inputs |= {"q_descale": (of_q, "fp32"), "k_descale": (of_k, "fp32"), "v_descale": (of_v, "fp32")}
+        return {name: (array, word) for name, (array, word) in inputs.items() if array is not None}

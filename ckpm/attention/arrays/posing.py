@@ -61,12 +61,12 @@ class Posed:
         return 4 if name == "v_descale" and self.problem.qscale == "kv_blockscale" else 0
 
 
-def kernel_dtype(q: Operand, asked: str | None, k: Operand | None = None) -> str:
-    """The dtype of the kernels. Raises ArgumentError: it has to be said, or is none."""
-    if asked is not None:
-        if asked not in ELEMENT_BYTES:
-            raise ArgumentError(f"dtype '{asked}' is none of {', '.join(ELEMENT_BYTES)}.", kind="dtype")
-        return asked
+def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str:
+    """The dtype of the kernels: the caller's, or the one that Q and K imply."""
+    if dtype is not None:
+        if dtype not in ELEMENT_BYTES:
+            raise ArgumentError(f"dtype '{dtype}' is none of {', '.join(ELEMENT_BYTES)}.", kind="dtype")
+        return dtype
     if q.dtype in ("fp16", "bf16") and k is not None and k.dtype in (*FP8, "bits8"):
         return f"{q.dtype}kvfp8"
     if q.dtype in ("fp16", "bf16", "fp32"):
@@ -78,61 +78,65 @@ def kernel_dtype(q: Operand, asked: str | None, k: Operand | None = None) -> str
     )
 
 
-def encode_operand(given: Operand, dtype: str, arch: str) -> Operand:
-    """Floats of the host as bits of a kernel's dtype; anything else as it is. Raises ArgumentError."""
-    if given.array is not None and given.dtype in _FLOATS and dtype != given.dtype:
-        bits = encode(given.array.astype(np.float64), dtype, arch)
+def encode_operand(operand: Operand, dtype: str, arch: str) -> Operand:
+    """Encode floats of the host as bits of a kernel's dtype. Check the dtype of any other operand and return it."""
+    if operand.array is not None and operand.dtype in _FLOATS and dtype != operand.dtype:
+        bits = encode(operand.array.astype(np.float64), dtype, arch)
         if bits.itemsize == 4:
-            return dataclasses.replace(given, dtype="fp32", array=bits.view(np.float32))
-        return dataclasses.replace(given, dtype={2: "bits16", 1: "bits8"}[bits.itemsize], array=bits)
-    demand_dtype(given, dtype)
-    if given.dtype in FP8 and (own := number_type("fp8", arch).name.removeprefix("float8_")) != given.dtype:
+            return dataclasses.replace(operand, dtype="fp32", array=bits.view(np.float32))
+        return dataclasses.replace(operand, dtype={2: "bits16", 1: "bits8"}[bits.itemsize], array=bits)
+    demand_dtype(operand, dtype)
+    if operand.dtype in FP8 and (own := number_type("fp8", arch).name.removeprefix("float8_")) != operand.dtype:
         raise ArgumentError(
-            f"{given.name} is of {given.dtype}, and the kernels of {arch} read {own}: their numbers differ. Convert "
-            f"it, or give bits of {own} as uint8.",
+            f"{operand.name} is of {operand.dtype}, and the kernels of {arch} read {own}: their numbers differ. "
+            f"Convert it, or give bits of {own} as uint8.",
             kind="dtype",
         )
-    return given
+    return operand
 
 
-def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
-    """The problem of a call, and its arrays.
+def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
+    """Return the problem of a call, with its arrays.
 
     Raises:
-        ArgumentError, ProblemError: of an array.
+        ProblemError: an array doesn't fit the other arrays, the options or the device.
     """
-    given = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
-    kind = kernel_dtype(given["q"], asked.dtype, given["k"])
+    tensors = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
+    kind = kernel_dtype(tensors["q"], options.dtype, tensors["k"])
     if kind in FP8_KV_DTYPES:
-        asked = dataclasses.replace(asked, descales=_descales(kind, asked.descales))
-    floats = given["q"].array.dtype if given["q"].array is not None and given["q"].dtype in _FLOATS else None
+        options = dataclasses.replace(options, descales=_descales(kind, options.descales))
+    floats = tensors["q"].array.dtype if tensors["q"].array is not None and tensors["q"].dtype in _FLOATS else None
     of_q, of_kv, _ = tensor_dtypes(kind)
-    given = {name: encode_operand(one, of_q if name == "q" else of_kv, device.arch) for name, one in given.items()}
-    listed = _read_tables(device, asked)
+    tensors = {
+        name: encode_operand(tensor, of_q if name == "q" else of_kv, device.arch) for name, tensor in tensors.items()
+    }
+    listed = _read_tables(device, options)
     extra = {
         name: encode_operand(operand(name, array, device), word, device.arch)
-        for name, (array, word) in _as_read(asked.more(kind), q).items()
+        for name, (array, word) in _as_read(options.more(kind), q).items()
     }
-    extra |= {name: _one_number(one) for name, one in extra.items() if name.endswith("_descale") and one.size == 1}
-    on_device = demand_one_place([*given.values(), *listed.values(), *extra.values()])
-    sizes = _sizes(given["q"], listed, asked)
+    extra |= {
+        name: _one_number(scale) for name, scale in extra.items() if name.endswith("_descale") and scale.size == 1
+    }
+    on_device = demand_one_place([*tensors.values(), *listed.values(), *extra.values()])
+    sizes = _sizes(tensors["q"], listed, options)
     listed = rows_of_batch(listed, sizes["batch"])
-    if asked.pages is None:
-        sizes |= _contiguous_keys(given, listed, asked, sizes)
+    if options.pages is None:
+        sizes |= _contiguous_keys(tensors, listed, options, sizes)
     else:
         # arrays of scores have this length, and known defects of windows and ALiBi depend on it
-        windowed = asked.window is not None and asked.window[0] >= 0
-        biased = asked.bias is not None or asked.alibi_slopes is not None
-        exact = windowed or biased or asked.dropout > 0 or asked.split_keys > 0
-        sizes |= paged_keys(given, listed, asked.pages, kind, sizes, exact=exact)
-    features = asked.features()
-    of_heads = any(one.size > 1 for name, one in extra.items() if name in ("k_descale", "v_descale"))
+        windowed = options.window is not None and options.window[0] >= 0
+        biased = options.bias is not None or options.alibi_slopes is not None
+        exact = windowed or biased or options.dropout > 0 or options.split_keys > 0
+        sizes |= paged_keys(tensors, listed, options.pages, kind, sizes, exact=exact)
+    features = options.features()
+    of_heads = any(scale.size > 1 for name, scale in extra.items() if name in ("k_descale", "v_descale"))
     if kind in MIXED_DTYPES and features["qscale"] == "pertensor" and of_heads:
         features["qscale"] = "perhead"
-    problem = Problem(family=asked.of_family, arch=device.arch, dtype=kind, **{**sizes, **features})
+    problem = Problem(family=options.of_family, arch=device.arch, dtype=kind, **{**sizes, **features})
     if on_device:
-        problem = dataclasses.replace(problem, strides=_strides(problem, given))
-    posed = {**given, **_pointers(listed, problem), **extra}
+        problem = dataclasses.replace(problem, strides=_strides(problem, tensors))
+    posed = {**tensors, **_pointers(listed, problem), **extra}
     _check_extra(problem, extra)
     if problem.sink_logits and shifts_lse(problem):
         raise ProblemError(
@@ -144,16 +148,15 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
 
 
 def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any, str]]:
-    return {name: (single_precision(one, q) if word == "fp32" else one, word) for name, (one, word) in more.items()}
+    return {
+        name: (single_precision(array, q) if word == "fp32" else array, word) for name, (array, word) in more.items()
+    }
 
 
-def _descales(kind: str, given: tuple[Any, Any, Any] | None) -> tuple[Any, Any, Any]:
-    """The scales of an fp8 Q, K and V, or of K and V beside a Q without one.
-
-    Raises ArgumentError: an fp8 Q has none, or another Q has one.
-    """
+def _descales(kind: str, scales: tuple[Any, Any, Any] | None) -> tuple[Any, Any, Any]:
+    """The scales of an fp8 Q, K and V, or of K and V with a Q that has none."""
     mixed = kind in MIXED_DTYPES
-    of_q, of_k, of_v = given or (None if mixed else 1.0, 1.0, 1.0)
+    of_q, of_k, of_v = scales or (None if mixed else 1.0, 1.0, 1.0)
     if mixed and of_q is not None:
         raise ArgumentError("a Q of 16 bits has no q_descale: leave it out, and put its factor in scale.", kind="scale")
     if not mixed and of_q is None:
@@ -161,16 +164,16 @@ def _descales(kind: str, given: tuple[Any, Any, Any] | None) -> tuple[Any, Any, 
     return of_q, of_k, of_v
 
 
-def _one_number(one: Operand) -> Operand:
-    """An array of one number, of any number of axes, as [1]."""
-    array = None if one.array is None else one.array.reshape(1)
-    return dataclasses.replace(one, shape=(1,), strides=(1,), array=array)
+def _one_number(operand: Operand) -> Operand:
+    """An operand of one number, with any number of axes, reshaped to [1]."""
+    array = None if operand.array is None else operand.array.reshape(1)
+    return dataclasses.replace(operand, shape=(1,), strides=(1,), array=array)
 
 
 def sequence_lengths(posed: Posed) -> list[tuple[int, int]]:
     """Queries and keys of each sequence of a call with arrays of the host."""
     p = posed.problem
-    arrays = {name: one.array for name, one in posed.inputs.items() if one.array is not None}
+    arrays = {name: operand.array for name, operand in posed.inputs.items() if operand.array is not None}
     seqlens_q, seqlens_k = np.full(p.batch, p.seqlen_q), np.full(p.batch, p.seqlen_k)
     if "seqstart_q" in arrays:
         seqlens_q = np.diff(arrays["seqstart_q"])
@@ -184,21 +187,21 @@ def sequence_lengths(posed: Posed) -> list[tuple[int, int]]:
     return list(zip(seqlens_q.tolist(), seqlens_k.tolist(), strict=True))
 
 
-def _read_tables(device: Device, asked: Options) -> dict[str, Operand]:
-    """The tables of a call. Raises ArgumentError: one is not int32."""
-    tables = {"cu_seqlens_q": asked.cu_seqlens_q, "cu_seqlens_k": asked.cu_seqlens_k}
-    if asked.pages is not None:
-        tables |= {name: getattr(asked.pages, name) for name in TABLES}
+def _read_tables(device: Device, options: Options) -> dict[str, Operand]:
+    """The tables of a call, checked for int32 and contiguity."""
+    tables = {"cu_seqlens_q": options.cu_seqlens_q, "cu_seqlens_k": options.cu_seqlens_k}
+    if options.pages is not None:
+        tables |= {name: getattr(options.pages, name) for name in TABLES}
     listed = {name: operand(name, table, device) for name, table in tables.items() if table is not None}
-    for one in listed.values():
-        demand_dtype(one, "int32")
-        if not (one.on_device and len(one.shape) == 2):  # rows of a block table have a stride
-            demand_contiguous(one)
+    for table in listed.values():
+        demand_dtype(table, "int32")
+        if not (table.on_device and len(table.shape) == 2):  # rows of a block table have a stride
+            demand_contiguous(table)
     return listed
 
 
 def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
-    """Raises ArgumentError: of bias, slopes, scales or sink logits, which have no strides."""
+    """Check shapes and numbers of bias, slopes, scales and sink logits, which have no strides."""
     leading = (p.batch, p.nhead_q) if p.mode == "batch" else (p.nhead_q,)
     shapes: dict[str, tuple[int, ...]] = {"bias": (*leading, p.head_rows, p.seqlen_k), "sink": (p.nhead_q,)}
     if p.bias == "alibi":
@@ -208,22 +211,24 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
         shapes |= dict.fromkeys(("k_descale", "v_descale"), (p.pool_pages, p.nhead_k, 2))
     elif p.qscale == "perhead":
         shapes |= dict.fromkeys(("k_descale", "v_descale"), (p.nhead_k,))
-    for name, one in extra.items():
-        demand_shape(one, shapes[name])
-    scales = {name: one.array for name, one in extra.items() if name.endswith("_descale") and one.array is not None}
+    for name, tensor in extra.items():
+        demand_shape(tensor, shapes[name])
+    scales = {
+        name: scale.array for name, scale in extra.items() if name.endswith("_descale") and scale.array is not None
+    }
     if p.qscale in ("pertensor", "perhead") and scales:
         of_q = float(scales["q_descale"][0]) if "q_descale" in scales else 1.0
         for of_k, of_v in zip(scales["k_descale"].tolist(), scales["v_descale"].tolist(), strict=True):
             _check_descales(p, of_q, of_k, of_v)
-    if p.qscale == "kv_blockscale" and "q_descale" in scales:  # those of pages may lie in pages that no sequence has
+    if p.qscale == "kv_blockscale" and "q_descale" in scales:  # a page may be in no sequence
         _check_descales(p, float(scales["q_descale"].flat[0]), 1.0, 1.0)
-    for one in extra.values():
-        if one.on_device:
-            demand_contiguous(one)
+    for tensor in extra.values():
+        if tensor.on_device:
+            demand_contiguous(tensor)
 
 
 def _check_descales(p: Problem, of_q: float, of_k: float, of_v: float) -> None:
-    """Raises ArgumentError: scores or O wouldn't be numbers."""
+    """Refuse descales with which scores or O wouldn't be numbers."""
     if not (factor_is_usable(of_q) and factor_is_usable(p.softmax_scale * of_q * of_k) and math.isfinite(of_v)):
         raise ArgumentError(
             f"descales {of_q:g}, {of_k:g}, {of_v:g} of Q, K and V with a softmax scale of {p.softmax_scale:g}: Q's and "
@@ -232,9 +237,9 @@ def _check_descales(p: Problem, of_q: float, of_k: float, of_v: float) -> None:
         )
 
 
-def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[str, Any]:
+def _sizes(q: Operand, listed: Mapping[str, Operand], options: Options) -> dict[str, Any]:
     """Batch, heads and lengths from the shape of Q."""
-    layout, sums = asked.layout, listed.get("cu_seqlens_q")
+    layout, sums = options.layout, listed.get("cu_seqlens_q")
     if layout not in CHOICES["layout"]:
         raise ArgumentError(f"layout '{layout}' is none of {', '.join(CHOICES['layout'])}.", kind="shape")
     if sums is not None:
@@ -249,7 +254,7 @@ def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[st
         total, heads, hdim = q.shape
         return {
             "mode": "group", "batch": sums.shape[0] - 1, "total_q": total, "nhead_q": heads, "hdim_q": hdim,
-            "seqlen_q": min(longest_of("max_seqlen_q", asked.max_seqlen_q, lengths), total) if total else 0,
+            "seqlen_q": min(longest_of("max_seqlen_q", options.max_seqlen_q, lengths), total) if total else 0,
         }  # fmt: skip
     if len(q.shape) != 4:
         raise ArgumentError(
@@ -268,11 +273,11 @@ def _bshd(shape: tuple[int, ...], layout: str) -> tuple[int, int, int, int]:
 
 
 def _contiguous_keys(
-    given: Mapping[str, Operand], listed: Mapping[str, Operand], asked: Options, sizes: Mapping[str, Any]
+    tensors: Mapping[str, Operand], listed: Mapping[str, Operand], options: Options, sizes: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Lengths, heads and dims from the shapes of K and V."""
-    layout = asked.layout
-    k, v = given["k"], given["v"]
+    layout = options.layout
+    k, v = tensors["k"], tensors["v"]
     if sizes["mode"] == "group":
         sums = listed.get("cu_seqlens_k")
         if sums is None or len(k.shape) != 3 or len(v.shape) != 3:
@@ -283,7 +288,7 @@ def _contiguous_keys(
         demand_shape(v, (k.shape[0], k.shape[1], v.shape[2]), "token, head of k, dim")
         return {
             "total_k": k.shape[0], "nhead_k": k.shape[1], "hdim_v": v.shape[2],
-            "seqlen_k": longest_of("max_seqlen_k", asked.max_seqlen_k, lengths),
+            "seqlen_k": longest_of("max_seqlen_k", options.max_seqlen_k, lengths),
         }  # fmt: skip
     if len(k.shape) != 4 or len(v.shape) != 4:
         raise ArgumentError(f"k is {list(k.shape)} and v {list(v.shape)}: both must be {layout}, as q.", kind="shape")
@@ -295,44 +300,44 @@ def _contiguous_keys(
     return {"seqlen_k": length, "nhead_k": heads, "hdim_v": v.shape[3]}
 
 
-def _strides(problem: Problem, given: Mapping[str, Operand]) -> tuple[tuple[str, Strides], ...]:
+def _strides(problem: Problem, tensors: Mapping[str, Operand]) -> tuple[tuple[str, Strides], ...]:
     """Strides of the tensors on the device that are not contiguous.
 
-    Raises ArgumentError: within a head of a vectorized page elements don't lie one after another.
+    A head of a vectorized page must be contiguous.
     """
-    found = []
-    for name, one in given.items():
-        if one.contiguous:
+    strides = []
+    for name, tensor in tensors.items():
+        if tensor.contiguous:
             continue
         if name != "q" and problem.kv_layout == "vectorized":
-            page, head = one.strides[:2]
-            if one.strides[2:] != contiguous(one.shape[2:]):
+            page, head = tensor.strides[:2]
+            if tensor.strides[2:] != contiguous(tensor.shape[2:]):
                 raise ArgumentError(
-                    f"{name} has strides {list(one.strides)}: the last three axes of vectorized pages must lie one "
+                    f"{name} has strides {list(tensor.strides)}: the last three axes of vectorized pages must lie one "
                     "after another. Give a contiguous copy.",
                     kind="not-contiguous",
                 )
-            found.append((name, dataclasses.replace(problem.stride(name), batch=page, nhead=head)))
-        elif len(one.strides) == 3:
-            row, head, _ = one.strides
-            found.append((name, Strides(0, head, row)))
+            strides.append((name, dataclasses.replace(problem.stride(name), batch=page, nhead=head)))
+        elif len(tensor.strides) == 3:
+            row, head, _ = tensor.strides
+            strides.append((name, Strides(0, head, row)))
         else:
             paged = name != "q" and problem.page_size > 0
-            batch, row, head, _ = _bshd(one.strides, "BSHD" if paged else problem.layout)
-            found.append((name, Strides(batch, head, row)))
-    return tuple(found)
+            batch, row, head, _ = _bshd(tensor.strides, "BSHD" if paged else problem.layout)
+            strides.append((name, Strides(batch, head, row)))
+    return tuple(strides)
 
 
 def _pointers(listed: Mapping[str, Operand], problem: Problem) -> dict[str, Operand]:
     """Tables by the C ABI's names.
 
-    Page lists of the host get zeros after their end, which some kernels read ahead to. Paged kernels of fwd take
-    lengths from running sums in group mode.
+    Page lists of the host get zeros after their end, because some kernels read ahead. Paged kernels of fwd take lengths
+    from running sums in group mode.
     """
     names = {"cu_seqlens_q": "seqstart_q", "cu_seqlens_k": "seqstart_k", "seqlens_k": "seqlen_k_ptr"}
     names |= {"indptr": "kv_indptr", "last_page_lens": "kv_last_page_lens"}
     names["indices"] = "kv_page_indices" if problem.family == "batch_prefill" else "block_table"
-    pointers = {names[name]: one for name, one in listed.items()}
+    pointers = {names[name]: table for name, table in listed.items()}
     pages, lengths = pointers.get("kv_page_indices"), pointers.get("seqlen_k_ptr")
     if pages is not None and pages.array is not None and pages.array.ndim == 1:
         pointers["kv_page_indices"] = dataclasses.replace(pages, array=np.pad(pages.array, (0, PADDING)))

@@ -25,7 +25,7 @@ def namespace(array: Any) -> Any:
 
 
 def empty_like(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """Memory for an output beside a tensor of PyTorch, on its device; None for other arrays."""
+    """Memory for an output on the device of a PyTorch tensor; None for other arrays."""
     torch = _torch_of(array)
     return None if torch is None else array.new_empty(shape, dtype=dtype_of(dtype))
 
@@ -53,15 +53,15 @@ def current_stream(array: Any) -> int:
     return int(torch._C._cuda_getCurrentRawStream(array.get_device()))  # no object is made, as in Triton's launches
 
 
-def single_precision(given: Any, beside: Any) -> Any:
+def single_precision(value: Any, beside: Any) -> Any:
     """Convert 16-bit arrays to float32, and a plain number to an array on the device of ``beside``."""
-    if isinstance(given, int | float):
-        made = empty_like(beside, (1,), "fp32")
-        return np.full(1, given, np.float32) if made is None else made.fill_(given)
-    if _torch_of(given) is not None:
-        return given.float() if given.element_size() == 2 else given
-    short = isinstance(given, np.ndarray) and WORDS.get(given.dtype.name) in ("fp16", "bf16")
-    return given.astype(np.float32) if short else given
+    if isinstance(value, int | float):
+        tensor = empty_like(beside, (1,), "fp32")
+        return np.full(1, value, np.float32) if tensor is None else tensor.fill_(value)
+    if _torch_of(value) is not None:
+        return value.float() if value.element_size() == 2 else value
+    short = isinstance(value, np.ndarray) and WORDS.get(value.dtype.name) in ("fp16", "bf16")
+    return value.astype(np.float32) if short else value
 
 
 def padded_list(pages: Any) -> Any:

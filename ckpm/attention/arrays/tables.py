@@ -14,7 +14,7 @@ from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
 
 Lengths = NDArray[np.integer[Any]]
-MOST_KEYS = 1 << 28  # of a longest length that is estimated; keys and queries together have a limit (validation.py)
+MOST_KEYS = 1 << 28  # of an estimated longest length; validation.py limits keys and queries together
 TABLES = ("indices", "indptr", "last_page_lens", "seqlens_k")  # of Pages
 
 
@@ -29,7 +29,8 @@ class Pages:
       (tokens in each last page, not needed for pages of one token)
     - vLLM's table: [batch, entry] with ``seqlens_k`` [batch]
 
-    Tables may have rows of a larger batch, as those of captured graphs. On the device a block table's may lie apart.
+    Tables may have rows of a larger batch, as captured graphs need. The rows of a block table on the device may have a
+    stride.
     """
 
     indices: Any
@@ -62,46 +63,46 @@ def lengths_of(sums: Operand, total: int, name: str, *, spare: bool = False) -> 
     return lengths
 
 
-def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
-    """The longest length: the one that the caller gives, else the maximum.
-
-    Raises ArgumentError: none is given for lengths on the device, or the given one is less than a length.
-    """
+def longest_of(name: str, longest: int | None, lengths: Lengths | None) -> int:
+    """The longest length: the caller's number, else the maximum of the lengths."""
     if lengths is None:
-        if said is None:
+        if longest is None:
             raise ArgumentError(f"{name} must be given: the lengths are on the device.", kind="shape")
-        return said
-    if said is not None and said < lengths.max():
-        raise ArgumentError(f"{name} {said} is less than the longest sequence, {lengths.max()}.", kind="shape")
-    return int(lengths.max()) if said is None else said
+        return longest
+    if longest is not None and longest < lengths.max():
+        raise ArgumentError(f"{name} {longest} is less than the longest sequence, {lengths.max()}.", kind="shape")
+    return int(lengths.max()) if longest is None else longest
 
 
 def round_up(longest: int, most: int) -> int:
-    """A longest length with four significant bits, within ``most``: plans of a decode step serve the next steps too."""
+    """Round a longest length up to four significant bits, within ``most``.
+
+    So a plan of a decode step also serves the next steps.
+    """
     step = 1 << max(longest.bit_length() - 4, 0)
     return max(min(-(-longest // step) * step, most, MOST_KEYS), longest)
 
 
 def rows_of_batch(listed: Mapping[str, Operand], batch: int) -> dict[str, Operand]:
-    """Page tables without rows of a larger batch. The list of pages is whole."""
-    made = dict(listed)
+    """Page tables without rows of a larger batch. The list of pages stays whole."""
+    tables = dict(listed)
     for name in set(TABLES) & set(listed):
-        one, rows = listed[name], batch + (name == "indptr")
-        if len(one.shape) == (2 if name == "indices" else 1) and one.shape[0] > rows:
-            array = None if one.array is None else one.array[:rows]
-            made[name] = replace(one, shape=(rows, *one.shape[1:]), array=array)
-    return made
+        table, rows = listed[name], batch + (name == "indptr")
+        if len(table.shape) == (2 if name == "indices" else 1) and table.shape[0] > rows:
+            array = None if table.array is None else table.array[:rows]
+            tables[name] = replace(table, shape=(rows, *table.shape[1:]), array=array)
+    return tables
 
 
 def paged_keys(
-    given: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any],
+    tensors: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any],
     *, exact: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """More sizes of the problem, from the shapes of K, V and the page table.
+    """Sizes of the problem from the shapes of K, V and the page table.
 
-    ``exact``: ``seqlen_k`` is the longest that the caller gives for tables on the device. Else it may be above it.
+    ``exact``: ``seqlen_k`` is the caller's longest length for tables on the device. Otherwise it may be rounded up.
     """
-    k, v, batch = given["k"], given["v"], sizes["batch"]
+    k, v, batch = tensors["k"], tensors["v"], sizes["batch"]
     x = 16 // ELEMENT_BYTES[dtype]
     if pages.kv_layout == "vectorized":
         if len(k.shape) != 5 or len(v.shape) != 5:
@@ -145,7 +146,7 @@ def keys_of_list(counts: Lengths, size: int, last: Lengths | int) -> Lengths:
 
 
 def demand_last_lengths(counts: Lengths, size: int, last: Lengths) -> None:
-    """Raises ArgumentError: a last page of ``counts`` pages has no token, or more than ``size``."""
+    """Refuse a last page without a token, or with more than ``size`` tokens."""
     if ((last > size) | ((last < 1) & (counts > 0))).any():
         raise ArgumentError(
             f"last_page_lens {last.tolist()[:8]} are not from 1 to the {size} tokens of a page.", kind="shape"
@@ -153,7 +154,7 @@ def demand_last_lengths(counts: Lengths, size: int, last: Lengths) -> None:
 
 
 def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
-    """Keys of each sequence; None if the table is on the device. Raises ArgumentError.
+    """Keys of each sequence; None if the table is on the device.
 
     If only ``last_page_lens`` is on the device, last pages count as full.
     """
@@ -196,7 +197,7 @@ def _vllm(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | Non
 
 
 def _check_pages(indices: Operand, indptr: Operand | None, lengths: Lengths | None, pool: int, size: int) -> None:
-    """Raises ArgumentError: an entry that a sequence uses names no page of the pool."""
+    """Refuse an entry in use that names no page of the pool."""
     if indices.array is None or lengths is None:
         return
     if indptr is not None and indptr.array is not None:

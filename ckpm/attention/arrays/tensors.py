@@ -1,8 +1,8 @@
-"""Arrays of a caller: NumPy's, a framework's tensor, or an address on the device.
+"""Arrays of a caller: NumPy arrays, tensors of a framework, addresses on the device.
 
-Host arrays are uploaded; what is on the device is used where it lies. Tensors of frameworks are read by the DLPack
-protocol: address, shape and dtype from a capsule, nothing copied. The structs are those of dlpack.h (DLManagedTensor,
-version 0.x: what ``__dlpack__()`` gives without ``max_version``).
+Host arrays are uploaded. Arrays on the device are used in place. Tensors of frameworks are read by the DLPack protocol:
+address, shape and dtype come from a capsule, and nothing is copied. The structs are from dlpack.h (DLManagedTensor,
+version 0.x, which ``__dlpack__()`` returns without ``max_version``).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class _Tensor(ctypes.Structure):
 
 
 def export(name: str, tensor: Any) -> Operand:
-    """The address of a tensor, without its gradient, by its DLPack capsule, which owns the memory.
+    """Read a tensor, without its gradient, by its DLPack capsule, which owns the memory.
 
-    Without a word here for its dtype, it is what DLPack calls it. Errors of the tensor's ``__dlpack__`` pass through.
+    A dtype without a word here gets DLPack's type and bits. Errors of the tensor's ``__dlpack__`` pass through.
     """
     capsule = (tensor.detach() if getattr(tensor, "requires_grad", False) else tensor).__dlpack__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -125,60 +125,53 @@ class Operand:
     @property
     def contiguous(self) -> bool:
         steps = zip(self.shape, self.strides, contiguous(self.shape), strict=True)
-        return 0 in self.shape or all(length == 1 or given == step for length, given, step in steps)
+        return 0 in self.shape or all(length == 1 or stride == step for length, stride, step in steps)
 
 
-def operand(name: str, given: Any, device: Device) -> Operand:
-    """An array, tensor or address as an operand.
-
-    Raises:
-        ArgumentError: it is not an array, or of a dtype that nothing here reads.
-        ArgumentError: it is on another device than the dispatcher's.
-        ArgumentError: its address is 0.
-        ArgumentError: the elements of its last axis don't lie one after another, or a stride is negative.
-        ProblemError: two elements have one place.
-    """
-    made = _made(name, given, device)
-    if 0 in made.shape:
-        return made
-    if made.on_device and not made.address:
+def operand(name: str, argument: Any, device: Device) -> Operand:
+    """Read an array, tensor or address as an operand. Check its dtype, device, address and strides."""
+    result = _read_argument(name, argument, device)
+    if 0 in result.shape:
+        return result
+    if result.on_device and not result.address:
         raise ArgumentError(f"{name} is at address 0.", kind="null")
-    lengths = [(step, length) for step, length in zip(made.strides, made.shape, strict=True) if length > 1]
+    lengths = [(step, length) for step, length in zip(result.strides, result.shape, strict=True) if length > 1]
     if min((step for step, _ in lengths), default=0) < 0 or (
-        made.shape and made.shape[-1] > 1 and made.strides[-1] > 1
+        result.shape and result.shape[-1] > 1 and result.strides[-1] > 1
     ):
         raise ArgumentError(
-            f"{name} has strides {list(made.strides)}: the elements of its last axis must lie one after another, and "
+            f"{name} has strides {list(result.strides)}: the elements of its last axis must lie one after another, and "
             "no stride may be negative. Give a contiguous copy.",
             kind="not-contiguous",
         )
     if why := find_overlap(lengths, 1):
         raise ProblemError(
-            f"{name}, {list(made.shape)} with strides {list(made.strides)}: {why}. Give a copy.", kind="overlap"
+            f"{name}, {list(result.shape)} with strides {list(result.strides)}: {why}. Give a copy.", kind="overlap"
         )
-    return made
+    return result
 
 
-def _made(name: str, given: Any, device: Device) -> Operand:
-    if isinstance(given, OnDevice):
-        strides = contiguous(given.shape) if given.strides is None else given.strides
-        if len(strides) != len(given.shape):
-            raise ArgumentError(f"{name} has {len(given.shape)} lengths and {len(strides)} strides.", kind="shape")
-        return Operand(name=name, shape=given.shape, strides=strides, dtype=given.dtype, address=given.address)
-    if not isinstance(given, np.ndarray) and hasattr(given, "__dlpack_device__"):
-        return _read_export(name, given, device)
-    if hasattr(given, "__cuda_array_interface__"):
-        return _interface(name, given, device)
-    if not isinstance(given, np.ndarray) and not hasattr(given, "__array_interface__"):
+def _read_argument(name: str, argument: Any, device: Device) -> Operand:
+    if isinstance(argument, OnDevice):
+        strides = contiguous(argument.shape) if argument.strides is None else argument.strides
+        if len(strides) != len(argument.shape):
+            raise ArgumentError(f"{name} has {len(argument.shape)} lengths and {len(strides)} strides.", kind="shape")
+        return Operand(name=name, shape=argument.shape, strides=strides, dtype=argument.dtype, address=argument.address)
+    if not isinstance(argument, np.ndarray) and hasattr(argument, "__dlpack_device__"):
+        return _read_export(name, argument, device)
+    if hasattr(argument, "__cuda_array_interface__"):
+        return _interface(name, argument, device)
+    if not isinstance(argument, np.ndarray) and not hasattr(argument, "__array_interface__"):
         raise ArgumentError(
-            f"{name} is a {type(given).__name__}: give a NumPy array, a tensor with DLPack, or OnDevice.", kind="dtype"
+            f"{name} is a {type(argument).__name__}: give a NumPy array, a tensor with DLPack, or OnDevice.",
+            kind="dtype",
         )
-    if isinstance(given, np.ma.MaskedArray):
+    if isinstance(argument, np.ma.MaskedArray):
         raise ArgumentError(
             f"{name} is a masked array, and no kernel reads its mask: give filled() numbers and a mask of fmha.",
             kind="dtype",
         )
-    return _host(name, np.asarray(given))
+    return _host(name, np.asarray(argument))
 
 
 def _host(name: str, array: NDArray[Any], word: str = "") -> Operand:
@@ -215,7 +208,7 @@ def _read_export(name: str, tensor: Any, device: Device) -> Operand:
 
 
 class _Viewed:
-    """Memory of somebody else's, for NumPy to look at."""
+    """Memory of another owner, with an array interface for NumPy."""
 
     def __init__(self, interface: Mapping[str, Any], owner: Any) -> None:
         self.__array_interface__ = interface
@@ -223,7 +216,7 @@ class _Viewed:
 
 
 def _interface(name: str, tensor: Any, device: Device) -> Operand:
-    """A tensor of ROCm's PyTorch, which has the interface under CUDA's name."""
+    """Read a tensor of ROCm's PyTorch, whose interface has CUDA's name."""
     _demand_gpu(name, True, device)
     interface = tensor.__cuda_array_interface__
     item = np.dtype(interface["typestr"])
@@ -231,55 +224,55 @@ def _interface(name: str, tensor: Any, device: Device) -> Operand:
     if not word:
         raise ArgumentError(f"{name} is of dtype {item}, which no kernel reads.", kind="dtype")
     shape = tuple(interface["shape"])
-    given = interface.get("strides")
-    strides = contiguous(shape) if given is None else tuple(step // item.itemsize for step in given)
+    byte_strides = interface.get("strides")
+    strides = contiguous(shape) if byte_strides is None else tuple(step // item.itemsize for step in byte_strides)
     address = int(interface["data"][0])
     return Operand(name=name, shape=shape, strides=strides, dtype=word, address=address, owner=tensor)
 
 
-def _demand_gpu(name: str, ours: bool, device: Device) -> None:
-    if not ours or device.kind != "hip":
+def _demand_gpu(name: str, on_gpu: bool, device: Device) -> None:
+    if not on_gpu or device.kind != "hip":
         raise ArgumentError(
-            f"{name} is on {'a GPU' if ours else 'another kind of device'}, and the dispatcher's device is "
+            f"{name} is on {'a GPU' if on_gpu else 'another kind of device'}, and the dispatcher's device is "
             f"{device.kind} {device.arch}. Move it to the host, or dispatch to the device that it is on.",
             kind="device",
         )
 
 
-def demand_shape(given: Operand, shape: Sequence[int], what: str = "") -> None:
-    """Raises ArgumentError: it has another shape."""
-    if given.shape != tuple(shape):
+def demand_shape(operand: Operand, shape: Sequence[int], what: str = "") -> None:
+    """Refuse an operand of another shape."""
+    if operand.shape != tuple(shape):
         raise ArgumentError(
-            f"{given.name} is {list(given.shape)}, not {list(shape)}{f' ({what})' if what else ''}.", kind="shape"
+            f"{operand.name} is {list(operand.shape)}, not {list(shape)}{f' ({what})' if what else ''}.", kind="shape"
         )
 
 
-def demand_dtype(given: Operand, dtype: str) -> None:
-    """Raises ArgumentError: its elements are not what a kernel of ``dtype`` reads."""
-    if given.dtype not in _FITTING[dtype]:
+def demand_dtype(operand: Operand, dtype: str) -> None:
+    """Refuse elements that a kernel of ``dtype`` doesn't read."""
+    if operand.dtype not in _FITTING[dtype]:
         raise ArgumentError(
-            f"{given.name} is of {given.dtype}; {dtype} is needed ({' or '.join(_FITTING[dtype])}).", kind="dtype"
+            f"{operand.name} is of {operand.dtype}; {dtype} is needed ({' or '.join(_FITTING[dtype])}).", kind="dtype"
         )
 
 
 def demand_one_place(operands: Sequence[Operand]) -> bool:
-    """True if all are on the device. Raises ArgumentError: some are and some aren't."""
-    places = {one.on_device for one in operands}
+    """Return True if all operands are on the device, False if all are on the host. Refuse a mixture."""
+    places = {operand.on_device for operand in operands}
     if len(places) > 1:
-        there = ", ".join(one.name for one in operands if one.on_device)
-        rest = ", ".join(one.name for one in operands if not one.on_device)
+        there = ", ".join(operand.name for operand in operands if operand.on_device)
+        rest = ", ".join(operand.name for operand in operands if not operand.on_device)
         raise ArgumentError(f"{there} are on the device and {rest} on the host: give all in one place.", kind="device")
     return places == {True}
 
 
-def demand_contiguous(given: Operand) -> None:
-    """Raises ArgumentError: the C ABI has no strides for it."""
-    if not given.contiguous:
-        raise ArgumentError(f"{given.name} is not contiguous: give a contiguous one.", kind="not-contiguous")
+def demand_contiguous(operand: Operand) -> None:
+    """Refuse an operand that is not contiguous: the C ABI has no strides for it."""
+    if not operand.contiguous:
+        raise ArgumentError(f"{operand.name} is not contiguous: give a contiguous one.", kind="not-contiguous")
 
 
-def demand_writable(given: Operand) -> None:
-    """Raises ArgumentError: an output must be writable and contiguous."""
-    if given.array is not None and not given.array.flags.writeable:
-        raise ArgumentError(f"{given.name} is read-only: give an array that can be written.", kind="read-only")
-    demand_contiguous(given)
+def demand_writable(operand: Operand) -> None:
+    """Refuse an output that is read-only or not contiguous."""
+    if operand.array is not None and not operand.array.flags.writeable:
+        raise ArgumentError(f"{operand.name} is read-only: give an array that can be written.", kind="read-only")
+    demand_contiguous(operand)

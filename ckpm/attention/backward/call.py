@@ -19,7 +19,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
 from ckpm.attention.launch.launching import host_buffers, upload
-from ckpm.attention.launch.plan import UNTIMED, Ran, Timing
+from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, Timing
 from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import Problem
 
@@ -30,8 +30,8 @@ _HOST_ARRAYS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Backward:
-    """``dq``, ``dk`` and ``dv`` have the axes of Q, K and V and Q's dtype, ``dbias`` those of the bias.
+class BackwardResult:
+    """Gradients. ``dq``, ``dk`` and ``dv`` have the axes of Q, K and V and Q's dtype, ``dbias`` the axes of the bias.
 
     ``random_values`` of dropout lie as [batch, head, query, key] or [head, token, key].
     """
@@ -42,7 +42,7 @@ class Backward:
     dbias: NDArray[Any] | None = None
     random_values: NDArray[np.uint8] | None = None
     problem: Problem
-    ran: Ran
+    ran: FinishedLaunch
 
 
 def fmha_backward(
@@ -58,25 +58,26 @@ def fmha_backward(
     deterministic: bool = False,
     timing: Timing = UNTIMED,
     **options: Any,
-) -> Backward:
-    """The gradients of fmha's O with respect to Q, K, V and the bias, from that of O.
+) -> BackwardResult:
+    """Return the gradients of fmha's O with respect to Q, K, V and the bias, from the gradient of O.
 
-    Arrays of the host: ``do`` as O; ``o`` and ``lse`` as the forward pass gave them, ``lse`` float32 [batch, head,
-    query] or [head, token]. ``options`` are those of fmha that its forward pass had. Kernels write dK and dV of each
-    head of Q; those of one KV head are added up here, in float64.
+    All arrays are on the host. ``do`` has O's shape. ``o`` and ``lse`` are results of the forward pass, ``lse`` in
+    float32 as [batch, head, query] or [head, token]. ``options`` are the options of that forward pass. Kernels write dK
+    and dV for each head of Q. For heads that share a KV head they are added up here, in float64.
 
     Raises:
-        TypeError: an option that doesn't exist. HipError: memory ran out.
-        ArgumentError: arrays on the device.
-        Errors of pose, Dispatcher.plan and Plan.run.
+        TypeError: an option doesn't exist.
+        HipError: memory ran out.
+        ArgumentError: an array is on the device.
+        An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    over = dispatcher if dispatcher is not None else default(beside=q)
-    posed = pose(over.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
+    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
+    posed = pose(dispatcher.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
         raise ArgumentError(_HOST_ARRAYS, kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
-    inputs = {**posed.inputs, **_of_forward(over.device, posed, do, o, lse)}
-    plan = over.plan(p)
+    inputs = {**posed.inputs, **_of_forward(dispatcher.device, posed, do, o, lse)}
+    plan = dispatcher.plan(p)
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
         array = inputs[name].array
@@ -87,33 +88,35 @@ def fmha_backward(
     if p.dbias:
         arrays["dbias"] = np.zeros(shapes["dbias"], kind)  # hidden scores are not written
     sizes = {name: size for name, size in plan.outputs.items() if name != "dbias"}
-    hip = over.device.hip
-    with upload(over.device, host_buffers(arrays, sizes)) as memory:
+    hip = dispatcher.device.hip
+    with upload(dispatcher.device, host_buffers(arrays, sizes)) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)
         plan.finish()
         bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}
         drawn = hip.read(memory["rand_val"], np.uint8, (*lse_shape(p), p.seqlen_k)) if p.store_randval else None
-    return Backward(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
+    return BackwardResult(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
 
 
 def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
-    """Raises ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
-    p, made = posed.problem, {}
-    for name, given, dtype, shape in (
+    """The gradient of O, and O and LSE of the forward pass, as kernels read them."""
+    p, operands = posed.problem, {}
+    for name, array, dtype, shape in (
         ("dout", do, p.dtype, o_shape(p)),
         ("o", o, p.dtype, o_shape(p)),
         ("lse", lse, "fp32", lse_shape(p)),
     ):
-        one = operand("do" if name == "dout" else name, given, device)
-        if one.on_device:
-            raise ArgumentError(f"{one.name} is on the device and q on the host: give all on the host.", kind="device")
-        demand_shape(one, shape, "as the forward pass gives it")
-        made[name] = encode_operand(one, dtype, device.arch)
-    softmax_s = made["lse"].array
+        tensor = operand("do" if name == "dout" else name, array, device)
+        if tensor.on_device:
+            raise ArgumentError(
+                f"{tensor.name} is on the device and q on the host: give all on the host.", kind="device"
+            )
+        demand_shape(tensor, shape, "as the forward pass gives it")
+        operands[name] = encode_operand(tensor, dtype, device.arch)
+    softmax_s = operands["lse"].array
     if softmax_s is not None and shifts_lse(p):
         kernel_s = (softmax_s + shift_of(posed)).astype(np.float32)
-        made["lse"] = dataclasses.replace(made["lse"], array=kernel_s)
-    return made
+        operands["lse"] = dataclasses.replace(operands["lse"], array=kernel_s)
+    return operands
 
 
 def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
@@ -133,22 +136,22 @@ def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
 
 
 def _gradients(posed: Posed, p: Problem, bits: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Gradients in Q's dtype, dK and dV of the heads that K and V have."""
+    """Gradients in Q's dtype, dK and dV with the heads of K and V."""
     q = posed.inputs["q"].array
     assert q is not None, "all are on the host"
     heads, gradients = 1 if p.mode == "batch" and p.layout == "BHSD" else -2, {}
-    for name, one in bits.items():
+    for name, gradient in bits.items():
         if name in ("dk", "dv") and p.nhead_q != p.nhead_k:
-            numbers = _added_up(decode(one, p.dtype, p.arch), p, heads)
-            one = numbers if posed.floats is not None else encode(numbers, p.dtype, p.arch)
+            numbers = _added_up(decode(gradient, p.dtype, p.arch), p, heads)
+            gradient = numbers if posed.floats is not None else encode(numbers, p.dtype, p.arch)
         elif posed.floats is not None:
-            one = decode(one, p.dtype, p.arch)
-        gradients[name] = one.view(q.dtype) if posed.floats is None else one.astype(posed.floats)
+            gradient = decode(gradient, p.dtype, p.arch)
+        gradients[name] = gradient.view(q.dtype) if posed.floats is None else gradient.astype(posed.floats)
     return gradients
 
 
 def _added_up(numbers: NDArray[np.float64], p: Problem, axis: int) -> NDArray[np.float64]:
-    """Sums over the heads of Q that share a head of K and V. They lie one after another."""
+    """Sums over the heads of Q that share a head of K and V. Such heads are neighbours."""
     shape = list(numbers.shape)
     at = axis % len(shape)
     shape[at : at + 1] = [p.nhead_k, p.nhead_q // p.nhead_k]

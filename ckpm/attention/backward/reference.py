@@ -1,6 +1,6 @@
-"""The gradients of attention in float64 on the numbers that the kernels get, and how far a kernel's may be from them.
+"""Gradients of attention in float64 on the kernels' numbers, with tolerances for a kernel's gradients.
 
-S are the scaled and biased scores, P = exp(S - LSE). Z is what dropout keeps of a score (0 or 1 / (1 - p_drop)). D are
+S are the scaled and biased scores, P = exp(S - LSE). Z is dropout's factor of a score (0 or 1 / (1 - p_drop)). D are
 the rows' sums of dO * O::
 
     dV = (Z P)^T dO      dP = dO V^T      dS = P (Z dP - D) = dbias      dQ = scale dS K      dK = scale dS^T Q
@@ -10,7 +10,7 @@ dK and dV of each head of Q.
 
 Sources of errors (u = 2^-24, half an ulp of float32; see tolerances.py for the bounds of a stored factor):
 
-* P: its argument is a dot product of hdim_q terms, what is added to it, and LSE; ``_weight_error`` is relative to P.
+* P: its argument is a dot product of hdim_q terms, the added bias, and LSE; ``_weight_error`` is relative to P.
 * dP is a dot product of hdim_v exact products in float32, D another: each hdim_v + 8 times u of the terms' sizes.
 * P and dS are stored in the kernels' type as factors of the second products. The error of each is at most ``p_step`` of
   it; a part is common to all, a part is independent. For fp16's smallest steps ``p_floor`` is added.
@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.buffers import LaunchInputs
 from ckpm.attention.reference import Bytes, Floats, exact, inputs_of, keep_threshold, scaled_scores, visible
-from ckpm.attention.tolerances import HOEFFDING, ROUNDING, Comparison, Rounding, U, compare
+from ckpm.attention.tolerances import HOEFFDING, ROUNDING, ArrayComparison, Rounding, U, compare
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem
 
@@ -40,10 +40,10 @@ NAMES = ("dq", "dk", "dv", "dbias", "d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backward:
+class BackwardInputs:
     """Inputs of a backward pass: ``o`` and ``dout`` [token, head, hdim_v], ``lse`` [head, token]."""
 
-    inputs: Inputs
+    inputs: LaunchInputs
     o: Floats
     dout: Floats
     lse: Floats
@@ -63,30 +63,29 @@ class BoundedGradients:
     tolerances: dict[str, Floats]
 
 
-def exact_gradients(backward: Backward, random_values: Sequence[Bytes] | None = None) -> BoundedGradients:
-    """``random_values``: of each sequence dropout's bytes [head, query, key].
+def exact_gradients(backward: BackwardInputs, random_values: Sequence[Bytes] | None = None) -> BoundedGradients:
+    """The gradients of all sequences, with tolerances.
 
-    Raises:
-        ValueError: the problem drops out and no random values are given.
+    ``random_values`` are dropout's bytes of each sequence [head, query, key]. A problem with dropout needs them.
     """
     p = backward.inputs.problem
     if p.p_drop and random_values is None:
         raise ValueError(f"{p.name}: gradients under dropout need its random values, and none are given")
-    found = BoundedGradients(values=_zeros(p), tolerances=_zeros(p))
+    bounded = BoundedGradients(values=_zeros(p), tolerances=_zeros(p))
     starts_q, starts_k = np.cumsum((0, *p.seqlens_q)), np.cumsum((0, *p.seqlens_k))
     for sequence in range(p.batch):
         rows, keys = slice(*starts_q[sequence : sequence + 2]), slice(*starts_k[sequence : sequence + 2])
         for head in range(p.nhead_q):
             drawn = random_values[sequence][head] if p.p_drop and random_values else None
             for name, (value, tolerance) in _of_head(backward, sequence, head, rows, drawn).items():
-                places: dict[str, tuple[Any, ...]] = {
+                indices: dict[str, tuple[Any, ...]] = {
                     "dq": (rows, head),
                     "d": (head, rows),
                     "dbias": (head, rows, slice(p.seqlens_k[sequence])),
                 }
-                place = places.get(name, (keys, head))
-                found.values[name][place], found.tolerances[name][place] = value, tolerance
-    return found
+                index = indices.get(name, (keys, head))
+                bounded.values[name][index], bounded.tolerances[name][index] = value, tolerance
+    return bounded
 
 
 def _zeros(p: SuiteCase) -> dict[str, Floats]:
@@ -101,7 +100,7 @@ def _zeros(p: SuiteCase) -> dict[str, Floats]:
 
 
 def _of_head(
-    backward: Backward, sequence: int, head: int, rows: slice, drawn: Bytes | None
+    backward: BackwardInputs, sequence: int, head: int, rows: slice, drawn: Bytes | None
 ) -> dict[str, tuple[Floats, Floats]]:
     """Gradients of one head of one sequence, each with its tolerance. Arrays of scores are [query, key].
 
@@ -161,7 +160,7 @@ def _weight_error(p: SuiteCase, sizes: Floats, added: Floats, lse: Floats) -> Fl
     return error
 
 
-def comparisons(expected: BoundedGradients, got: dict[str, NDArray[np.float64]]) -> tuple[Comparison, ...]:
+def comparisons(expected: BoundedGradients, got: dict[str, NDArray[np.float64]]) -> tuple[ArrayComparison, ...]:
     """Compare each gradient that was computed."""
     return tuple(
         compare(name, got[name], expected.values[name], expected.tolerances[name]) for name in NAMES if name in got
@@ -170,8 +169,10 @@ def comparisons(expected: BoundedGradients, got: dict[str, NDArray[np.float64]])
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gradients:
-    """Gradients of all sequences: ``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim]; ``dbias``
-    of each sequence [nhead_q, query, key], which is that of the scores."""
+    """Gradients of all sequences: ``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim].
+
+    ``dbias`` of each sequence [nhead_q, query, key] is also the gradient of the scores.
+    """
 
     dq: Floats
     dk: Floats
@@ -190,18 +191,20 @@ def gradients(
     slopes: Floats | None = None,
     random_values: Sequence[Bytes] | None = None,
 ) -> Gradients:
-    """The gradients of a call, one array of each sequence: ``do`` [query, nhead_q, hdim_v], the others as
-    :func:`ckpm.attention.reference.attention` takes them. No backward kernel has soft caps or sinks.
+    """The gradients of a call, with one array for each sequence.
+
+    ``do`` is [query, nhead_q, hdim_v]; the other arrays are as in :func:`ckpm.attention.reference.attention`. No
+    backward kernel has soft caps or sinks.
     """
     inputs = inputs_of(problem, q, k, v, bias=bias, slopes=slopes)
     p, forward = inputs.problem, exact(inputs, random_values)
-    backward = Backward(inputs=inputs, o=forward.o, dout=np.concatenate(do), lse=forward.lse)
-    found = exact_gradients(backward, random_values).values
+    backward = BackwardInputs(inputs=inputs, o=forward.o, dout=np.concatenate(do), lse=forward.lse)
+    values = exact_gradients(backward, random_values).values
     starts = np.cumsum((0, *p.seqlens_q))
     return Gradients(
-        dq=found["dq"],
-        **{name: _of_kv_heads(p, found[name]) for name in ("dk", "dv")},
-        dbias=tuple(found["dbias"][:, starts[i] : starts[i + 1], :keys] for i, keys in enumerate(p.seqlens_k)),
+        dq=values["dq"],
+        **{name: _of_kv_heads(p, values[name]) for name in ("dk", "dv")},
+        dbias=tuple(values["dbias"][:, starts[i] : starts[i + 1], :keys] for i, keys in enumerate(p.seqlens_k)),
     )
 
 

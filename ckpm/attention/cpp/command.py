@@ -1,4 +1,4 @@
-"""``ckpm cpp index|kernels|run``: what C++ programs need of the files around them."""
+"""``ckpm cpp index|kernels|run``: index, declared kernels and execution of C++ programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_index_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _index(args: argparse.Namespace) -> None:
-    """Raises RecordError, DiskFullError, OutputError."""
+    """Write the index of a library, and print its path."""
     from ckpm.attention.cpp.index import write_index
 
     show(str(write_index(args.folder, args.output)))
@@ -32,12 +32,12 @@ def add_declared_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _list_declared(args: argparse.Namespace) -> None:
-    """A line for each kernel: set, upstream, name. Raises InputError, UnknownWordError."""
+    """Print a line for each kernel: set, upstream, name."""
     from ckpm.attention.cpp.declared import declarations, kernels_of
 
-    for one in declarations(args.file):
-        for key in kernels_of(one, args.arch):
-            show(f"{one.name} {one.upstream} {key.name}")
+    for kernel_set in declarations(args.file):
+        for key in kernels_of(kernel_set, args.arch):
+            show(f"{kernel_set.name} {kernel_set.upstream} {key.name}")
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """The program's exit code. Raises InputError, DeviceError, SetupError."""
+    """Compile and run the program, and return its exit code."""
     from ckpm.attention.cpp.running import build_program, run_program
     from ckpm.attention.launch import device as devices
     from ckpm.base import settings

@@ -1,7 +1,7 @@
-"""The kernel sets that a C++ file declares with CKPM_KERNEL_SET, and the kernels that they mean.
+"""The kernel sets that a C++ file declares with CKPM_KERNEL_SET, and their kernels.
 
-The file is read as text, without a compiler: comments are skipped, neighbouring literals are one, and what the
-preprocessor would leave out is read, too.
+The file is read as text, without a compiler: comments are skipped, neighbouring literals are joined, and directives of
+the preprocessor have no effect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class KernelSet:
     name: str
     upstream: str
     patterns: tuple[str, ...]
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,7 @@ class _Token:
 
 
 def declarations(file: Path) -> tuple[KernelSet, ...]:
-    """The kernel sets of a C++ file in their order.
-
-    Raises InputError: the file can't be read, declares none, or declares one in another form than
-    ``CKPM_KERNEL_SET(name, "upstream", "pattern", ...)``.
-    """
+    """The kernel sets of a C++ file in their order, each ``CKPM_KERNEL_SET(name, "upstream", "pattern", ...)``."""
     try:
         tokens = list(_tokens(read_text(file)))
     except (OSError, ValueError) as error:
@@ -64,9 +60,9 @@ def declarations(file: Path) -> tuple[KernelSet, ...]:
         raise InputError(
             f"{file}: no {MACRO} is in it. Declare the kernels that the program needs.", kind="declaration"
         )
-    names = [one.name for one in sets]
-    if repeated := next((one for at, one in enumerate(sets) if one.name in names[:at]), None):
-        raise InputError(f"{repeated.place}: {repeated.name} is declared twice. Rename one.", kind="declaration")
+    names = [kernel_set.name for kernel_set in sets]
+    if repeated := next((kernel_set for at, kernel_set in enumerate(sets) if kernel_set.name in names[:at]), None):
+        raise InputError(f"{repeated.location}: {repeated.name} is declared twice. Rename one.", kind="declaration")
     return sets
 
 
@@ -81,53 +77,48 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 def _declaration(tokens: Sequence[_Token], file: Path) -> KernelSet:
     """The set whose macro is the first of ``tokens``."""
-    place = f"{file}:{tokens[0].line}"
+    location = f"{file}:{tokens[0].line}"
     arguments: list[list[_Token]] = [[]]
     if len(tokens) > 1 and tokens[1].text == "(":
         for token in tokens[2:]:
             if token.text == ")":
-                name, *literals = (list(one) for one in arguments)
+                name, *literals = (list(argument) for argument in arguments)
                 if len(name) == 1 and name[0].kind == "word" and len(literals) >= 2:
-                    upstream, *patterns = (_join(one, place) for one in literals)
-                    return KernelSet(name=name[0].text, upstream=upstream, patterns=tuple(patterns), place=place)
+                    upstream, *patterns = (_join(literal, location) for literal in literals)
+                    return KernelSet(name=name[0].text, upstream=upstream, patterns=tuple(patterns), location=location)
                 break
             if token.text == ",":
                 arguments.append([])
             else:
                 arguments[-1].append(token)
     raise InputError(
-        f'{place}: write {MACRO}(name, "upstream", "field=value ...", ...), with literals only.', kind="declaration"
+        f'{location}: write {MACRO}(name, "upstream", "field=value ...", ...), with literals only.', kind="declaration"
     )
 
 
-def _join(literals: Sequence[_Token], place: str) -> str:
-    if not literals or any(one.kind != "literal" or "\\" in one.text for one in literals):
-        words = " ".join(one.text for one in literals)
-        raise InputError(f"{place}: {words or 'nothing'} stands where a plain literal should be.", kind="declaration")
-    return "".join(one.text[1:-1] for one in literals)
+def _join(literals: Sequence[_Token], location: str) -> str:
+    if not literals or any(literal.kind != "literal" or "\\" in literal.text for literal in literals):
+        text = " ".join(literal.text for literal in literals)
+        raise InputError(f"{location}: {text or 'nothing'} stands where a plain literal should be.", kind="declaration")
+    return "".join(literal.text[1:-1] for literal in literals)
 
 
 def kernels_of(declared: KernelSet, arch: str) -> tuple[Key, ...]:
-    """The kernels of an arch that fit a set's patterns and that this CK compiles, each once.
-
-    Raises:
-        InputError: a pattern is none, or no kernel fits it; the upstream or family is unknown.
-        UnknownWordError: no such arch.
-    """
+    """The kernels of an arch that fit a set's patterns and that this CK compiles, each once."""
     keys: dict[str, Key] = {}
     for text in declared.patterns:
         try:
             pattern = Pattern.parse(text)
             named = check_upstream(declared.upstream).dialect
             families = pattern.conditions.get("family") or (DEFAULT_FAMILY,)
-            known = tuple(dialect(named).family(name).name for name in families)
+            names = tuple(dialect(named).family(name).name for name in families)
         except (ValueError, CkPrefillError) as error:
-            raise InputError(f"{declared.place}: {declared.name}: {error}", kind="declaration") from error
-        sound, _ = split(select(dialect(named), Selection(archs=(arch,), families=known)), named)
+            raise InputError(f"{declared.location}: {declared.name}: {error}", kind="declaration") from error
+        sound, _ = split(select(dialect(named), Selection(archs=(arch,), families=names)), named)
         fitting = [key for key in sound if pattern.fits(key)]
         if not fitting:
             raise InputError(
-                f"{declared.place}: {declared.name}: no kernel of {arch} fits '{text}'.", kind="declaration"
+                f"{declared.location}: {declared.name}: no kernel of {arch} fits '{text}'.", kind="declaration"
             )
         keys |= {key.name: key for key in fitting}
     return tuple(keys.values())

@@ -1,11 +1,11 @@
 """``kernels.txt``: a library's kernels with their fields as plain words, so that C++ needs no reader of JSON.
 
-The first line has the format, the next ones describe the library; then a line for each kernel in dispatch order of its
-manifest: ``kernel NAME field=value...``. No value holds a space.
+The first line contains the format, the next lines describe the library. Then comes a line for each kernel, in dispatch
+order of the manifest: ``kernel NAME field=value...``. No value contains a space.
 
-Patterns over kernels are the same in C++ and here: ``family=batch_prefill dtype=bf16 mask=no,mask lse=*``. Words stand
-for conditions that must all hold: a field and its values, any of which will do; ``*`` is every value. The fields are
-those of a key (ckpm/matrix/keys.py), a tile's as ``tile.bm0``; a flag is ``true`` or ``false``.
+Patterns over kernels are the same in C++ and here: ``family=batch_prefill dtype=bf16 mask=no,mask lse=*``. Each word is
+a condition, and all must hold. It names a field and its possible values; ``*`` is every value. The fields are a key's
+(ckpm/matrix/keys.py); fields of its tile are written as ``tile.bm0``. A flag is ``true`` or ``false``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KNOWN = tuple(name for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_F
 
 
 def fields(key: Key) -> dict[str, str]:
-    """A key's fields as patterns compare them. What its family doesn't have is left out."""
+    """A key's fields as patterns compare them. Fields that its family lacks are left out."""
     row = {name: value for name, value in key.row().items() if name in KNOWN and value not in (None, "")}
     return {name: _text(value) for name, value in row.items() if value != 0 or not name.startswith("tile.")}
 
@@ -44,7 +44,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
-        """Raise ValueError, with the word, if a word is not a condition or names a field that keys lack."""
+        """Parse a pattern. Raise ValueError, with the word, for a wrong condition or a field that keys lack."""
         conditions: dict[str, tuple[str, ...]] = {}
         for word in text.split():
             match = _WORD.fullmatch(word)
@@ -61,8 +61,11 @@ class Pattern:
         return cls(conditions)
 
     def fits(self, key: Key) -> bool:
-        known = fields(key)
-        return all(name in known and (not values or known[name] in values) for name, values in self.conditions.items())
+        key_fields = fields(key)
+        return all(
+            name in key_fields and (not values or key_fields[name] in values)
+            for name, values in self.conditions.items()
+        )
 
 
 INDEX = "kernels.txt"
@@ -70,7 +73,7 @@ FORMAT = 1
 
 
 def text(manifest: Manifest) -> str:
-    """Text of the index. Raises RecordError: the manifest lists no kernel."""
+    """Text of the index."""
     keys = manifest.keys()
     if not keys:
         raise RecordError(f"the {MANIFEST} of {manifest.upstream} lists no kernel. {manifest.remedy}")
@@ -89,11 +92,7 @@ def text(manifest: Manifest) -> str:
 
 
 def write_index(folder: Path, output: Path | None = None) -> Path:
-    """Write the index of a built library's folder, beside its manifest unless ``output`` names a file; its place.
-
-    Raises:
-        RecordError: no manifest, or a damaged one. DiskFullError, OutputError: it can't be written.
-    """
-    place = output or folder / INDEX
-    write_if_changed(place, text(Manifest.read(folder / MANIFEST)))
-    return place
+    """Write the index of a built library to ``output``, by default next to its manifest. Return the path."""
+    file = output or folder / INDEX
+    write_if_changed(file, text(Manifest.read(folder / MANIFEST)))
+    return file

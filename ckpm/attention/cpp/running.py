@@ -1,7 +1,7 @@
-"""A C++ program compiled by the toolchain of builds, and its main run in this process over a device.
+"""Compile a C++ program with the toolchain of builds, and run its main in this process on a device.
 
-On a GPU a program is linked and run like any other. Here it becomes a shared object, so that the emulator, which lives
-in a Python process, is the libamdhip64 that it finds.
+On a GPU a program can be linked and run as usual. Here it becomes a shared object, so that it finds the emulator, which
+lives in this Python process, as its libamdhip64.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ HEADERS = data("kernels", "include_dispatcher")
 def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:
     """Compile a program to a shared object that has its ``main``.
 
-    HIP's headers are those of ROCm's compiler; the embedded one has none for plain C++.
-
-    Raises:
-        InputError: the compiler refused it. DiskFullError, OutputError: the output's folder can't be made.
+    HIP's headers come from ROCm's compiler; the embedded compiler has none for plain C++.
     """
     folders = (HEADERS, INCLUDE, INCLUDE_FWD)
     command = [
@@ -47,19 +44,16 @@ def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:
     return output
 
 
-def run_program(program: Path, device: Device, words: Sequence[str]) -> int:
-    """Call the ``main`` of a program; what it returns. HIP's names lead to ``device``, which is there already.
-
-    Raises InputError: it can't be loaded, or has no main.
-    """
+def run_program(program: Path, device: Device, arguments: Sequence[str]) -> int:
+    """Call the ``main`` of a program, and return its result. HIP's names lead to ``device``, which must exist."""
     assert device.hip  # its runtime is loaded for all that comes after it
     try:
         main = ctypes.CDLL(str(program.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL).main
     except (OSError, AttributeError) as error:
         raise InputError(f"{program}: its main can't be called: {error}", kind="program") from error
-    arguments = (ctypes.c_char_p * (len(words) + 2))(
-        str(program).encode(), *(os.fsencode(word) for word in words), None
+    argv = (ctypes.c_char_p * (len(arguments) + 2))(
+        str(program).encode(), *(os.fsencode(word) for word in arguments), None
     )
     main.argtypes, main.restype = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)], ctypes.c_int
-    code: int = main(len(words) + 1, arguments)
+    code: int = main(len(arguments) + 1, argv)
     return code

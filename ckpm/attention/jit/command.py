@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from ckpm.attention.cpp.declared import declarations, kernels_of
-from ckpm.attention.jit.compiling import Compiled, compile_each, where
+from ckpm.attention.jit.compiling import CompiledKernels, compile_each, where
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch import device as devices
 from ckpm.base.console import console
@@ -41,51 +41,51 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile the kernels and load each when it is finished. At the end print a row for each kernel, then the folders.
+    """Compile the kernels and load each when it is finished.
 
-    Raises as ``compile_each``.
+    At the end print a row for each kernel, then the folders.
     """
     check_built_arch(args.arch)
     started = time.monotonic()
-    rows: list[tuple[Compiled, float]] = []
+    rows: list[tuple[CompiledKernels, float]] = []
     device = None
     for upstream, keys in _keys_by_upstream(args).items():
-        place = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
-        libraries = compile_each(keys, args.arch, place, jobs=args.jobs)
+        origin = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
+        libraries = compile_each(keys, args.arch, origin, jobs=args.jobs)
         with closing(libraries):
-            for one in libraries:
+            for library in libraries:
                 device = device or devices.choose(args.device, args.arch)
                 begun = time.monotonic()
-                load(one.folder, device)
-                rows.append((one, time.monotonic() - begun))
+                load(library.folder, device)
+                rows.append((library, time.monotonic() - begun))
     _show(rows, time.monotonic() - started)
     return 0
 
 
 def _keys_by_upstream(args: argparse.Namespace) -> dict[str, list[str | Key]]:
-    """The kernels to compile, by upstream. Raises UsageError: not either NAME or ``--declared``; InputError."""
+    """The kernels to compile, by upstream: either NAME, or the kernels of ``--declared``."""
     if bool(args.name) == bool(args.declared):
         raise UsageError("name kernels, or with --declared a C++ file that declares them; one of the two")
     if args.declared is None:
         return {args.upstream: args.name}
-    asked: dict[str, list[str | Key]] = {}
-    for one in declarations(args.declared):
-        asked.setdefault(one.upstream, []).extend(kernels_of(one, args.arch))
-    return asked
+    keys: dict[str, list[str | Key]] = {}
+    for kernel_set in declarations(args.declared):
+        keys.setdefault(kernel_set.upstream, []).extend(kernels_of(kernel_set, args.arch))
+    return keys
 
 
-def _show(rows: list[tuple[Compiled, float]], seconds: float) -> None:
+def _show(rows: list[tuple[CompiledKernels, float]], seconds: float) -> None:
     """Print the seconds of each kernel by stage. ``compilers`` is the sum over parallel compilers during ``build``."""
     table = Table(box=None, pad_edge=False)
     table.add_column("kernel", overflow="fold", min_width=40)
     for column in ("render", "wait", "build", "compilers", "load"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for one, load_seconds in rows:
-        figures = (one.render, one.wait, one.build, one.compilers, load_seconds)
-        state = "compiled" if one.compiled else "was there"
-        table.add_row(one.name, *(f"{figure:.2f}" for figure in figures), state)
+    for library, load_seconds in rows:
+        figures = (library.render, library.wait, library.build, library.compilers, load_seconds)
+        state = "compiled" if library.compiled else "was there"
+        table.add_row(library.name, *(f"{figure:.2f}" for figure in figures), state)
     console().print(table)
-    for one, _ in rows:
-        show(str(one.folder))
+    for library, _ in rows:
+        show(str(library.folder))
     show(f"{len(rows)} loaded in {seconds:.2f} s")

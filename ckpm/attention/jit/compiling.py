@@ -1,7 +1,7 @@
-"""Kernels compiled on demand: rendered, compiled, and kept as libraries that every process of this user finds again.
+"""Kernels compiled on demand: rendered, compiled, and kept as libraries for every later process of this user.
 
-:func:`compile_each` works on many at once. While the first are compiled the next are rendered. Each library is
-handed out as soon as it is finished, so that a caller loads it while others are still compiled.
+:func:`compile_each` works on many at once. While the first are compiled the next are rendered. Each library is handed
+out as soon as it is finished, so that a caller loads it while others are still compiled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.jit.entries import VERSION, Entries, Record, content_key, texts
+from ckpm.attention.jit.entries import VERSION, Entries, EntryRecord, content_key, texts
 from ckpm.attention.jit.orders import Order, Place, order_for
 from ckpm.attention.jit.worker import TALLY
 from ckpm.base import settings
@@ -29,7 +29,7 @@ from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceE
 from ckpm.base.files import StoppedError, name_write_errors
 from ckpm.base.jobs import job_count
 from ckpm.base.paths import PYTHONPATH
-from ckpm.base.processes import Pool, group
+from ckpm.base.processes import ProcessPool, group
 from ckpm.base.records import Source
 from ckpm.base.rocm_choice import default_toolchain
 from ckpm.base.store import draft_folder
@@ -45,16 +45,17 @@ _LAST_LINES = 15  # of a log that ends without an error of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """A finished library of the kernel ``name``, ``asked`` for so. ``compiled``: False if taken from the cache.
+class CompiledKernels:
+    """A finished library of the kernel ``name``. ``asked`` is the caller's key or name of the kernel.
 
-    ``folder`` holds ``libckpm.so``, ``manifest.json`` and ``kernels.txt``.
+    ``compiled`` is False if the library was in the cache. ``folder`` contains ``libckpm.so``, ``manifest.json`` and
+    ``kernels.txt``.
 
     Seconds: ``render`` before the cache is read, ``wait`` for another process that compiles the same, ``build``
     elapsed, ``compilers`` the sum over all compilers.
     """
 
-    asked: str | Key
+    request: str | Key
     name: str
     folder: Path
     compiled: bool
@@ -68,7 +69,7 @@ class Compiled:
 class _Job:
     """A library to compile or to take from the cache. ``render``: seconds spent to find its key."""
 
-    asked: str | Key
+    key: str | Key
     order: Order
     content: str
     render: float
@@ -89,18 +90,15 @@ def compile_keys(
     jobs: int | None = None,
 ) -> tuple[Path, ...]:
     """The folder of a finished library for each of ``keys``, in their order; arguments as :func:`compile_each`."""
-    place = where(upstream, toolchain=toolchain, ck_root=ck_root, headers=headers)
-    folders = {one.asked: one.folder for one in compile_each(keys, arch, place, jobs=jobs)}
+    origin = where(upstream, toolchain=toolchain, ck_root=ck_root, headers=headers)
+    folders = {library.request: library.folder for library in compile_each(keys, arch, origin, jobs=jobs)}
     return tuple(folders[key] for key in keys)
 
 
 def where(
     upstream: str = DEFAULT_UPSTREAM, *, toolchain: str = "", ck_root: Path | None = None, headers: Path | None = None
 ) -> Place:
-    """Origin of the kernels. Without ``toolchain`` it is that of builds, without ``ck_root`` ``checkout`` is CK_ROOT's.
-
-    Raises UsageError: ``ck_root`` is given for another upstream, which has no use for it.
-    """
+    """Origin of the kernels. The defaults of ``toolchain`` and of ``checkout``'s ``ck_root`` are those of builds."""
     root = settings.ck_root(ck_root, [upstream])
     return Place(
         upstream=upstream,
@@ -111,54 +109,50 @@ def where(
 
 
 def compile_each(
-    keys: Sequence[str | Key], arch: str, place: Place, *, jobs: int | None = None
-) -> Generator[Compiled, None, None]:
-    """Libraries of ``keys`` (or names) for ``arch``, each as soon as it is finished; each key once.
+    keys: Sequence[str | Key], arch: str, origin: Place, *, jobs: int | None = None
+) -> Generator[CompiledKernels, None, None]:
+    """Compile libraries of ``keys`` (or names) for ``arch``. Yield each as soon as it is finished; each key once.
 
-    ``jobs`` compilers run at once (default: by processors and memory). What one process compiles, others wait for;
-    what was compiled for the same text, arch, flags, compiler and CK before is taken as it is. If the caller ends
-    early, so do the compilers.
+    ``jobs`` compilers run at once (default: by processors and memory). If another process compiles the same library,
+    this one waits for it. A library with the same text, arch, flags, compiler and CK is taken from the cache. If the
+    caller ends early, so do the compilers.
 
     Raises:
-        UsageError: no jobs. NameSyntaxError, UsageError, UnknownWordError: as
-            :func:`ckpm.attention.jit.orders.order_for`. UsageError: the codegen of a checkout doesn't list a kernel.
-        SetupError and others of ckpm.kernels.upstream.trees.locate.
-        DiskFullError, OutputError, TrustError: of the cache folder.
         CompileError, ServiceError: raised when all others are finished; the message names each failed kernel.
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least one compiler must run")
-    asked = list(dict.fromkeys(keys))
+    distinct_keys = list(dict.fromkeys(keys))
     cache = settings.cache_folder()
-    tree, compiler = _source(place, cache)
+    tree, compiler = _source(origin, cache)
     entries = Entries(cache)
     most = job_count(jobs)
-    finished: queue.SimpleQueue[Future[Compiled]] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[Future[CompiledKernels]] = queue.SimpleQueue()
     # compilers for each library, so that all together stay within ``most``
-    share = max(1, most // max(1, min(most, len(asked))))
-    with Pool(most, "jit") as pool:
-        for key in asked:
-            job = _job(key, place, arch, tree, compiler)
+    share = max(1, most // max(1, min(most, len(distinct_keys))))
+    with ProcessPool(most, "jit") as pool:
+        for key in distinct_keys:
+            job = _job(key, origin, arch, tree, compiler)
             pool.submit(_obtain, job, entries, share, pool).add_done_callback(finished.put)
-        yield from _successes(finished, len(asked))
+        yield from _successes(finished, len(distinct_keys))
 
 
-def _source(place: Place, cache: Path) -> tuple[Tree, Toolchain]:
-    compiler = detect(place.toolchain, cache=cache)
-    return place.tree(cache), compiler
+def _source(origin: Place, cache: Path) -> tuple[Tree, Toolchain]:
+    compiler = detect(origin.toolchain, cache=cache)
+    return origin.tree(cache), compiler
 
 
-def _job(key: str | Key, place: Place, arch: str, tree: Tree, compiler: Toolchain) -> _Job:
+def _job(key: str | Key, origin: Place, arch: str, tree: Tree, compiler: Toolchain) -> _Job:
     started = time.monotonic()
-    order, members = order_for(key, place, arch, tree.dialect)
+    order, members = order_for(key, origin, arch, tree.dialect)
     request = order.request(tree, compiler, Path())
     listed_by_tree(request, [*members[:1]])  # before a library of it is compiled or taken from the cache
     content = content_key(request, texts(request, members))
-    return _Job(asked=key, order=order, content=content, render=time.monotonic() - started)
+    return _Job(key=key, order=order, content=content, render=time.monotonic() - started)
 
 
-def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Iterator[Compiled]:
-    """Yield what succeeded as it comes; at the end raise the failures as one error."""
+def _successes(finished: queue.SimpleQueue[Future[CompiledKernels]], count: int) -> Iterator[CompiledKernels]:
+    """Yield each library when it is finished. At the end raise the failures as one error."""
     failures: list[CkPrefillError] = []
     for _ in range(count):
         try:
@@ -168,17 +162,14 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
     if len(failures) == 1:
         raise failures[0]
     if failures:
-        kind = CompileError if any(isinstance(one, CompileError) for one in failures) else ServiceError
-        words = "\n".join(map(str, failures))
-        raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{words}", kind="jit")
+        kind = CompileError if any(isinstance(failure, CompileError) for failure in failures) else ServiceError
+        messages = "\n".join(map(str, failures))
+        raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{messages}", kind="jit")
 
 
-def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
-    """The library of a job, compiled unless it is there, or another process made it while this one waited.
-
-    Raises as :func:`compile_each`; StoppedError.
-    """
-    finished = functools.partial(Compiled, asked=job.asked, name=job.name, render=job.render)
+def _obtain(job: _Job, entries: Entries, jobs: int, pool: ProcessPool) -> CompiledKernels:
+    """The library of a job: from the cache, from another process, or compiled here."""
+    finished = functools.partial(CompiledKernels, request=job.key, name=job.name, render=job.render)
     if folder := entries.get(job.content):
         return finished(folder=folder, compiled=False)
     started = time.monotonic()
@@ -192,7 +183,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
             _run_worker(job, entries, draft, jobs, pool)
             compilers = _compilers(draft / TALLY)
             seconds = time.monotonic() - begun
-            record = Record(
+            record = EntryRecord(
                 version=VERSION, content=job.content, kernel=job.name, arch=job.order.arch, seconds=seconds,
                 compilers=compilers,
             )  # fmt: skip
@@ -203,8 +194,8 @@ def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
     return finished(folder=folder, compiled=True, wait=waited, build=seconds, compilers=compilers)
 
 
-def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Pool) -> None:
-    """Compile in ``draft``. Raises CompileError, ServiceError, StoppedError."""
+def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: ProcessPool) -> None:
+    """Compile a job in ``draft``, in a process of its own."""
     if pool.stopping.is_set():
         raise StoppedError
     order, failures = draft / "order.json", draft / "failures"
@@ -254,7 +245,7 @@ def _progress(name: str, lines: Sequence[str]) -> Iterator[None]:
 
 
 def _reason(failures: Path, log: str) -> str:
-    """The error that ended a worker; the end of its log if that was none of ours."""
+    """The error that ended a worker, or the end of its log if it recorded no error."""
     with contextlib.suppress(OSError, RecordError):
         line = failures.read_text(encoding="utf-8").splitlines()[-1]
         return Source(failures, "a failure", "", RecordError).parse(line).get("message").text()

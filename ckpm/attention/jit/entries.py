@@ -1,11 +1,11 @@
 """The libraries that were compiled on demand, in the user's cache folder: ``jit/entries/<content key>/``.
 
 An entry has the files of a built library (``libckpm.so``, ``manifest.json``, ``src/``), the index of its kernels for
-C++ programs, and ``entry.json``. Beside each file but the sources lies its sha256. An entry counts as absent if it is
-not as it was written, of another version, or another content key's.
+C++ programs, and ``entry.json``. Beside each file but the sources lies its sha256. An entry counts as absent if a file
+was changed, or if it is of another version or content key.
 
-The content key has whatever decides about a library's bytes, and no path. A key that leaves one of these out finds a
-library that was made for something else; upstream's own is the kernel's name alone.
+The content key depends on everything that determines a library's bytes, and on no path. With less in the key, a library
+that was made for something else could be taken. Upstream's own key is the kernel's name alone.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ckpm.base.store import adopt, is_adopted
 from ckpm.base.trust import demand_trusted
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
-from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.families.spellings import features as features_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import signature
-from ckpm.kernels.library.request import LIBRARY, VERSION_SCRIPT, Request, identity_of
+from ckpm.kernels.library.request import LIBRARY, VERSION_SCRIPT, BuildRequest, identity_of
 from ckpm.matrix.keys import Key
 
-VERSION = 2  # of an entry: what is in it, and how that is made from what the key names
+VERSION = 2  # of an entry: its contents, and how they are made
 
 
-def texts(request: Request, keys: Sequence[Key]) -> dict[str, str]:
-    """The library's C++ by file: units, dispatch, harness. Raises UsageError: of this dialect only names are known."""
+def texts(request: BuildRequest, keys: Sequence[Key]) -> dict[str, str]:
+    """The library's C++ by file: units, dispatch, harness."""
     tree = request.tree
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     units = {f"{unit.name}.hip": unit_text(unit, features) for unit in plan_units(keys, request.unit_size)}
@@ -48,7 +48,7 @@ def texts(request: Request, keys: Sequence[Key]) -> dict[str, str]:
     }
 
 
-def content_key(request: Request, rendered: dict[str, str]) -> str:
+def content_key(request: BuildRequest, rendered: dict[str, str]) -> str:
     """The content key: 32 hex digits.
 
     They depend on the entry's version, arch, flags, linker's words, dialect and text. They depend also on the
@@ -72,7 +72,7 @@ _OTHERWISE = "set CKPM_CACHE to another folder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class EntryRecord:
     """Facts of an entry, with its ``content`` key. It took ``seconds`` to compile, its compilers took ``compilers``."""
 
     version: int
@@ -83,12 +83,12 @@ class Record:
     compilers: float
 
     def write(self, file: Path) -> None:
-        """Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, as_text(dataclasses.asdict(self)))
 
     @classmethod
-    def read(cls, file: Path) -> Record:
-        """Raises RecordError."""
+    def read(cls, file: Path) -> EntryRecord:
+        """Read a record of compiling. Raise RecordError if it is missing or damaged."""
         return Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read().record(cls)
 
 
@@ -100,17 +100,17 @@ class Entries:
         self.top = cache / "jit"
 
     def folder(self, content: str) -> Path:
-        """The folder of an entry, whether or not it is there."""
+        """The path of an entry's folder, which may not exist."""
         return self.top / "entries" / content
 
     def log(self, content: str) -> Path:
-        """The file in which the words of a compilation that failed are kept."""
+        """The path of the log of a failed compilation."""
         return self.top / "logs" / f"{content}.log"
 
     def get(self, content: str) -> Path | None:
         """The folder of a whole entry; None if there is none.
 
-        Raises TrustError: others could have put it there.
+        Entries that other users could have written are refused.
         """
         folder = self.folder(content)
         with contextlib.suppress(OSError, RecordError):  # not there, or damaged in one way or another
@@ -118,15 +118,15 @@ class Entries:
                 demand_trusted(folder / name, self._cache)
                 if not is_adopted(folder / name):
                     return None
-            record = Record.read(folder / RECORD)
+            record = EntryRecord.read(folder / RECORD)
             return folder if (record.version, record.content) == (VERSION, content) else None
         return None
 
-    def put(self, content: str, built: Path, record: Record, drafts: Path) -> Path:
-        """Move a finished library from the folder that it was ``built`` in to its place; the entry's folder.
+    def put(self, content: str, built: Path, record: EntryRecord, drafts: Path) -> Path:
+        """Move a finished library from the folder ``built`` into its entry, and return the entry's folder.
 
-        What lies there, damaged or of another version, is replaced. ``drafts`` is on the same file system; it is
-        called with the content key's lock held. Raises DiskFullError, OutputError.
+        An entry that is damaged or of another version is replaced. ``drafts`` is on the same file system. The caller
+        holds the lock of the content key.
         """
         folder = self.folder(content)
         with name_write_errors(folder, _OTHERWISE):
@@ -146,13 +146,12 @@ class Entries:
         """Hold the lock of a content key; a process that is killed lets it go.
 
         Raises:
-            StoppedError: ``stopping`` was set while another process had it.
-            DiskFullError, OutputError: it can't be made.
+            StoppedError: ``stopping`` was set while another process held the lock.
         """
         return hold_lock(self.top / "locks" / f"{content}.lock", _OTHERWISE, stopping.is_set)
 
     def keep_log(self, content: str, text: str) -> Path:
-        """Write the log of a compilation that failed; its file. Raises DiskFullError, OutputError."""
+        """Write the log of a failed compilation, and return its path."""
         file = self.log(content)
         write_atomically(file, text.encode(errors="replace"))
         return file

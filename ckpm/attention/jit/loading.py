@@ -13,12 +13,7 @@ from ckpm.matrix.dialects import dialect
 
 
 def load(folder: Path, device: Device) -> Library:
-    """Open the library of ``folder``, which fits its manifest, by the C ABI of its families.
-
-    Raises:
-        RecordError: no manifest. LibraryError: its bytes are others than those that the manifest lists.
-        LibraryError: it is for other archs, or can't be opened. TrustError: others can write to it.
-    """
+    """Open the library of ``folder`` by the C ABI of its families. It must fit its manifest and the device's arch."""
     manifest = Manifest.read(folder / MANIFEST)
     library = folder / manifest.library
     if not library.is_file():

@@ -14,14 +14,13 @@ from ckpm.kernels.library.request import LIBRARY
 
 
 def on_demand(**options: Any) -> Compile:
-    """``Dispatcher(..., compile=on_demand())``; ``options`` are those of compile_keys besides keys, arch and upstream.
+    """Return a function for ``Dispatcher(..., compile=on_demand())``. ``options`` are passed to compile_keys.
 
-    What the library is compiled with besides the kernel that was chosen is for attention.jit.orders to say. Progress is
-    printed on stderr. Raises, at the call: as :func:`ckpm.attention.jit.compiling.compile_keys`.
+    attention.jit.orders chooses the other kernels of a chosen kernel's library. Progress is printed on stderr.
     """
 
     def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:
-        first = next(one for one in stages if library_with(one.key.family) == one.key.family)
+        first = next(stage for stage in stages if library_with(stage.key.family) == stage.key.family)
         with print_logs("stderr"):
             folders = compile_keys([first.key], first.arch, first.upstream, **options)
         return tuple(folder / LIBRARY for folder in folders)

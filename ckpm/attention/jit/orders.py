@@ -19,7 +19,7 @@ from ckpm.base.rocm_choice import TOOLCHAINS
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families.libraries import libraries, library_of, library_with
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.defects import defect_of
@@ -39,8 +39,8 @@ class Place:
     headers: str = ""
 
     def tree(self, cache: Path) -> Tree:
-        """CK's tree. Raises as kernels.upstream.trees.locate."""
-        ck_root, headers = (Path(given) if given else None for given in (self.ck_root, self.headers))
+        """CK's tree."""
+        ck_root, headers = (Path(path) if path else None for path in (self.ck_root, self.headers))
         return locate(self.upstream, cache=cache, ck_root=ck_root, headers=headers)
 
 
@@ -48,17 +48,17 @@ class Place:
 class Order:
     """The compile order of one library: ``names`` are its kernels for one ``arch``, the wanted kernel first."""
 
-    place: Place
+    origin: Place
     arch: str
     names: tuple[str, ...]
     families: tuple[str, ...]
     receipt: int
     mask_impl: str
 
-    def request(self, tree: Tree, toolchain: Toolchain, work: Path) -> Request:
+    def request(self, tree: Tree, toolchain: Toolchain, work: Path) -> BuildRequest:
         """The request to kernels/library in the folder ``work``. Objects go through the cache that builds share."""
         names = ", ".join(f"'{name}'" for name in self.names)
-        return Request(
+        return BuildRequest(
             selection=Selection(
                 archs=(self.arch,),
                 families=self.families,
@@ -73,28 +73,28 @@ class Order:
         )
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, as_text(dataclasses.asdict(self)))
 
     @classmethod
     def read(cls, file: Path) -> Order:
-        """Read a compile order. Raises RecordError: the file is missing or contains something else."""
+        """Read a compile order."""
         return Source(file, "an order", "Ask for the kernel again.", RecordError).read().record(cls)
 
 
-def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> tuple[Order, tuple[Key, ...]]:
+def order_for(kernel: str | Key, origin: Place, arch: str, dialect_name: str) -> tuple[Order, tuple[Key, ...]]:
     """The compile order of one kernel of a dialect, by key or name, and the keys of its library.
 
     The library also has the kernels of later stages that serve the kernel, such as split-KV's combine kernels. In a
     name, ``nmask`` stands for no mask of the simplified set. A key contains its mask set.
 
     Raises:
-        NameSyntaxError: no kernel of the dialect. UnknownWordError; UsageError: no library is made for the arch, or of
-            the kernel's family alone. UsageError: the arch has no such kernel, or this CK can't compile it.
+        CkPrefillError: the arch or dialect has no such kernel, or no library is made of it alone.
+        UsageError: this CK can't compile the kernel.
     """
     check_built_arch(arch)
     chosen = dialect(dialect_name)
-    name, masks = (asked.name, asked.mask_impl) if isinstance(asked, Key) else (asked, "")
+    name, masks = (kernel.name, kernel.mask_impl) if isinstance(kernel, Key) else (kernel, "")
     family, key = find_key(chosen, name, masks or "simplified")
     if family.name not in FAMILIES:
         raise UsageError(f"{name}: of {family.name} only names are known, so there is no C++ to compile.")
@@ -117,9 +117,9 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
     others = tuple(name for name in members if name != family.name)
     keys = (key, *_kernels_that_serve(key, dataclasses.replace(selection, families=others), dialect_name))
     order = Order(
-        place=place,
+        origin=origin,
         arch=arch,
-        names=tuple(one.name for one in keys),
+        names=tuple(member.name for member in keys),
         families=members,
         receipt=receipt,
         mask_impl=selection.mask_impl,
@@ -131,4 +131,8 @@ def _kernels_that_serve(key: Key, selection: Selection, dialect_name: str) -> Se
     """The kernels of other stages that may serve a key; none for a library of one stage."""
     if not selection.families:
         return ()
-    return [one for one in select(dialect(dialect_name), selection) if FAMILIES[one.family].serves(one, key)]
+    return [
+        candidate
+        for candidate in select(dialect(dialect_name), selection)
+        if FAMILIES[candidate.family].serves(candidate, key)
+    ]

@@ -19,14 +19,14 @@ from ckpm.base.records import as_text
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library import building
 
-TALLY = "tally.json"  # written at the end, beside the order
+TALLY = "tally.json"  # written at the end, in the folder of the order
 
 
 def compile_order(file: Path, jobs: int) -> int:
-    """Build an order's library below the folder of its file, and return 0. Raises as kernels.library.building.run."""
+    """Build an order's library below the folder of its file, and return 0."""
     order = Order.read(file)
-    cache, place = settings.cache_folder(), order.place
-    request = order.request(place.tree(cache), detect(place.toolchain, cache=cache), file.parent)
+    cache, origin = settings.cache_folder(), order.origin
+    request = order.request(origin.tree(cache), detect(origin.toolchain, cache=cache), file.parent)
     tally = building.run(request, jobs=jobs)
     write_index(request.work / request.folder)
     write_atomically(file.with_name(TALLY), as_text({"compilers": tally.seconds}))

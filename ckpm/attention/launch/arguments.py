@@ -1,6 +1,6 @@
 """A problem as the fields of a library's C ABI: sizes, strides and switches; its pointers, outputs and workspaces.
 
-Arrays beside Q, K, V and O are contiguous:
+Arrays other than Q, K, V and O are contiguous:
 
 - LSE: [batch, head, query] (group mode: [head, token])
 - elementwise bias and dropout's bytes: [batch, head, query, key] (group mode: [head, token, key], the keys of the
@@ -62,11 +62,11 @@ def attention_fields(problem: Problem) -> Fields:
 def _stride_fields(strides: Mapping[str, Strides]) -> Fields:
     """The three fields of each tensor's strides."""
     fields: Fields = {}
-    for tensor, one in strides.items():
+    for tensor, tensor_strides in strides.items():
         fields |= {
-            f"stride_{tensor}": one.row,
-            f"nhead_stride_{tensor}": one.nhead,
-            f"batch_stride_{tensor}": one.batch,
+            f"stride_{tensor}": tensor_strides.row,
+            f"nhead_stride_{tensor}": tensor_strides.nhead,
+            f"batch_stride_{tensor}": tensor_strides.batch,
         }
     return fields
 
@@ -77,7 +77,7 @@ def _score_fields(p: Problem) -> Fields:
     if p.bias == "alibi":
         fields["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
     wanted = {"bias": p.bias == "bias", "dbias": p.dbias, "randval": p.stores_random}
-    rows = {name: p.stride("bias" if name == "dbias" else name) for name, given in wanted.items() if given}
+    rows = {name: p.stride("bias" if name == "dbias" else name) for name, is_wanted in wanted.items() if is_wanted}
     fields |= _stride_fields(rows)
     if p.p_drop:
         fields |= {"has_dropout": 1, "p_drop": p.p_drop, "store_randval": int(p.store_randval)}
@@ -112,8 +112,7 @@ def prefill_fields(problem: Problem) -> Fields:
 def fwd_fields(problem: Problem) -> Fields:
     """Fields of struct ckpm_fwd_problem (kernels/include_fwd/ckpm_fwd.h).
 
-    Raises:
-        ProblemError: sinks or block scales, which these families don't read.
+    Its families have no sinks and no block scales.
     """
     p = problem
     if p.sink_size or p.sink_logits or p.qscale == "kv_blockscale":
@@ -227,18 +226,17 @@ _FIELDS: Mapping[str, Callable[[Problem], Fields]] = {  # all others: ckpm_fwd.h
 
 
 def fields(library: str, problem: Problem) -> Fields:
-    """The numbers that a library (by its name in ckpm.kernels.families.libraries) gets for the problem.
-
-    Raises:
-        ProblemError: it asks for what the library has no field for.
-    """
+    """The numbers of the problem for a library (by its name in ckpm.kernels.families.libraries)."""
     unread = host(library).unread
     filled = _FIELDS.get(library, fwd_fields)(problem)
     return {name: value for name, value in filled.items() if name not in unread}
 
 
 def workspaces(problem: Problem) -> Mapping[str, int]:
-    """Bytes of what a plan owns, by its pointer: the accumulators of splits, D and dQ's of the backward pass."""
+    """Bytes of a plan's workspaces, by pointer.
+
+    These are the accumulators of splits, and D and dQ's accumulators of the backward pass.
+    """
     p = problem
     if p.family == "bwd_dq_dk_dv":
         return backward_workspaces(p)
@@ -249,7 +247,7 @@ def workspaces(problem: Problem) -> Mapping[str, int]:
 
 
 def zeroed_workspaces(problem: Problem) -> tuple[str, ...]:
-    """Workspaces that must hold zeros before each launch: kernels add to dQ's accumulators, or leave rows out."""
+    """Workspaces that must contain zeros before each launch: kernels add to dQ's accumulators, or leave rows out."""
     return ("dq_acc",) if problem.family == "bwd_dq_dk_dv" else ()
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckpm.attention.launch import arguments
 from ckpm.attention.launch.encodings import Bits, Floats, decode, encode, nan_bits
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.attention.launch.kv_pool import Buffer, Pool, Write, add_peaks, range_descale, stream
+from ckpm.attention.launch.kv_pool import Buffer, KvPool, Write, add_peaks, range_descale, stream
 from ckpm.attention.launch.page_tables import PageTable, block_table, page_table, unused_entry
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.problems.case import SuiteCase
@@ -30,8 +30,8 @@ _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the ABI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """The same numbers for the reference: decoded and dequantised, one array a sequence.
+class LaunchInputs:
+    """Numbers of a case for the reference: decoded and dequantised, one array for each sequence.
 
     - q: [sq, nhead_q, hdim_q], k: [sk, nhead_k, hdim_q], v: [sk, nhead_k, hdim_v]
     - bias: [nhead_q, sq, sk] or None
@@ -50,7 +50,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A launch of a case. ``posed`` is the case with its page table's sizes and with strides, of which plans are made.
+    """A launch of a case. Plans are made of ``posed``: the case with the sizes of its page table, and with strides.
 
     ``pointers``: field of ckpm_problem -> (buffer, byte offset); ``fields``: the others.
     """
@@ -61,7 +61,7 @@ class Prepared:
     buffers: Mapping[str, Buffer]
     pointers: Mapping[str, tuple[str, int]]
     fields: Mapping[str, int | float | str]
-    inputs: Inputs
+    inputs: LaunchInputs
     table: PageTable
 
     def addresses(self, memory: Mapping[str, Memory]) -> dict[str, int]:
@@ -70,15 +70,11 @@ class Prepared:
 
 
 def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
-    """Buffers, fields and reference inputs of a problem.
-
-    Raises:
-        ProblemError: a size, stride or count does not fit the ABI's 32 bits.
-    """
+    """Buffers, fields and reference inputs of a problem."""
     p = problem
     table = page_table(p)
     q, q_bits, q_descale = _queries(p, arch)
-    pool = Pool(p, arch, table)
+    pool = KvPool(p, arch, table)
     guard = "guard_page" in p.checks
     posed = pose(p, arch, table)
     fields = arguments.prefill_fields(posed)
@@ -115,14 +111,16 @@ def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
         add("sink", sink_logits.astype(np.float32))
     if p.scales_q:
         add("q_descale", np.array([q_descale], np.float32))
-    inputs = Inputs(problem=p, q=q, k=tuple(pool.k), v=tuple(pool.v), bias=bias, slopes=slopes, sink_logits=sink_logits)
+    inputs = LaunchInputs(
+        problem=p, q=q, k=tuple(pool.k), v=tuple(pool.v), bias=bias, slopes=slopes, sink_logits=sink_logits
+    )
     return Prepared(
         problem=p, posed=posed, arch=arch, buffers=buffers, pointers=pointers, fields=fields, inputs=inputs, table=table
     )
 
 
 def _further_outputs(posed: SuiteCase) -> dict[str, int]:
-    """Bytes of what a kernel writes besides O: LSE in fp32, dropout's bytes, the workspaces of splits."""
+    """Bytes of the outputs besides O: LSE in fp32, dropout's bytes, the workspaces of splits."""
     p = posed
     heads = p.nhead_q * (p.batch if p.mode == "batch" else 1)
     sizes = {"lse": heads * p.stride("lse").nhead * 4} if p.lse else {}
@@ -155,7 +153,7 @@ def _table_arrays(p: SuiteCase, table: PageTable) -> dict[str, NDArray[np.int32]
         indices = np.concatenate((indices, np.full(PADDING, unused_entry(p, table), np.int32)))
     counts = [len(pages) for pages in table.pages]
     arrays = {"kv_indptr": np.cumsum((0, *counts), dtype=np.int32), "kv_page_indices": indices}
-    if p.page_size > 1:  # with pages of one token no CK reads it, and the CK of 2025 doesn't know it
+    if p.page_size > 1:  # with pages of one token no CK reads it, and the CK of 2025 lacks it
         last = [(length - 1) % p.page_size + 1 if length else 0 for length in p.seqlens_k]
         arrays["kv_last_page_lens"] = np.array(last, np.int32)
     return arrays
@@ -183,7 +181,7 @@ def _bias_stride(p: SuiteCase) -> int:
 
 
 def _slopes(p: SuiteCase) -> tuple[Floats, NDArray[np.float32]]:
-    """ALiBi slopes [batch, head] and what the kernel gets: one row for all sequences, or one each."""
+    """ALiBi slopes [batch, head] and the kernel's array: one row for all sequences, or one for each."""
     row = 2.0 ** (-8.0 * (1 + np.arange(p.nhead_q)) / max(p.nhead_q, 8))
     rows = np.stack([row * (1 + index % 3 if p.alibi_per_batch else 1) for index in p.ids]).astype(np.float32)
     return rows.astype(np.float64), rows if p.alibi_per_batch else rows[0]
@@ -223,11 +221,7 @@ def _check_fields(p: SuiteCase, fields: Mapping[str, int | float | str]) -> None
 
 
 def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any, unwritten: int | None = None) -> NDArray[Any]:
-    """Elements of a type at byte offsets of a buffer; ``unwritten`` are the bits of those that no write has set.
-
-    Raises:
-        ProblemError: one of them was never written, and nothing stands for it.
-    """
+    """Elements of a type at byte offsets of a buffer. ``unwritten`` are the bits of elements that no write sets."""
     writes: Sequence[Write] = sorted(buffer.writes, key=lambda write: write.offset)
     starts = np.array([write.offset for write in writes], np.int64)
     ends = np.array([write.offset + write.data.nbytes for write in writes], np.int64)
@@ -244,7 +238,7 @@ def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any, unwritten: int |
     places = np.flatnonzero(written)
     order = places[np.argsort(index[places], kind="stable")]
     numbers, begins = np.unique(index[order], return_index=True)
-    for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
+    for number, indices in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
         data = writes[number].data.reshape(-1).view(kind)
-        values[mine] = data[(flat[mine] - starts[number]) // np.dtype(kind).itemsize]
+        values[indices] = data[(flat[indices] - starts[number]) // np.dtype(kind).itemsize]
     return values.reshape(offsets.shape)

@@ -1,4 +1,4 @@
-"""A built library from Python, through ctypes: opened by the C ABI that its struct of one launch belongs to.
+"""A built library through ctypes, opened by the C ABI of its struct of one launch.
 
 The structs are in ckpm/kernels/abi.py. A library leaves its HIP symbols open: load a ``libamdhip64.so`` (a GPU's or an
 emulator's) with ``ctypes.RTLD_GLOBAL`` first.
@@ -52,9 +52,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """A loaded library. ``family`` gave it its name; ``kernels`` are its kernels' names in dispatch order.
+    """A loaded library, named after its ``family``. ``kernels`` are its kernels' names in dispatch order.
 
-    ``calls`` are the functions of its C ABI by their names without the start, ``arguments`` its struct of one launch.
+    ``calls`` are the functions of its C ABI by name, without the common beginning. ``arguments`` is its struct of one
+    launch.
     """
 
     path: Path
@@ -66,13 +67,9 @@ class Library:
     calls: Mapping[str, Any]
 
     def launch(self, arguments: CheckedArguments, kernel: str | None = None) -> Launch:
-        """Launch what dispatch chooses, or the named kernel, whose conditions are not asked.
+        """Launch the kernel that dispatch chooses, or the named kernel without a check of its conditions.
 
-        A refusal is an outcome and not an exception: see the result's status.
-
-        Raises:
-            TypeError: a kernel is named, and launches of this C ABI take no name.
-            LibraryError: the answer is none that the C ABI has.
+        A refusal is returned as a status, not raised.
         """
         if kernel is not None and not self.arguments.BY_NAME:
             raise TypeError(f"{self.arguments.START}_launch takes no kernel's name")
@@ -117,12 +114,7 @@ class Library:
 
 
 def load(path: Path, arguments: type[CheckedArguments]) -> Library:
-    """Open a library that ``kernels build`` made, ``arguments`` being the struct of its C ABI.
-
-    Raises:
-        LibraryError: it can't be opened, is not such a library, or has another version of the C ABI.
-        TrustError: another user owns it, or can write to it or its folder.
-    """
+    """Open a library that ``ckpm build`` made. ``arguments`` is the struct of its C ABI."""
     abi, calls = _open(path, arguments)
     return Library(
         path=path,
@@ -159,7 +151,7 @@ def _signatures(arguments: type[CheckedArguments]) -> dict[str, Signature]:
 
 
 def _open(path: Path, arguments: type[CheckedArguments]) -> tuple[ctypes.CDLL, dict[str, Any]]:
-    """A library and the functions of its C ABI with their types. Raises LibraryError."""
+    """A library and the functions of its C ABI with their types."""
     demand_trusted_library(path)
     try:
         abi = ctypes.CDLL(str(path.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL)

@@ -16,7 +16,7 @@ from ckpm.base.tablefile import Count, Text
 _FORMAT = 1
 CLASSES = ("salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
 # metric: unit. Sums over a launch's waves (workgroups for the last three); `instructions` sums all classes.
-# lds_bank_conflicts: cycles that LDS accesses take beyond those without conflicts. mfma_cycles: of the matrix cores.
+# lds_bank_conflicts: cycles that conflicts add to LDS accesses. mfma_cycles: of the matrix cores.
 METRICS: Mapping[str, str] = {
     "instructions": "wave-instructions",
     **{f"instructions_{kind}": "wave-instructions" for kind in CLASSES},
@@ -35,7 +35,7 @@ METRICS: Mapping[str, str] = {
     "waves": "waves",
     "early_out_workgroups": "workgroups",
 }
-# Facts of the library from its manifest, but for the arch; `tier` is the problems'.
+# Facts from the library's manifest, without the arch. `tier` is the problems'.
 LIBRARY_FACTS = ("toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "flags")
 PROVENANCE = ("arch", *LIBRARY_FACTS, "tier")
 
@@ -54,8 +54,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """``provenance``: every one of PROVENANCE, and facts of the library's file (ckpm.base.results.LIBRARY_SHA256).
+    """Launches of a library's kernels.
 
+    ``provenance``: every one of PROVENANCE, and facts of the library's file (ckpm.base.results.LIBRARY_SHA256).
     ``left_out``: problem -> why the library could not run it.
     """
 
@@ -64,32 +65,29 @@ class Measurements:
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, as_text({"format": _FORMAT, **dataclasses.asdict(self)}))
 
     @classmethod
     def read(cls, file: Path) -> Measurements:
-        """Read a file. Raises RecordError, with the field: it can't be read, or is not a file of measurements."""
+        """Read a file of measurements. Raise RecordError, with the field, if it is damaged."""
         document = of_library(file, "measurements", _FORMAT, "Measure again: ckpm measure --help.")
         for row in document.get("problems").items():
             counters = row.get("counters")
             counters.allow(tuple(METRICS))
             for name in METRICS:
                 counters.get(name).count()
-        made = document.record(cls)
-        if not made.problems:
+        measurements = document.record(cls)
+        if not measurements.problems:
             raise document.get("problems").fail("expected a list of at least one")
-        if len({one.problem for one in made.problems}) != len(made.problems):
+        if len({measured.problem for measured in measurements.problems}) != len(measurements.problems):
             raise document.get("problems").fail("one is named twice")
-        return made
+        return measurements
 
 
 def of_library(file: Path, what: str, form: int, remedy: str) -> Value:
-    """A document about a library's problems without its format, with every one of PROVENANCE.
-
-    Raises RecordError: the file can't be read, is of another format, or lacks one.
-    """
-    document = Source(place=file, what=what, remedy=remedy, error=RecordError).read()
+    """Read a document about a library's problems. Check its format, which is left out, and its PROVENANCE."""
+    document = Source(location=file, what=what, remedy=remedy, error=RecordError).read()
     if not isinstance(document.value, dict) or document.value.get("format") != form:
         raise document.source.fail(f"no {what} of format {form}")
     for name in PROVENANCE:

@@ -1,8 +1,8 @@
 """Devices that run a library: a GPU through ROCm's runtime, or the emulator.
 
-No other file of ``attention`` imports the emulator. :func:`choose` gives a :class:`Device`. Memory and
-launches go through the HIP C ABI on both (``device.hip``).
-:meth:`Device.has` is True for features that only the emulator has, so that callers need not branch on the kind.
+No other file of ``attention`` imports the emulator. :func:`choose` returns a :class:`Device`. Memory and launches go
+through the HIP C ABI on both (``device.hip``). Callers need not branch on the kind: :meth:`Device.has` is True for
+features that only the emulator has.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FEATURES = ("placement", "granularity", "checks", "counters", "trace")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault of a launch. ``kind`` is the emulator's word, or ``hip``; ``fields`` has all that is known."""
+    """A fault of a launch. ``kind`` is the emulator's word, or ``hip``; ``fields`` contains all known facts."""
 
     kind: str
     message: str
@@ -61,26 +61,25 @@ class Device(ABC):
         """True if the device offers one of FEATURES."""
 
     def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
-        """Open a library of the C ABI that ``arguments`` belong to. Raises LibraryError."""
+        """Open a library by the C ABI of ``arguments``."""
         self.prepare(path)
         return load(path, arguments)
 
     def prepare(self, path: Path) -> None:
-        """Prepare the device for a library that is opened next. Raises LibraryError."""
+        """Prepare the device for a library that is opened next."""
         if not path.is_file():
             raise LibraryError(f"{path}: no such library. Build it first.")
 
     @abstractmethod
     def configure(self, **options: Any) -> None:
-        """Set options of the emulator between launches. Raises UsageError where there are none."""
+        """Set options of the emulator between launches. A GPU has no options."""
 
     @abstractmethod
     def place_memory(self, placement: str, at: int = 0) -> contextlib.AbstractContextManager[None]:
-        """Allocations in the ``with`` get a base address of a kind: default, low, high, crossing (a 4 GB line from
-        ``at`` on), or fixed, the address ``at``.
+        """Give allocations in the ``with`` block a base address of a kind.
 
-        Raises:
-            UsageError: the device can't.
+        Kinds are default, low, high, crossing (a 4 GB line from ``at`` on), and fixed (the address ``at``). A GPU has
+        only default.
         """
 
     @abstractmethod
@@ -95,11 +94,11 @@ class Device(ABC):
         """Give later allocations the same addresses and numbers, whatever the process did before."""
 
     def context(self) -> Mapping[str, str]:
-        """Facts on which measured times depend; what is not known is '' or left out."""
+        """Facts on which measured times depend. Unknown facts are '' or left out."""
         return {}
 
     def sensors(self) -> Mapping[str, str]:
-        """Temperature, clock and power of this moment, as far as they are known."""
+        """Current temperature, clock and power, as far as they are known."""
         return {}
 
     def counters(self) -> Mapping[str, Any]:
@@ -110,8 +109,9 @@ class Device(ABC):
         """Start counting from 0."""
 
     def executed_ranges(self) -> Mapping[str, Sequence[tuple[int, int]]]:
-        """The machine code that each kernel executed since :meth:`reset_executed`: ranges of virtual addresses, each
-        without its end. Empty if the device does not observe it.
+        """The machine code that each kernel executed since :meth:`reset_executed`, as ranges of virtual addresses.
+
+        Each range is without its end. The result is empty if the device does not observe execution.
         """
         return {}
 
@@ -296,12 +296,11 @@ def _hardware(device: Device) -> dict[str, str]:
 
 
 def choose(choice: str, arch: str, **options: Any) -> Device:
-    """The device for libraries of ``arch``. ``options`` are the emulator's; a GPU has none and is given none.
+    """Return the device for libraries of ``arch``. ``options`` are the emulator's; a GPU ignores them.
 
     Raises:
         UsageError: a choice that doesn't exist.
-        DeviceError: it is not there, or can't be started.
-        SetupError, CompileError, TrustError: the emulator's core can't be built or must not be used.
+        DeviceError: the device is not there, or can't be started.
     """
     if choice not in DEVICES:
         raise unknown("device", choice)

@@ -46,7 +46,7 @@ def encode(values: Floats, dtype: str, arch: str) -> Bits:
 
 
 def decode(bits: Bits, dtype: str, arch: str) -> Floats:
-    """The numbers that ``bits`` stand for."""
+    """The numbers of ``bits``."""
     numbers: Bits = bits.astype(bits_type(dtype), copy=False).view(number_type(dtype, arch))
     with np.errstate(invalid="ignore"):  # signalling NaNs
         return numbers.astype(np.float64)

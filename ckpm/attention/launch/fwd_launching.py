@@ -21,7 +21,7 @@ from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import bits_type
 from ckpm.attention.launch.launching import host_buffers, launch_plan
 from ckpm.attention.launch.page_tables import block_table, page_table, shares_pages
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.problems.case import SuiteCase
 
@@ -46,9 +46,7 @@ class FwdOutcome:
 def pose(case: SuiteCase, family: str, arch: str) -> SuiteCase:
     """The case for a library of a family: pages of one token as a contiguous cache, others with their table's sizes.
 
-    Raises:
-        ProblemError: it needs sinks, column-major V or another table than is laid out here; or it is in batch mode with
-            several lengths, which only keys in pages may have.
+    Refuse sinks, column-major V, other tables, and in batch mode several lengths of contiguous keys.
     """
     p, paged = case, case.page_size > 1
     if p.vlayout != "row" or p.sink_size:
@@ -84,7 +82,7 @@ def inputs(problem: SuiteCase) -> dict[str, Form]:
 def check_tensors(
     problem: SuiteCase, wanted: Mapping[str, Form], tensors: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """The tensors that are wanted. Raises ProblemError: one has another size or type."""
+    """The wanted tensors, as they lie in memory. Refuse one of another size or type."""
     for name, (shape, dtype) in wanted.items():
         if tensors[name].shape != shape or tensors[name].dtype != dtype:
             raise ProblemError(
@@ -95,14 +93,14 @@ def check_tensors(
 
 
 def by_sequence(p: SuiteCase, rows: NDArray[Any]) -> NDArray[Any]:
-    """[head, token, ...] as it lies in memory: in batch mode [batch, head, token, ...]."""
+    """Convert [head, token, ...] to its order in memory: in batch mode [batch, head, token, ...]."""
     if p.mode == "group":
         return rows
     return np.ascontiguousarray(rows.reshape(p.nhead_q, p.batch, -1, *rows.shape[2:]).swapaxes(0, 1))
 
 
 def by_head(p: SuiteCase, rows: NDArray[Any]) -> NDArray[Any]:
-    """The reverse of :func:`by_sequence`, from a flat array: a row has one number (LSE) or ``p.seqlen_k``."""
+    """Reverse :func:`by_sequence` for a flat array. A row has one number (LSE) or ``p.seqlen_k``."""
     shape = (p.batch, p.nhead_q, p.seqlen_q, -1) if p.mode == "batch" else (p.nhead_q, p.rows_q, -1)
     rows = rows.reshape(shape)
     if p.mode == "batch":
@@ -111,11 +109,7 @@ def by_head(p: SuiteCase, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def laid_out(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays of a launch, by their field of ckpm_fwd_problem.
-
-    Raises:
-        ProblemError: a tensor has another size than the problem.
-    """
+    """The arrays of a launch, by their field of ckpm_fwd_problem."""
     p = problem
     arrays = check_tensors(p, inputs(p), tensors)
     if p.page_size > 1:
@@ -127,7 +121,7 @@ def laid_out(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[st
 
 
 def pages(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """``k`` and ``v`` in pages, ``block_table`` and, where it is needed, ``seqlen_k_ptr``.
+    """Arrays of pages: ``k``, ``v``, ``block_table`` and, where it is needed, ``seqlen_k_ptr``.
 
     All bits of unused slots are set: NaN, except -240 in gfx942's fp8.
     """
@@ -138,9 +132,9 @@ def pages(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[str, 
         tokens = tensors[name]
         pool = np.full((table.pool_pages, p.page_size, *tokens.shape[1:]), np.iinfo(tokens.dtype).max, tokens.dtype)
         for numbers, (begin, end) in zip(table.pages, ends, strict=True):
-            mine = pool[numbers].reshape(-1, *tokens.shape[1:])
-            mine[: end - begin] = tokens[begin:end]
-            pool[numbers] = mine.reshape(-1, *pool.shape[1:])
+            slots = pool[numbers].reshape(-1, *tokens.shape[1:])
+            slots[: end - begin] = tokens[begin:end]
+            pool[numbers] = slots.reshape(-1, *pool.shape[1:])
         arrays[name] = pool
     if p.mode == "batch" and len({*p.seqlens_k}) > 1:
         arrays["seqlen_k_ptr"] = np.array(p.seqlens_k, np.int32)
@@ -150,20 +144,15 @@ def pages(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[str, 
 def run_attention(
     device: Device, library: Library, problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]
 ) -> FwdOutcome:
-    """:func:`launch` of :func:`laid_out` tensors."""
+    """Lay out the tensors of a case, and launch it."""
     return launch(device, library, problem, laid_out(problem, tensors))
 
 
-def launch(device: Device, library: Library, problem: SuiteCase, given: Mapping[str, NDArray[Any]]) -> FwdOutcome:
-    """Launch what dispatch chooses. ``given``: see :func:`laid_out`.
-
-    Raises:
-        ProblemError: see :func:`pose`. ProblemError: the library has no field for what the problem needs.
-        HipError: memory ran out.
-    """
+def launch(device: Device, library: Library, problem: SuiteCase, arrays: Mapping[str, NDArray[Any]]) -> FwdOutcome:
+    """Launch the kernel that dispatch chooses, on the ``arrays`` of :func:`laid_out`."""
     p = pose(problem, library.family, device.arch)
-    plan = Plan(p, device, library)
-    ended = launch_plan(plan, host_buffers(given, {**plan.outputs, **plan.workspaces}), None, plan.outputs)
+    plan = LaunchPlan(p, device, library)
+    ended = launch_plan(plan, host_buffers(arrays, {**plan.outputs, **plan.workspaces}), None, plan.outputs)
     kind = np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
     if not ended.ran:
         return FwdOutcome(launch=ended.launch, fault=ended.fault, o=np.empty(0, kind), lse=None)

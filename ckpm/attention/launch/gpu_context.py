@@ -1,10 +1,11 @@
 """The circumstances of a measurement: GPU, versions, clock policy, clock, temperature and power.
 
 Linux' amdgpu driver has files for them (the kernel's documentation of drm/amdgpu, "GPU Power/Thermal Controls and
-Monitoring"). A setting that can't be read is '', which a comparison must not take for equal. AMD SMI reports more where
-its Python package ``amdsmi`` is installed (with ROCm): the clock and power of all compute dies, on cards without those
-files. Calls and units are those of its documentation (AMD SMI Python API): degrees Celsius, MHz, watts. Figures that it
-doesn't have are left out.
+Monitoring"). A setting that can't be read is ''. Comparisons must not treat two of these as equal.
+
+AMD SMI reports more if its Python package ``amdsmi`` is installed (with ROCm): the clock and power of all compute dies,
+also on cards without the driver's files. Calls and units follow its documentation (AMD SMI Python API): degrees
+Celsius, MHz, watts. Missing figures are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SENSORS = {"temperature": "temp2_input", "clock": "freq1_input", "power": "powe
 
 
 def smi_sensors(bus: str) -> Mapping[str, str]:
-    """Figures of this moment of the card at a PCI bus id (0000:c1:00.0), by ``smi_NAME_UNIT``; empty without amdsmi.
+    """Current figures of the card at a PCI bus id (0000:c1:00.0), by ``smi_NAME_UNIT``; empty without amdsmi.
 
     If amdsmi is installed but reports nothing, ``smi`` contains the reason.
     """
@@ -55,18 +56,15 @@ def smi_sensors(bus: str) -> Mapping[str, str]:
 
 
 def _import() -> ModuleType:
-    """amdsmi, also where ROCm and distributions put it for the system's Python, which a virtual environment hides.
-
-    Raises what importing raises.
-    """
+    """Import amdsmi, also from folders of the system's Python, which a virtual environment hides."""
     try:
         return importlib.import_module(_MODULE)
     except ModuleNotFoundError:
-        place = next((place for place in package_folders() if (place / _MODULE / "__init__.py").is_file()), None)
-        if place is None:
+        folder = next((folder for folder in package_folders() if (folder / _MODULE / "__init__.py").is_file()), None)
+        if folder is None:
             raise
     before = list(sys.path)
-    sys.path.append(str(place))  # last: nothing of the system's packages replaces one of ours
+    sys.path.append(str(folder))  # last: nothing of the system's packages replaces one of ours
     try:
         return importlib.import_module(_MODULE)
     finally:
@@ -74,13 +72,13 @@ def _import() -> ModuleType:
 
 
 def package_folders() -> tuple[Path, ...]:
-    """Folders that may hold the package: ROCm's own, Debian's."""
+    """Folders that may contain the package: ROCm's own, Debian's."""
     rocm = Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
     return (rocm / "share" / "amd_smi", Path("/usr/lib/python3/dist-packages"))
 
 
 def _line(error: Exception) -> str:
-    """Its message on one line: amdsmi's own have several."""
+    """An error's message on one line: amdsmi's messages have several."""
     return " ".join(str(error).split())
 
 
@@ -93,9 +91,9 @@ def _read_card(smi: ModuleType, bus: str) -> dict[str, str]:
         "smi_temperature_c": lambda: smi.amdsmi_get_temp_metric(
             card, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
         ),
-        # the second of the names is that of ROCm 5
+        # ROCm 5 has the second name
         "smi_clock_mhz": lambda: _first(smi.amdsmi_get_clock_info(card, smi.AmdSmiClkType.GFX), "clk", "cur_clk"),
-        # MI300 and later tell the current power, those before the average
+        # MI300 and later have the current power, earlier cards the average
         "smi_power_w": lambda: _first(smi.amdsmi_get_power_info(card), "current_socket_power", "average_socket_power"),
     }
     readings = {}
@@ -108,12 +106,12 @@ def _read_card(smi: ModuleType, bus: str) -> dict[str, str]:
 
 
 def _first(figures: Mapping[str, Any], *names: str) -> Any:
-    """The first of the figures that is one."""
+    """The first of the named figures that is a number."""
     return next((figures[name] for name in names if isinstance(figures.get(name), int | float)), None)
 
 
 def settings(bus: str, cards: Path = _CARDS, driver: Path = _DRIVER) -> Mapping[str, str]:
-    """Settings that only change if somebody changes them, of the card at a PCI bus id (0000:c1:00.0)."""
+    """Settings of the card at a PCI bus id (0000:c1:00.0) that stay until somebody changes them."""
     card = _card(bus, cards)
     level = _text(card / "power_dpm_force_performance_level") if card else ""
     limits = [_text(file) for name in _LIMITS for file in _monitors(card, name)]
@@ -126,7 +124,7 @@ def settings(bus: str, cards: Path = _CARDS, driver: Path = _DRIVER) -> Mapping[
 
 
 def sensors(bus: str, cards: Path = _CARDS) -> Mapping[str, str]:
-    """Temperature, clock and power of this moment; only those that can be read."""
+    """Current temperature, clock and power, as far as they can be read."""
     card = _card(bus, cards)
     texts = {name: _text(file) for name, sensor in _SENSORS.items() for file in _monitors(card, sensor)[:1]}
     return {name: text for name, text in texts.items() if text}

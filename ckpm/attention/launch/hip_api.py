@@ -1,4 +1,4 @@
-"""The HIP runtime's C ABI over ctypes: what a harness needs beside the library, on a GPU and on the emulator alike."""
+"""The HIP runtime's C ABI over ctypes: a harness's own calls, on a GPU and on the emulator alike."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEMORY_AT, _COMPUTE_UNITS_AT, _ARCH_AT = 288, 388, 1160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties:
-    """``arch`` without the feature flags after its name."""
+    """Properties of a device. ``arch`` is without the feature flags after its name."""
 
     arch: str
     compute_units: int
@@ -42,7 +42,7 @@ class Memory:
 
 
 class HipApi:
-    """Typed calls. Each raises HipError: with the runtime's text, and with ``explain()``'s, which may know more."""
+    """Typed calls. Each raises HipError, with the runtime's text and the text of ``explain()``."""
 
     def __init__(self, runtime: ctypes.CDLL, explain: Callable[[], str] = lambda: "") -> None:
         self._c = runtime
@@ -95,13 +95,13 @@ class HipApi:
         return str(version.value)
 
     def bus_id(self, number: int) -> str:
-        """A device's place on the PCI bus, such as 0000:c1:00.0; '' if the runtime doesn't say."""
+        """A device's PCI bus id, such as 0000:c1:00.0; '' if the runtime doesn't provide it."""
         text = ctypes.create_string_buffer(64)
         function = getattr(self._c, "hipDeviceGetPCIBusId", None)
         return text.value.decode() if function and function(text, ctypes.c_int(64), ctypes.c_int(number)) == 0 else ""
 
     def malloc(self, size: int) -> Memory:
-        """Memory for ``size`` bytes. 0 bytes are allocated as 1: a null pointer would mean something else."""
+        """Allocate ``size`` bytes, but at least 1: a null pointer would have another meaning."""
         address = ctypes.c_void_p()
         self._check(self._c.hipMalloc(ctypes.byref(address), max(size, 1)), f"hipMalloc of {size} bytes")
         return Memory(address.value or 0, size)
@@ -110,11 +110,7 @@ class HipApi:
         self._check(self._c.hipFree(memory.address), "hipFree")
 
     def write(self, memory: Memory, data: NDArray[Any], offset: int = 0) -> None:
-        """Copy an array's elements to the device, in C order.
-
-        Raises:
-            ValueError: it doesn't fit.
-        """
+        """Copy an array's elements to the device, in C order."""
         whole = np.ascontiguousarray(data)
         if offset < 0 or offset + whole.nbytes > memory.size:
             raise ValueError(f"{whole.nbytes} bytes at {offset} don't fit a buffer of {memory.size}")
@@ -140,16 +136,16 @@ class HipApi:
             self._check(self._c.hipMemset(memory.address, byte, memory.size), "hipMemset")
 
     def clear(self, memory: Memory, stream: int = 0) -> None:
-        """Set the memory to zeros, after what the stream has queued."""
+        """Set the memory to zeros, in the stream's order."""
         if memory.size:
             self._check(self._c.hipMemsetAsync(memory.address, 0, memory.size, stream), "hipMemsetAsync")
 
     def synchronize(self) -> None:
-        """Wait for all launches; raises HipError if one of them failed."""
+        """Wait for all launches. Raise HipError if one of them failed."""
         self._check(self._c.hipDeviceSynchronize(), "hipDeviceSynchronize")
 
     def last_error(self) -> int:
-        """The error of an earlier call of this thread, 0 if none; it is forgotten."""
+        """Return the error of an earlier call of this thread, 0 if none, and clear it."""
         return int(self._c.hipGetLastError())
 
     def explanation(self) -> str:

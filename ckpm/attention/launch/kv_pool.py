@@ -28,8 +28,8 @@ class Write:
 class Buffer:
     """Device memory. ``fill`` is a byte for all of it before the writes (outputs only; pools are too large).
 
-    ``placement`` is a SuiteCase's; ``guard`` asks for unmapped memory after the last byte. Of a ``sparse`` buffer only
-    what the writes cover is mapped; each write has memory pages of its own.
+    ``placement`` is a SuiteCase's. With ``guard`` the memory after the last byte is unmapped. A ``sparse`` buffer is
+    mapped only where it is written; each write has memory pages of its own.
     """
 
     size: int
@@ -41,7 +41,7 @@ class Buffer:
 
 
 def stream(p: SuiteCase, *what: int) -> np.random.Generator:
-    """A random stream for one thing of the problem: the same for whatever other streams there are."""
+    """A random stream for one part of the problem, independent of its other streams."""
     return np.random.default_rng([p.seed, *what])
 
 
@@ -56,12 +56,12 @@ def add_peaks(tokens: Floats) -> None:
 
 
 def range_descale(p: SuiteCase, drawn: tuple[float, float], largest: float) -> float:
-    """The number in float32 that makes ``largest`` of the largest number that a tensor of this range can hold."""
+    """The float32 scale that maps the largest number of a tensor of this range to ``largest``."""
     return float(np.float32((max(-drawn[0], drawn[1]) + _PEAK * (p.values == "peaks")) / largest))
 
 
-class Pool:
-    """K and V in their pages. ``k`` and ``v`` hold each sequence's tokens as the kernel should see them."""
+class KvPool:
+    """K and V in their pages. ``k`` and ``v`` contain each sequence's tokens as the kernel should see them."""
 
     def __init__(self, p: SuiteCase, arch: str, table: PageTable) -> None:
         self.problem, self.arch, self.table = p, arch, table
@@ -69,14 +69,15 @@ class Pool:
         self.k: list[Floats] = []
         self.v: list[Floats] = []
         self.base_descale = range_descale(p, p.kv_range, 112)
-        self.place = {int(page): place for pages in table.pages for place, page in enumerate(pages)}  # in its sequence
+        # page -> its position in its sequence
+        self.positions = {int(page): position for pages in table.pages for position, page in enumerate(pages)}
         for index, pages in enumerate(table.pages):
             for number, (tensor, hdim) in enumerate((("k", p.hdim_q), ("v", p.hdim_v))):
                 tokens = self._fill_pages(index, pages, number, tensor, hdim)
                 (self.k if tensor == "k" else self.v).append(tokens)
 
     def _fill_pages(self, index: int, pages: NDArray[np.int64], number: int, tensor: str, hdim: int) -> Floats:
-        """Draw a sequence's tokens, put their bits into its pages, and give back what the bits stand for."""
+        """Draw a sequence's tokens, put their bits into its pages, and return the numbers of the bits."""
         p, length = self.problem, self.problem.seqlens_k[index]
         if tensor == "v" and p.storage == "latent":
             self.pages["v"].update({page: self.pages["k"][page][..., :hdim] for page in pages.tolist()})
@@ -106,7 +107,7 @@ class Pool:
         return tokens
 
     def descales(self, pages: NDArray[np.int64], tensor: str) -> Floats:
-        """[page, head]: what a stored number is multiplied with."""
+        """Factors of the stored numbers, as [page, head]."""
         p = self.problem
         if p.qscale == "perhead":
             return np.broadcast_to(self._head_scales(tensor).astype(np.float64), (len(pages), p.nhead_k))
@@ -121,16 +122,16 @@ class Pool:
         return scales.astype(np.float64)
 
     def _head_scales(self, tensor: str) -> NDArray[np.float32]:
-        """[head]: the scales of K's or V's heads, 8 of them in turn."""
+        """The scales of K's or V's heads, 8 different ones in turn."""
         own = np.arange(self.problem.nhead_k) * (3 if tensor == "k" else 5) + (tensor == "v")
         return np.float32(self.base_descale) * (1 + own % 8 / 8).astype(np.float32)
 
     def _factors(self, pages: NDArray[np.int64], tensor: str) -> Floats | None:
-        """[page]: the problem's page scales, which go by a page's place in its sequence; None without."""
-        given = self.problem.k_page_scales if tensor == "k" else self.problem.v_page_scales
-        if not given:
+        """The problem's scales of pages, by each page's position in its sequence; None without."""
+        scales = self.problem.k_page_scales if tensor == "k" else self.problem.v_page_scales
+        if not scales:
             return None
-        return np.array([given[self.place[page] % len(given)] for page in pages.tolist()])
+        return np.array([scales[self.positions[page] % len(scales)] for page in pages.tolist()])
 
     def pointers(self) -> dict[str, tuple[str, int]]:
         p = self.problem
@@ -172,8 +173,8 @@ class Pool:
             )
         if p.qscale in ("pertensor", "perhead"):
             for tensor in ("k", "v"):
-                one = np.array([self.base_descale], np.float32)
-                scales = self._head_scales(tensor) if p.qscale == "perhead" else one
+                tensor_scale = np.array([self.base_descale], np.float32)
+                scales = self._head_scales(tensor) if p.qscale == "perhead" else tensor_scale
                 buffers[f"{tensor}_descale"] = Buffer(size=scales.nbytes, writes=(Write(0, scales),), guard=guard)
         elif p.qscale == "kv_blockscale":
             pages = np.array(sorted(self.pages["k"]), np.int64)
@@ -186,7 +187,7 @@ class Pool:
         return buffers
 
     def _pages_of(self, tensor: str) -> dict[int, Bits]:
-        """page -> bits [slot, head, dim]; of storage packed a token's K and V."""
+        """Bits [slot, head, dim] by page. With packed storage each token has its K and V together."""
         pages = self.pages[tensor]
         if self.problem.storage != "packed":
             return pages
@@ -231,7 +232,7 @@ class Pool:
         return np.full(shape, nan_bits(p.kv_dtype, self.arch), bits_type(p.kv_dtype))
 
     def _poisoned_pages(self) -> set[int]:
-        """Pages that hold NaN: all unreferenced ones of a small pool, the neighbours in a large one."""
+        """Pages full of NaN: all unreferenced pages of a small pool, the neighbours of used pages in a large one."""
         used, last = set(self.pages["k"]), self.table.pool_pages - 1
         candidates = set() if self.table.nan_page is None else {self.table.nan_page}
         if "nan_canary" in self.problem.checks:
@@ -243,7 +244,7 @@ class Pool:
 
 
 def runs(blocks: Mapping[int, Bits], stride: int, offset: int) -> list[Write]:
-    """Writes of pages, adjacent ones in one where they fill their stride."""
+    """Writes of pages. Adjacent pages that fill their stride are one write."""
     writes: list[Write] = []
     numbers = sorted(blocks)
     start = 0

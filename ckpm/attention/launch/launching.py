@@ -22,7 +22,7 @@ from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import decode
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.attention.launch.kv_pool import Buffer, Write
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import HipError, ProblemError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
@@ -34,10 +34,10 @@ OUTPUTS = ("o", "lse", "rand_val")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """The end of a launch of a plan. ``outputs``: bytes by name of what was read back, empty after a fault.
+    """The end of a launch of a plan. ``outputs`` are the bytes that were read back, by name; empty after a fault.
 
-    ``counters`` are the device's for this launch, empty if it counts nothing. ``seconds``: of the host, from the launch
-    to its end. ``addresses`` of the buffers.
+    ``counters`` are the device's for this launch, empty if it counts nothing. ``seconds`` is the host's time from the
+    launch to its end. ``addresses`` are the buffers'.
     """
 
     launch: Launch
@@ -53,7 +53,7 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome(Launched):
+class LaunchOutcome(Launched):
     """The end of the launch of a case of batch prefill."""
 
     prepared: Prepared
@@ -107,7 +107,10 @@ class Outcome(Launched):
         return {name: count for name, count in counts.items() if count}
 
     def random_values(self) -> tuple[Bytes, ...]:
-        """The stored random bytes of each sequence as [head, query, key]. Tiles that were not visited hold poison."""
+        """The stored random bytes of each sequence as [head, query, key].
+
+        Tiles that the kernel did not visit contain poison.
+        """
         keys = self.prepared.problem.seqlens_k
         return tuple(rows[..., :count] for rows, count in zip(self._random_rows(), keys, strict=True))
 
@@ -124,25 +127,24 @@ class Outcome(Launched):
 
 
 def launch_plan(
-    plan: Plan, buffers: Mapping[str, Buffer], pointers: Mapping[str, tuple[str, int]] | None, outputs: Iterable[str]
+    plan: LaunchPlan,
+    buffers: Mapping[str, Buffer],
+    pointers: Mapping[str, tuple[str, int]] | None,
+    outputs: Iterable[str],
 ) -> Launched:
     """Upload the buffers, launch, and read ``outputs`` back. The plan's workspaces are freed at the end.
 
     ``pointers`` maps an argument's name to a buffer and an offset. With None each buffer is passed under its own name.
     After a fault the device has been recovered, or is lost for this process.
-
-    Raises:
-        HipError: memory ran out, or a call of the runtime failed for another reason than the launch.
-        UsageError: the device can't place buffers where they are wanted.
     """
     device = plan.device
     with contextlib.closing(plan), upload(device, buffers) as memory:
-        given = {name: memory[name].address for name in memory}
+        launch_pointers = {name: memory[name].address for name in memory}
         if pointers is not None:
-            given = {name: memory[buffer].address + at for name, (buffer, at) in pointers.items()}
+            launch_pointers = {name: memory[buffer].address + at for name, (buffer, at) in pointers.items()}
         device.reset_counters()
         started = time.perf_counter()
-        launch = plan.launch(given)
+        launch = plan.launch(launch_pointers)
         fault = device.fault()
         if fault is None:
             device.hip.synchronize()
@@ -157,24 +159,23 @@ def launch_plan(
     return Launched(launch=launch, fault=fault, seconds=seconds, outputs=read, counters=counters, addresses=addresses)
 
 
-def run_problem(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Outcome:
+def run_problem(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> LaunchOutcome:
     """Launch the kernel that dispatch chooses, or the named one, and read O, LSE and random values back.
 
-    A refusal or a fault is an outcome.
-
-    Raises:
-        ProblemError: sizes, strides, buffers or page ids contradict one another.
-        HipError, UsageError: as :func:`launch_plan`.
+    A refusal or a fault is returned, not raised.
     """
     check(prepared)
     ended = launch_plan(plan_of(device, library, prepared, kernel), prepared.buffers, prepared.pointers, OUTPUTS)
-    return Outcome(prepared=prepared, **{one.name: getattr(ended, one.name) for one in fields(Launched)})
+    return LaunchOutcome(
+        prepared=prepared,
+        **{launched_field.name: getattr(ended, launched_field.name) for launched_field in fields(Launched)},
+    )
 
 
-def plan_of(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Plan:
-    """The plan of a case, of the named kernel or of what dispatch chooses."""
+def plan_of(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> LaunchPlan:
+    """The plan of a case, with the named kernel or dispatch's choice."""
     kernels = () if kernel is None else (kernel,)
-    return Plan(prepared.posed, device, library, kernels=kernels, named=kernel is not None)
+    return LaunchPlan(prepared.posed, device, library, kernels=kernels, named=kernel is not None)
 
 
 def host_buffers(arrays: Mapping[str, NDArray[Any]], outputs: Mapping[str, int]) -> dict[str, Buffer]:
@@ -185,7 +186,7 @@ def host_buffers(arrays: Mapping[str, NDArray[Any]], outputs: Mapping[str, int])
 
 @contextlib.contextmanager
 def upload(device: Device, buffers: Mapping[str, Buffer]) -> Iterator[dict[str, Memory]]:
-    """The buffers on the device, by name; freed at the end whatever happened."""
+    """Allocate and write the buffers. Yield them by name, and free them at the end."""
     memory: dict[str, Memory] = {}
     allocated: list[Memory] = []
     try:
@@ -227,11 +228,8 @@ def _map_writes(device: Device, buffer: Buffer, allocated: list[Memory]) -> Memo
 def check(prepared: Prepared) -> None:
     """Refuse a launch whose numbers contradict one another.
 
-    Page ids, and sizes by strides, are checked only in cases that must run (``expect`` is ok). Others are wrong on
+    Page ids, and sizes by strides, are checked only in cases that must run (``expect`` is ok). Other cases are wrong on
     purpose.
-
-    Raises:
-        ProblemError: the message has both numbers.
     """
     for name, (buffer, at) in prepared.pointers.items():
         if buffer not in prepared.buffers:
@@ -249,7 +247,7 @@ def check(prepared: Prepared) -> None:
 
 
 def _check_page_ids(prepared: Prepared) -> None:
-    """Every entry that a sequence uses must name a page of the pool. Padding entries may hold anything."""
+    """Check that every entry in use names a page of the pool. Padding entries may be anything."""
     pages = int(prepared.fields["num_total_pages"])
     for sequence, entries in enumerate(_entries(prepared)):
         wrong = entries[(entries < 0) | (entries >= pages)]
@@ -286,7 +284,7 @@ def _entries(prepared: Prepared) -> Iterator[NDArray[np.int32]]:
 
 
 def _check_last_pages(prepared: Prepared, counts: NDArray[np.int32]) -> None:
-    """kv_last_page_lens and the number of pages must give each sequence's length."""
+    """Check that kv_last_page_lens and the number of pages give each sequence's length."""
     p, last = prepared.problem, _read_words(prepared, "kv_last_page_lens")
     if last.size != p.batch:
         raise _contradiction(prepared, f"kv_last_page_lens has {last.size} entries for {p.batch} sequences")
@@ -308,7 +306,7 @@ def _read_words(prepared: Prepared, name: str) -> NDArray[np.int32]:
 
 
 def _check_sizes(prepared: Prepared) -> None:
-    """The last element that sizes and strides lead to must lie in its buffer."""
+    """Check that the last element of each tensor, by sizes and strides, lies in its buffer."""
     p, f = prepared.problem, prepared.fields
     tokens, keys = sum(p.seqlens_q), max(p.seqlens_k)
     _require(prepared, "q", _rows_end(prepared, "q", p.hdim_q) * ELEMENT_BYTES[p.q_dtype])

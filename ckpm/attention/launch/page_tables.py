@@ -61,7 +61,7 @@ def unused_entry(problem: SuiteCase, table: PageTable) -> int:
 
 
 def block_table(problem: SuiteCase, table: PageTable) -> NDArray[np.int32]:
-    """[sequence, entry]: each sequence's pages, and unused entries after them."""
+    """A block table [sequence, entry]: each sequence's pages, and unused entries after them."""
     rows = np.full((problem.batch, table.width), unused_entry(problem, table), np.int32)
     for row, pages in zip(rows, table.pages, strict=True):
         row[: len(pages)] = pages
@@ -71,7 +71,8 @@ def block_table(problem: SuiteCase, table: PageTable) -> NDArray[np.int32]:
 def _shared_pages(p: SuiteCase, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...], int]:
     """Pages of each sequence, and the number of pages in use.
 
-    Half of the shortest sequence's pages are common to all; with ``repeated`` all sequences cycle through those.
+    Half of the shortest sequence's pages are common to all. With ``repeated`` all sequences cycle through the common
+    pages.
     """
     common = max(1, min(counts) // 2)
     if p.page_order == "repeated":

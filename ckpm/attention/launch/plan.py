@@ -43,7 +43,7 @@ UNTIMED = Timing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class FinishedLaunch:
     """A launch that ended well. ``milliseconds`` are one mean, or one for each cold launch; empty if untimed."""
 
     kernels: tuple[str, ...]
@@ -102,7 +102,7 @@ class _V3Switch:
 _V3 = _V3Switch()
 
 
-class Plan:
+class LaunchPlan:
     """One problem on one device, ready to launch. ``named``: exactly ``kernels`` are launched.
 
     ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes.
@@ -122,13 +122,10 @@ class Plan:
         keep: tuple[str, ...] = (),
         shared: Workspaces | None = None,
     ) -> None:
-        """``stages`` are the chosen kernels. ``kernels`` are their names by default.
-
-        Raises ProblemError: the library's C struct lacks a field that the problem needs.
-        """
+        """Make a plan. ``stages`` are the chosen kernels; ``kernels`` are their names by default."""
         self.problem, self.device, self.library = problem, device, library
         self.stages, self.named, self.keep = stages, named, keep
-        self.kernels = kernels or tuple(one.name for one in stages)
+        self.kernels = kernels or tuple(stage.name for stage in stages)
         self.inputs, self.outputs = arguments.inputs(problem), arguments.outputs(problem)
         self.workspaces, self.cleared = arguments.workspaces(problem), arguments.zeroed_workspaces(problem)
         self.fields = arguments.fields(library.family, problem)
@@ -141,18 +138,13 @@ class Plan:
         self._memory = shared or self._own
 
     def arguments(self, pointers: Mapping[str, int], stream: int = 0) -> CheckedArguments:
-        """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names.
-
-        Raises:
-            ArgumentError: one that the problem needs is missing or 0, or one is not a whole number.
-            TypeError: one that the C ABI doesn't have.
-        """
+        """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names."""
         self._demand_pointers(pointers)
         return self._fill(pointers, stream)
 
     def _demand_pointers(self, pointers: Mapping[str, int]) -> None:
         if not all(map(pointers.get, self._needed)):
-            name = next(one for one in self._needed if not pointers.get(one))
+            name = next(pointer for pointer in self._needed if not pointers.get(pointer))
             raise ArgumentError(f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null")
 
     def _fill(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
@@ -168,20 +160,21 @@ class Plan:
         setters["stream"](filled, stream)
         return filled
 
-    def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> Ran:
-        """Launch with device addresses. Returns when the launch is queued; a timed launch has ended then.
+    def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> FinishedLaunch:
+        """Launch with device addresses. Return when the launch is queued; a timed launch has ended then.
 
         Raises:
-            ArgumentError: see :meth:`arguments`. HipError: no memory for the workspaces.
-            LaunchError: the library refused it, or the device faulted. LaunchError: another kernel ran.
+            ArgumentError: a pointer that the problem needs is missing or 0, or one is not a whole number.
+            HipError: no memory for the workspaces.
+            LaunchError: the library refused the launch, the device faulted, or another kernel ran.
         """
         self._demand_pointers(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
             launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))
             if timing.repeats and self.cleared:
                 # the workspaces are cleared before the first repeat only, so the outputs are sums of all repeats
-                self._ended_well(self.launch(pointers, stream))  # writes the outputs of one launch again
-            return Ran(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
+                self._ended_well(self.launch(pointers, stream))  # writes the outputs of one launch
+            return FinishedLaunch(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
         flushed = self.device.hip.malloc(timing.cold_bytes)
         try:
             if timing.warmups:
@@ -192,10 +185,15 @@ class Plan:
                 launches.append(self._ended_well(self.launch(pointers, stream, 0, 1)))
         finally:
             self.device.hip.free(flushed)
-        return Ran(kernels=launches[0].kernels, milliseconds=tuple(one.milliseconds for one in launches))
+        return FinishedLaunch(
+            kernels=launches[0].kernels, milliseconds=tuple(launch.milliseconds for launch in launches)
+        )
 
     def bind(self, names: Sequence[str]) -> Callable[[Sequence[int], int], None]:
-        """Return :meth:`run` for callers that launch often: of the addresses of ``names``, in order, and a stream."""
+        """Return a function like :meth:`run` for callers that launch often.
+
+        It takes the addresses of ``names``, in order, and a stream.
+        """
         fields = [getattr(self._kind, name) for name in ("stream", *names)]
         order = sorted(range(len(fields)), key=lambda at: fields[at].offset)
         first = end = fields[order[0]].offset
@@ -206,7 +204,7 @@ class Plan:
         pack, arrange = struct.Struct(layout).pack_into, operator.itemgetter(*order)
         copy, template, launch = self._kind.from_buffer_copy, self._template, self.library.bind(self._kernel)
         whole = not self.workspaces and set(self._needed) <= set(names) and self.problem.v3 != "off"
-        whole = whole and not (self.named and self._kernel is None)  # run() asks which kernel ran
+        whole = whole and not (self.named and self._kernel is None)  # run() checks which kernel ran
 
         def run(addresses: Sequence[int], stream: int) -> None:
             if not whole or not all(addresses):
@@ -222,9 +220,9 @@ class Plan:
         return run
 
     def launch(self, pointers: Mapping[str, int], stream: int = 0, warmups: int = 0, repeats: int = 0) -> Launch:
-        """Launch and return how that ended, a refusal or a fault too; nothing is checked before.
+        """Launch without checks, and return the status, also of a refusal or a fault.
 
-        Suites give memory of their own for a workspace among the ``pointers``.
+        Memory of workspaces may be among the ``pointers``, as in the suites.
         """
         if self.workspaces.keys() <= pointers.keys():
             return self._launch_filled(self._fill(pointers, stream), warmups, repeats)
@@ -258,7 +256,7 @@ class Plan:
         return launch
 
     def finish(self) -> None:
-        """Wait for the device. Raises LaunchError: a launch faulted; the device is then recovered or lost."""
+        """Wait for the device. After a fault recover it, if possible, and raise LaunchError."""
         fault = self.device.fault()
         if fault is None:
             self.device.hip.synchronize()

@@ -1,4 +1,4 @@
-"""Device memory between the kernels of a launch, shared by all plans that are given the same :class:`Workspaces`."""
+"""Device memory between the kernels of a launch, shared by all plans with the same :class:`Workspaces`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ckpm.base.errors import HipError
 
 @dataclass(slots=True)
 class _OfStream:
-    """The memory of each name on one stream, and what was too small: a captured graph may write to it."""
+    """Memory by name on one stream. ``outgrown`` memory was too small; a captured graph may still write to it."""
 
     memory: dict[str, Memory] = field(default_factory=dict)
     outgrown: list[Memory] = field(default_factory=list)
@@ -23,8 +23,8 @@ class _OfStream:
 class Workspaces:
     """Memory by stream and name. A stream's launches follow one another, so they share it.
 
-    Memory that is too small is replaced by memory twice as large at least, and freed by :meth:`close` alone. So all
-    that a stream holds is less than four times the largest need.
+    Memory that is too small is replaced by memory twice as large at least, and freed by :meth:`close` alone. So a
+    stream holds less than four times its largest need.
     """
 
     def __init__(self, hip: HipApi) -> None:
@@ -34,9 +34,9 @@ class Workspaces:
 
     @contextlib.contextmanager
     def lend(self, stream: int, needs: Mapping[str, int]) -> Iterator[Mapping[str, Memory]]:
-        """Memory of these bytes for one launch, in which no other launch on the stream is queued.
+        """Lend memory of these sizes for one launch. Meanwhile no other launch on the stream is queued.
 
-        Raises HipError: memory ran out. Nothing is kept of the needs then.
+        If memory runs out, nothing is kept of the needs.
         """
         with self._lock:
             own = self._streams.setdefault(stream, _OfStream())

@@ -1,1 +1,1 @@
-"""Problems: what a call asks for, step by step, by the rules of the matrix and as its shapes."""
+"""Problems: a builder, checks by the rules of the matrix, and shapes of the testing matrix."""

@@ -11,15 +11,19 @@ from ckpm.matrix.problems.problem import Problem, Strides
 
 @dataclass(frozen=True, slots=True)
 class ProblemBuilder:
-    """``ProblemBuilder().family("fwd").heads(8, 2).lengths(512).mask("top_left", right=0).build()``.
+    """Build a problem: ``ProblemBuilder().family("fwd").heads(8, 2).lengths(512).mask("top_left", right=0).build()``.
 
-    Fields without a setter's call have the defaults of :class:`Problem`, whose words these are.
+    Fields without a setter's call have the defaults of :class:`Problem`.
     """
 
     _problem: Problem = field(default_factory=Problem)
 
     def build(self) -> Problem:
-        """Raises ProblemError: see attention.problems.validation.validate."""
+        """Return the problem.
+
+        Raises:
+            ProblemError: see attention.problems.validation.validate.
+        """
         return validate(self._problem)
 
     def _with(self, **changes: Any) -> ProblemBuilder:
@@ -35,15 +39,18 @@ class ProblemBuilder:
         return self._with(dtype=name)
 
     def batch(self, sequences: int) -> ProblemBuilder:
-        """All sequences of one length of Q."""
+        """Set batch mode: all sequences have one length of Q."""
         return self._with(mode="batch", batch=sequences, total_q=0, total_k=0, cu_seqlens=False)
 
     def group(self, sequences: int, total_q: int, total_k: int = 0) -> ProblemBuilder:
-        """Sequences one after another: rows of Q, and of K if it is contiguous, over all of them."""
+        """Set group mode, with sequences one after another.
+
+        ``total_q`` are the rows of Q of all sequences, ``total_k`` the rows of contiguous K.
+        """
         return self._with(mode="group", batch=sequences, total_q=total_q, total_k=total_k)
 
     def lengths(self, seqlen_q: int, seqlen_k: int | None = None, *, ragged: bool = False) -> ProblemBuilder:
-        """The longest sequence's tokens; K's are Q's if they aren't given."""
+        """Set the lengths of the longest sequence. K's length is Q's by default."""
         return self._with(seqlen_q=seqlen_q, seqlen_k=seqlen_q if seqlen_k is None else seqlen_k, ragged=ragged)
 
     def heads(self, nhead_q: int, nhead_k: int | None = None) -> ProblemBuilder:
@@ -53,27 +60,30 @@ class ProblemBuilder:
         return self._with(hdim_q=hdim_q, hdim_v=hdim_q if hdim_v is None else hdim_v)
 
     def layout(self, name: str) -> ProblemBuilder:
-        """BSHD or BHSD."""
+        """Set the layout: BSHD or BHSD."""
         return self._with(layout=name)
 
     def vlayout(self, name: str) -> ProblemBuilder:
-        """V by rows or by columns."""
+        """Set V's layout: row or col."""
         return self._with(vlayout=name)
 
     def strides(self, tensor: str, batch: int, nhead: int, row: int) -> ProblemBuilder:
-        """Strides of q, k, v or o, in elements."""
-        others = tuple(one for one in self._problem.strides if one[0] != tensor)
+        """Set the strides of q, k, v or o, in elements."""
+        others = tuple(pair for pair in self._problem.strides if pair[0] != tensor)
         return self._with(strides=(*others, (tensor, Strides(batch, nhead, row))))
 
     def mask(self, corner: str, left: int = -1, right: int = -1) -> ProblemBuilder:
-        """no, top_left, bottom_right or window, with its window; causal is a corner with ``right=0``."""
+        """Set the mask: no, top_left, bottom_right or window, with its window. Causal is a corner with ``right=0``."""
         return self._with(mask=corner, window_left=left, window_right=right)
 
     def sink(self, tokens: int = 0, *, logits: bool = False) -> ProblemBuilder:
         return self._with(sink_size=tokens, sink_logits=logits)
 
     def bias(self, kind: str = "bias", *, per_batch: bool = False) -> ProblemBuilder:
-        """no, bias (of each query and key) or alibi, whose slopes may be each sequence's own."""
+        """Set the bias: no, bias (of each query and key) or alibi.
+
+        With ``per_batch`` each sequence has its own slopes.
+        """
         return self._with(bias=kind, alibi_per_batch=per_batch)
 
     def dropout(self, probability: float, seed: int = 0, offset: int = 0, *, store: bool = False) -> ProblemBuilder:
@@ -86,19 +96,22 @@ class ProblemBuilder:
         return self._with(logits_soft_cap=cap)
 
     def scale(self, scale: float) -> ProblemBuilder:
-        """Scale the scores; 0 is 1/sqrt(hdim_q)."""
+        """Set the scale of the scores; 0 is 1/sqrt(hdim_q)."""
         return self._with(scale=scale)
 
     def scales(self, kind: str, descales: tuple[float, float, float] = (1.0, 1.0, 1.0)) -> ProblemBuilder:
-        """fp8's: no, pertensor or kv_blockscale; the numbers where they don't come as arrays."""
+        """Set the scales of fp8: no, pertensor or kv_blockscale.
+
+        ``descales`` are the numbers if they don't come as arrays.
+        """
         return self._with(qscale=kind, descales=descales)
 
     def pages(self, size: int, pool: int, *, layout: str = "linear") -> ProblemBuilder:
-        """K and V in ``pool`` pages of ``size`` tokens, linear or vectorized."""
+        """Put K and V in ``pool`` pages of ``size`` tokens, linear or vectorized."""
         return self._with(page_size=size, pool_pages=pool, kv_layout=layout)
 
     def page_table(self, kind: str, width: int = 0) -> ProblemBuilder:
-        """sglang (a flat list) or vllm (rows of ``width`` entries)."""
+        """Set the page table: sglang (a flat list) or vllm (rows of ``width`` entries)."""
         return self._with(kv_table=kind, table_width=width)
 
     def cu_seqlens(self, wanted: bool = True) -> ProblemBuilder:
@@ -108,11 +121,11 @@ class ProblemBuilder:
         return self._with(deterministic=wanted)
 
     def dbias(self, wanted: bool = True) -> ProblemBuilder:
-        """The gradient of an elementwise bias, too."""
+        """Compute also the gradient of an elementwise bias."""
         return self._with(dbias=wanted)
 
     def min_seqlen_q(self, queries: int) -> ProblemBuilder:
-        """Leave out sequences with no more queries."""
+        """Leave out sequences with at most so many queries."""
         return self._with(min_seqlen_q=queries)
 
     def tile(self, rows: int) -> ProblemBuilder:
@@ -120,7 +133,7 @@ class ProblemBuilder:
         return self._with(tile_rows=rows)
 
     def v3(self, use: str) -> ProblemBuilder:
-        """Set to on, kernels of V3 alone serve the problem; off turns V3 off for the launch."""
+        """Set the use of V3: with on only kernels of V3 serve the problem; off turns V3 off for the launch."""
         return self._with(v3=use)
 
     def batch_invariant(self, wanted: bool = True) -> ProblemBuilder:
@@ -135,5 +148,5 @@ class ProblemBuilder:
         return self._with(split_keys=keys)
 
     def new_keys(self, rows: int, rope: str = "no", rotary_dim: int = 0) -> ProblemBuilder:
-        """Appended to a cache; rope is no, inter or half."""
+        """Append rows to a cache; ``rope`` is no, inter or half."""
         return self._with(seqlen_knew=rows, rope=rope, rotary_dim=rotary_dim)

@@ -7,7 +7,7 @@ from typing import Any
 from ckpm.matrix.configurations.configuration import Configuration
 from ckpm.matrix.configurations.report import findings
 from ckpm.matrix.problems.problem import PAGED, Problem
-from ckpm.matrix.problems.testing import Shape
+from ckpm.matrix.problems.testing import TestingShape
 
 _RULE_MASKS = {"window": "generic"}
 _SAME = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype", "mask", "bias", "lse")
@@ -26,16 +26,18 @@ def broken_rules(problem: Problem) -> list[str]:
         "logits": p.logits_soft_cap > 0, "dropout": p.p_drop > 0, "qscale": p.qscale, "rope": p.rope,
         "sink": p.sink_size > 0, "paged_kv": p.page_size > 0, "page_size": p.page_size,
     }  # fmt: skip
-    found = findings(Configuration(values, {}))
+    all_findings = findings(Configuration(values, {}))
     return [
-        f"{one.text} ({one.rule}: {one.reason})" for one in found if one.severity == "error" and not one.contradiction
+        f"{finding.text} ({finding.rule}: {finding.reason})"
+        for finding in all_findings
+        if finding.severity == "error" and not finding.contradiction
     ]
 
 
-def to_shape(problem: Problem) -> Shape:
+def to_shape(problem: Problem) -> TestingShape:
     """The shape of the testing matrix: the fields that decide which kernels serve the problem."""
     p = problem
-    return Shape(
+    return TestingShape(
         **{name: getattr(p, name) for name in _SAME},
         direction="bwd" if p.family.startswith("bwd") else "fwd",
         layout=p.layout,
@@ -56,7 +58,7 @@ def to_shape(problem: Problem) -> Shape:
     )
 
 
-def from_shape(shape: Shape, family: str, arch: str = "gfx950") -> Problem:
+def from_shape(shape: TestingShape, family: str, arch: str = "gfx950") -> Problem:
     """A problem of a family from a shape of the testing matrix.
 
     Fields that the shape leaves open get the family's usual values: batch mode (batch prefill: group) and no scales.

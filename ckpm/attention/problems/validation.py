@@ -34,13 +34,12 @@ _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the C ABI
 
 
 def validate(problem: Problem) -> Problem:
-    """The problem itself.
+    """Check a problem, and return it.
 
     Raises:
-        ProblemError: a field's value is of another type than its default.
-        ProblemError: a size is negative, zero, or over what 32 bits hold.
-        ProblemError: two elements of a tensor have one place, or rows of a tile or page lie too far apart.
-        ProblemError: it breaks rules of `ckpm validate`, or contradicts itself.
+        ProblemError: a value has another type than its field's default, or a size doesn't fit the C ABI.
+        ProblemError: two elements of a tensor have one address, or rows of a tile or page lie too far apart.
+        ProblemError: the problem breaks rules of `ckpm validate`, or contradicts itself.
     """
     _check_types(problem)
     _check_sizes(problem)
@@ -58,9 +57,9 @@ def _check_types(p: Problem) -> None:
         if field.name in _SIZES or (isinstance(value, wanted) and isinstance(value, bool) is (kind is bool)):
             continue
         raise ProblemError(f"{field.name} is {value!r}: it must be of type {kind.__name__}.", kind="dimension")
-    if len(p.descales) != 3 or not all(isinstance(one, Real) for one in p.descales):
+    if len(p.descales) != 3 or not all(isinstance(descale, Real) for descale in p.descales):
         raise ProblemError(f"descales are {p.descales!r}: they must be three numbers.", kind="dimension")
-    if not all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Strides) for one in p.strides):
+    if not all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Strides) for pair in p.strides):
         raise ProblemError(f"strides are {p.strides!r}: they must be pairs of a name and Strides.", kind="dimension")
 
 
@@ -87,9 +86,9 @@ def _check_range(name: str, value: object, smallest: int, largest: int = _LARGES
 
 
 def _unknown_words(p: Problem) -> Iterator[str]:
-    for name, known in {**CHOICES, "arch": tuple(limits().archs)}.items():
-        if getattr(p, name) not in known:
-            yield f"{name} '{getattr(p, name)}' is none of {', '.join(known)}"
+    for name, choices in {**CHOICES, "arch": tuple(limits().archs)}.items():
+        if getattr(p, name) not in choices:
+            yield f"{name} '{getattr(p, name)}' is none of {', '.join(choices)}"
 
 
 def _contradictions(p: Problem) -> Iterator[str]:
@@ -204,8 +203,8 @@ def _page_contradictions(p: Problem) -> Iterator[str]:
 
 
 def _check_strides(p: Problem) -> None:
-    given = dict(p.strides)
-    if len(given) != len(p.strides) or set(given) - {"q", "k", "v", "o"}:
+    strides_by_name = dict(p.strides)
+    if len(strides_by_name) != len(p.strides) or set(strides_by_name) - {"q", "k", "v", "o"}:
         named = sorted(name for name, _ in p.strides)
         raise ProblemError(f"strides are given once each for q, k, v and o, not for {named}.")
     others = {"bias": p.bias == "bias", "randval": p.stores_random, "lse": p.lse}
@@ -213,14 +212,14 @@ def _check_strides(p: Problem) -> None:
         strides = p.stride(tensor)
         for field in dataclasses.fields(strides):
             _check_range(f"{field.name} stride of {tensor}", getattr(strides, field.name), 0)
-        if tensor in given and not (tensor == "v" and p.vlayout == "col"):
+        if tensor in strides_by_name and not (tensor == "v" and p.vlayout == "col"):
             _check_overlap(p, tensor, strides)
         if p.family == "batch_prefill" and tensor not in others:
             _check_span(p, tensor, strides)
 
 
 def _check_span(p: Problem, tensor: str, strides: Strides) -> None:
-    """Kernels have 32 bits for a row's place in a tile or page (kernels/include_prefill/ckpm_prefill/kernel.hpp)."""
+    """Check that rows of a tile or page lie within 32 bits (kernels/include_prefill/ckpm_prefill/kernel.hpp)."""
     hdim, row = p.extent(tensor)[1], strides.row
     if tensor in ("q", "o"):
         rows, what = max(1, min(_QUERIES_IN_VIEW, p.seqlen_q)), "rows of a tile"
@@ -238,7 +237,7 @@ def _check_span(p: Problem, tensor: str, strides: Strides) -> None:
 
 
 def _check_overlap(p: Problem, tensor: str, strides: Strides) -> None:
-    """Each step, from the smallest, must lead past all that smaller steps reach: then no place is reached twice."""
+    """Check that no two elements have one address: each step must lead past all that smaller steps reach."""
     heads, hdim, rows = p.extent(tensor)
     if p.kv_layout == "vectorized" and tensor in ("k", "v"):  # the dims of a head are spread over a page
         steps = [(strides.nhead, heads), (strides.batch, p.pool_pages)]

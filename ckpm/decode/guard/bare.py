@@ -23,8 +23,8 @@ from typing import Any
 from ckpm.base.errors import InputError, UsageError
 from ckpm.decode.guard.candidates import Constant
 from ckpm.decode.guard.compiling import configurations, is_kernel, jit_function, module_of
-from ckpm.decode.guard.figures import Budget
-from ckpm.decode.guard.table import CaseRow, Guarded, Table
+from ckpm.decode.guard.figures import KernelBudget
+from ckpm.decode.guard.table import CaseRow, Guarded, GuardedKernels
 
 ACCEPTED_SUFFIX = ".guard.json"  # of the accepted figures, beside the file
 _COMMENT = re.compile(r"#\s*guard:(.*)")
@@ -35,13 +35,13 @@ Signature = Mapping[str, str | tuple[Constant]]  # by argument: its type, or a c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kernel:
+class _BareKernel:
     name: str
     function: Any
     signature: Signature
 
 
-def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget: Budget) -> Table:
+def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget: KernelBudget) -> GuardedKernels:
     """Make a table of every kernel of the file, all with one budget.
 
     ``signatures``: ``KERNEL: x=*bf16:16, n=i32, BLOCK=64``, each instead of the comment above that kernel.
@@ -54,10 +54,10 @@ def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget
     if wrong := [line for kernel in kernels for line in _complaints(kernel)]:
         raise InputError(f"{file}: " + "; ".join(wrong), kind="signature")
     guarded = tuple(_guard(file, kernel, tuple(archs), budget) for kernel in kernels)
-    return Table(file=file, accepted=file.with_name(file.stem + ACCEPTED_SUFFIX), kernels=guarded)
+    return GuardedKernels(file=file, accepted=file.with_name(file.stem + ACCEPTED_SUFFIX), kernels=guarded)
 
 
-def budget_of(text: str) -> Budget:
+def budget_of(text: str) -> KernelBudget:
     """Parse a budget such as ``vgpr=128,waves=2``."""
     figures: dict[str, int] = {}
     for word in filter(None, text.split(",")):
@@ -65,10 +65,10 @@ def budget_of(text: str) -> Budget:
         if name not in _BUDGET or not value.isdecimal():
             raise UsageError(f"--budget {word}: must be NAME=COUNT, with {', '.join(_BUDGET)}.")
         figures[name] = int(value)
-    return Budget(**figures)
+    return KernelBudget(**figures)
 
 
-def _kernels(file: Path, options: Mapping[str, Signature]) -> Iterator[_Kernel]:
+def _kernels(file: Path, options: Mapping[str, Signature]) -> Iterator[_BareKernel]:
     module = module_of(file)
     text = file.read_text()
     here = {name: value for name, value in vars(module).items() if is_kernel(value) and _is_of(value, file)}
@@ -79,7 +79,7 @@ def _kernels(file: Path, options: Mapping[str, Signature]) -> Iterator[_Kernel]:
         raise InputError(f"{file}: no Triton kernel in this file: write @triton.jit above one.", kind="kernel-file")
     for name in names:
         signature = options.get(name)
-        yield _Kernel(
+        yield _BareKernel(
             name=name, function=here[name], signature=comments.get(name, {}) if signature is None else signature
         )
 
@@ -145,7 +145,7 @@ def _constant(value: str, word: str, kernel: str) -> Constant:
     )
 
 
-def _complaints(kernel: _Kernel) -> list[str]:
+def _complaints(kernel: _BareKernel) -> list[str]:
     """List arguments without type or constant, and types or constants without argument."""
     function = jit_function(kernel.function)
     chosen = {name for configuration in configurations(kernel.function) for name in configuration}
@@ -173,7 +173,7 @@ def _complaints(kernel: _Kernel) -> list[str]:
     return lines
 
 
-def _guard(file: Path, kernel: _Kernel, archs: tuple[str, ...], budget: Budget) -> Guarded:
+def _guard(file: Path, kernel: _BareKernel, archs: tuple[str, ...], budget: KernelBudget) -> Guarded:
     own = configurations(kernel.function)
     chosen = {name for configuration in own for name in configuration}
     defaults = {

@@ -45,7 +45,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedCandidate:
     """A candidate with its figures (None if it doesn't compile) and the reasons to prune it (none if it fits)."""
 
     candidate: Candidate

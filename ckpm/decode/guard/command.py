@@ -13,12 +13,12 @@ from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InputError, UsageError
 from ckpm.base.paths import data
 from ckpm.decode.guard.bare import budget_of, table_of
-from ckpm.decode.guard.candidates import Judged, candidate
+from ckpm.decode.guard.candidates import JudgedCandidate, candidate
 from ckpm.decode.guard.compiling import configurations, demand_triton, function_of, jit_function, judge
 from ckpm.decode.guard.figures import DIRECTIONS
 from ckpm.decode.guard.pruning import complaints
-from ckpm.decode.guard.ratchet import Accepted, changes, merge
-from ckpm.decode.guard.table import CaseRow, Guarded, Table, read_guard_table
+from ckpm.decode.guard.ratchet import AcceptedKernel, changes, merge
+from ckpm.decode.guard.table import CaseRow, Guarded, GuardedKernels, read_guard_table
 from ckpm.matrix.dialects import check_built_arch
 
 OWN = data("reports", "guard.yaml")
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return _accept(table, judged, names, args.accept) if args.accept else compare(table, judged, names, args.arch)
 
 
-def chosen(args: argparse.Namespace) -> Table:
+def chosen(args: argparse.Namespace) -> GuardedKernels:
     """The table to check: of a YAML file, made of a Python file, or our own with only the named kernel."""
     what = args.what
     if what.endswith(".py"):
@@ -87,10 +87,10 @@ def chosen(args: argparse.Namespace) -> Table:
         raise UsageError(
             f"'{what}' is neither a Python file nor a table (.yaml) nor a kernel of {OWN.name}, which has {names}."
         )
-    return Table(file=own.file, accepted=own.accepted, kernels=kernels)
+    return GuardedKernels(file=own.file, accepted=own.accepted, kernels=kernels)
 
 
-def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
+def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[JudgedCandidate]]:
     """Compile each case's configurations on each arch."""
     function = function_of(guarded.file, guarded.function)
     chosen = guarded.configurations or configurations(function)
@@ -100,7 +100,7 @@ def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
         )
     arguments = tuple(jit_function(function).arg_names)
 
-    def judge_all(case: CaseRow, arch: str) -> list[Judged]:
+    def judge_all(case: CaseRow, arch: str) -> list[JudgedCandidate]:
         variants = [
             candidate(guarded.name, arch, arguments, case.signature, case.constexprs, configuration)
             for configuration in chosen
@@ -110,7 +110,7 @@ def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
     return [judge_all(case, target) for case in guarded.cases for target in guarded.archs if arch in (None, target)]
 
 
-def verdicts(guarded: Guarded, cases: Sequence[Sequence[Judged]]) -> list[str]:
+def verdicts(guarded: Guarded, cases: Sequence[Sequence[JudgedCandidate]]) -> list[str]:
     """List what is wrong with a kernel: a case without a configuration that fits, or a bad example that fits."""
     if guarded.breaks_budget:
         return [
@@ -128,7 +128,7 @@ def verdicts(guarded: Guarded, cases: Sequence[Sequence[Judged]]) -> list[str]:
     ]
 
 
-def compare(table: Table, judged: Sequence[Judged], names: Sequence[str], arch: str | None) -> int:
+def compare(table: GuardedKernels, judged: Sequence[JudgedCandidate], names: Sequence[str], arch: str | None) -> int:
     if not table.accepted.is_file() and table.file.suffix == ".py":
         show(f"{number(len(judged), 'configuration')} judged by the budget alone: --accept REASON keeps their figures")
         return 0
@@ -138,7 +138,7 @@ def compare(table: Table, judged: Sequence[Judged], names: Sequence[str], arch: 
         )
     differences = [
         difference
-        for difference in changes(Accepted.read(table.accepted), judged, names)
+        for difference in changes(AcceptedKernel.read(table.accepted), judged, names)
         if arch in (None, difference.candidate.arch)
     ]
     if differences:
@@ -153,17 +153,17 @@ def compare(table: Table, judged: Sequence[Judged], names: Sequence[str], arch: 
     return 0
 
 
-def _accept(table: Table, judged: Sequence[Judged], names: Sequence[str], reason: str) -> int:
+def _accept(table: GuardedKernels, judged: Sequence[JudgedCandidate], names: Sequence[str], reason: str) -> int:
     import triton
 
-    before = Accepted.read(table.accepted) if table.accepted.is_file() else None
+    before = AcceptedKernel.read(table.accepted) if table.accepted.is_file() else None
     accepted = merge(before, judged, names, compiler=f"triton {triton.__version__}", reason=reason)
     accepted.write(table.accepted)
     show(f"{number(len(judged), 'configuration')} accepted: {table.accepted.resolve()}")
     return 0
 
 
-def _print(judged: Sequence[Judged]) -> None:
+def _print(judged: Sequence[JudgedCandidate]) -> None:
     printed = Printed("configuration", *DIRECTIONS, "verdict")
     for result in judged:
         numbers = result.figures.numbers() if result.figures else {}

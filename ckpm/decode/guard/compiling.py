@@ -14,8 +14,8 @@ from typing import Any
 from ckpm.base.display import one_line
 from ckpm.base.errors import InputError, SetupError
 from ckpm.base.paths import data
-from ckpm.decode.guard.candidates import Candidate, Constant, Judged
-from ckpm.decode.guard.figures import Budget, figures_of, over_budget
+from ckpm.decode.guard.candidates import Candidate, Constant, JudgedCandidate
+from ckpm.decode.guard.figures import KernelBudget, figures_of, over_budget
 
 _LANES = 64
 _LONGEST = 200  # characters of a compiler's complaint
@@ -155,16 +155,16 @@ def _why(error: BaseException) -> str:
     return one_line(lines[-1] if lines else type(error).__name__, _LONGEST)
 
 
-def judge(function: Any, candidate: Candidate, budget: Budget) -> Judged:
+def judge(function: Any, candidate: Candidate, budget: KernelBudget) -> JudgedCandidate:
     """Compile a candidate and compare its figures with the budget. A failure to compile is a reason, too."""
     try:
         code = compile_candidate(function, candidate)
     except InputError as error:
-        return Judged(candidate=candidate, figures=None, reasons=(str(error),))
+        return JudgedCandidate(candidate=candidate, figures=None, reasons=(str(error),))
     warps = candidate.options["num_warps"]
     assert isinstance(warps, int)
     figures = figures_of(code.binary, arch=candidate.arch, warps=warps, lds_bytes=code.lds_bytes)
-    return Judged(candidate=candidate, figures=figures, reasons=over_budget(figures, budget))
+    return JudgedCandidate(candidate=candidate, figures=figures, reasons=over_budget(figures, budget))
 
 
 REQUIREMENTS = data("requirements-triton.txt")

@@ -45,7 +45,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class KernelBudget:
     """Upper limits of VGPRs, spilled VGPRs and bytes of LDS, and a lower limit of waves on a SIMD."""
 
     vgpr: int = 512
@@ -72,7 +72,7 @@ def figures_of(binary: bytes, *, arch: str, warps: int, lds_bytes: int) -> Figur
     return Figures(**{name: getattr(kernel, name) for name in own}, lds_bytes=lds, waves=waves)
 
 
-def over_budget(figures: Figures, budget: Budget) -> tuple[str, ...]:
+def over_budget(figures: Figures, budget: KernelBudget) -> tuple[str, ...]:
     """Reasons why the figures break the budget; empty if they don't."""
     reasons = []
     if figures.vgpr > budget.vgpr:

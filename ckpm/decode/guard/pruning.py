@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ckpm.base.errors import CheckFailedError
-from ckpm.decode.guard.candidates import Judged, candidate
+from ckpm.decode.guard.candidates import JudgedCandidate, candidate
 from ckpm.decode.guard.compiling import configuration_of, jit_function, judge
-from ckpm.decode.guard.figures import Budget
+from ckpm.decode.guard.figures import KernelBudget
 
 log = logging.getLogger(__name__)
 _ALIGNED = 16
 
 
-def early_config_prune(kernel: Any, budget: Budget, arch: str = "") -> Callable[..., list[Any]]:
+def early_config_prune(kernel: Any, budget: KernelBudget, arch: str = "") -> Callable[..., list[Any]]:
     """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and warns of the others.
 
     ``kernel`` is the result of ``triton.jit``. The default of ``arch`` is the arch of the GPU that Triton uses.
@@ -45,12 +45,12 @@ def early_config_prune(kernel: Any, budget: Budget, arch: str = "") -> Callable[
     return prune
 
 
-def complaints(judged: Judged) -> list[str]:
+def complaints(judged: JudgedCandidate) -> list[str]:
     """The message about a configuration that doesn't fit, in a list; empty if it fits."""
     return [] if judged.fits else [f"pruned: {judged.candidate.description}: {'; '.join(judged.reasons)}"]
 
 
-def _judge(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget, arch: str) -> Judged:
+def _judge(kernel: Any, config: Any, values: Mapping[str, Any], budget: KernelBudget, arch: str) -> JudgedCandidate:
     function, chosen = jit_function(kernel), configuration_of(config)
     signature: dict[str, str] = {}
     constexprs: dict[str, Any] = {}

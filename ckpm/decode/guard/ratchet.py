@@ -16,7 +16,7 @@ from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source
 from ckpm.base.tablefile import Text
-from ckpm.decode.guard.candidates import Candidate, Judged
+from ckpm.decode.guard.candidates import Candidate, JudgedCandidate
 from ckpm.decode.guard.figures import DIRECTIONS, Figures
 
 _FORMAT = 1
@@ -24,7 +24,7 @@ _REMEDY = "Restore it from git, or accept anew: --accept REASON"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row(Candidate):
+class _RatchetRow(Candidate):
     """A candidate of a file with its figures, None if it doesn't compile."""
 
     kernel: Text
@@ -35,7 +35,7 @@ class _Row(Candidate):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class AcceptedKernel:
     """``compiler`` and ``reason`` of the last acceptance; a candidate without figures doesn't compile."""
 
     compiler: str
@@ -52,12 +52,12 @@ class Accepted:
         write_atomically(file, f'{head[:-2]},\n "candidates": [\n{lines}\n ]\n}}\n'.encode())
 
     @classmethod
-    def read(cls, file: Path) -> Accepted:
+    def read(cls, file: Path) -> AcceptedKernel:
         """Read a file of accepted figures."""
         root = Source(file, "accepted figures", _REMEDY, RecordError).read()
         if (version := root.get("format").whole()) != _FORMAT:
             raise root.fail(f"its format is {version}, and {_FORMAT} is known")
-        rows = [row.record(_Row) for row in root.get("candidates").items()]
+        rows = [row.record(_RatchetRow) for row in root.get("candidates").items()]
         return cls(
             compiler=root.get("compiler").text(),
             reason=root.get("reason").text(),
@@ -66,7 +66,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RatchetChange:
     """``kind``: new, gone, worse, better or moved, which is neither; ``what`` has the figures before and after."""
 
     kind: str
@@ -77,47 +77,49 @@ class Change:
         return f"{self.kind}: {self.candidate.description}" + (f": {self.what}" if self.what else "")
 
 
-def changes(accepted: Accepted, judged: Sequence[Judged], guarded: Sequence[str]) -> list[Change]:
+def changes(accepted: AcceptedKernel, judged: Sequence[JudgedCandidate], guarded: Sequence[str]) -> list[RatchetChange]:
     """Changes, candidate by candidate. Accepted figures of other kernels than ``guarded`` are left alone."""
     now = {result.candidate.identity: result for result in judged}
-    differences: list[Change] = []
+    differences: list[RatchetChange] = []
     for identity, result in now.items():
         if identity not in accepted.entries:
-            differences.append(Change(kind="new", candidate=result.candidate, what=_describe(result.figures)))
+            differences.append(RatchetChange(kind="new", candidate=result.candidate, what=_describe(result.figures)))
         else:
             differences += _compare(result.candidate, accepted.entries[identity][1], result.figures)
     differences += [
-        Change(kind="gone", candidate=candidate, what=_describe(figures))
+        RatchetChange(kind="gone", candidate=candidate, what=_describe(figures))
         for identity, (candidate, figures) in accepted.entries.items()
         if identity not in now and candidate.kernel in guarded
     ]
     return differences
 
 
-def merge(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequence[str], **head: str) -> Accepted:
+def merge(
+    accepted: AcceptedKernel | None, judged: Sequence[JudgedCandidate], guarded: Sequence[str], **head: str
+) -> AcceptedKernel:
     """Accept these figures; entries of other kernels stay."""
     kept = {
         identity: entry
         for identity, entry in (accepted.entries if accepted else {}).items()
         if entry[0].kernel not in guarded
     }
-    return Accepted(
+    return AcceptedKernel(
         **head, entries={**kept, **{result.candidate.identity: (result.candidate, result.figures) for result in judged}}
     )
 
 
-def _compare(candidate: Candidate, before: Figures | None, after: Figures | None) -> list[Change]:
+def _compare(candidate: Candidate, before: Figures | None, after: Figures | None) -> list[RatchetChange]:
     if before is None or after is None:
         if before is after:
             return []
         kind = "better" if before is None else "worse"
-        return [Change(kind=kind, candidate=candidate, what=f"{_describe(before)}, now {_describe(after)}")]
+        return [RatchetChange(kind=kind, candidate=candidate, what=f"{_describe(before)}, now {_describe(after)}")]
     differences = []
     for name, old in before.numbers().items():
         if (new := after.numbers()[name]) != old:
             sign = DIRECTIONS[name] * (new - old)
             kind = "better" if sign > 0 else "worse" if sign < 0 else "moved"
-            differences.append(Change(kind=kind, candidate=candidate, what=f"{name} {old}, now {new}"))
+            differences.append(RatchetChange(kind=kind, candidate=candidate, what=f"{name} {old}, now {new}"))
     return differences
 
 

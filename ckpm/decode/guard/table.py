@@ -11,7 +11,7 @@ from msgspec import field
 
 from ckpm.base.tablefile import Record, read_table
 from ckpm.decode.guard.candidates import Constant
-from ckpm.decode.guard.figures import Budget
+from ckpm.decode.guard.figures import KernelBudget
 from ckpm.matrix.dialects import compute_units
 
 BudgetName = Literal["vgpr", "vgpr_spills", "lds_bytes", "waves"]
@@ -61,12 +61,12 @@ class Guarded:
     archs: tuple[str, ...]
     cases: tuple[CaseRow, ...]
     configurations: tuple[Mapping[str, Constant], ...]
-    budget: Budget
+    budget: KernelBudget
     breaks_budget: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class GuardedKernels:
     """A table of kernels. The file ``accepted`` need not exist yet."""
 
     file: Path
@@ -74,13 +74,13 @@ class Table:
     kernels: tuple[Guarded, ...]
 
 
-def read_guard_table(file: Path) -> Table:
+def read_guard_table(file: Path) -> GuardedKernels:
     """Read a table of guarded kernels."""
     table = read_table(file, GuardTable)
     for name, row in table.record.kernels.items():
         table.demand_known(row.archs, compute_units(), "kernels", name, "archs")
     kernels = tuple(_read_kernel(name, row, file.parent) for name, row in table.record.kernels.items())
-    return Table(file=file, accepted=file.parent / table.record.accepted, kernels=kernels)
+    return GuardedKernels(file=file, accepted=file.parent / table.record.accepted, kernels=kernels)
 
 
 def _read_kernel(name: str, row: KernelRow, folder: Path) -> Guarded:
@@ -95,6 +95,6 @@ def _read_kernel(name: str, row: KernelRow, folder: Path) -> Guarded:
             for case in cases
         ),
         configurations=row.configurations,
-        budget=Budget(**row.budget),
+        budget=KernelBudget(**row.budget),
         breaks_budget=row.breaks_budget,
     )

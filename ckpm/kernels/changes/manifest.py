@@ -57,8 +57,8 @@ def _shared_digest(dialect: Any, family: Any) -> str:
 def _lists(name: str, family: Any, subsets: list[tuple[str, Callable[[Any], bool]]]) -> dict[str, dict[str, str]]:
     from ckpm.kernels.families.libraries import host, library_with
     from ckpm.kernels.families.render import instance_text
+    from ckpm.kernels.families.spellings import features
     from ckpm.kernels.families.table import FAMILIES
-    from ckpm.kernels.families.words import features
     from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 
     rendered = family.name in FAMILIES and name in host(library_with(family.name)).dialects()

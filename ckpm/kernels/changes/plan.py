@@ -58,7 +58,7 @@ class Touched:
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
+class PlannedBuild:
     """A part of a library with touched kernels. ``kernels`` is their number, ``command`` builds the part."""
 
     arch: str
@@ -70,7 +70,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PlannedRun:
     """Suites, and gates if any, of one library's smoke tier; ``command`` builds it and runs them."""
 
     arch: str
@@ -83,7 +83,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChangePlan:
     """A plan. ``checks`` and ``suites`` map each check and each suite to its reasons. ``commit`` is the id of REV.
 
     ``commands`` is everything to run, in order, a line of shell each.
@@ -97,8 +97,8 @@ class Plan:
     gates: tuple[str, ...]
     checks: Mapping[str, tuple[str, ...]]
     check_commands: Mapping[str, str]
-    builds: tuple[Build, ...]
-    runs: tuple[Run, ...]
+    builds: tuple[PlannedBuild, ...]
+    runs: tuple[PlannedRun, ...]
     commands: tuple[str, ...]
 
     @property
@@ -107,7 +107,7 @@ class Plan:
         return tuple(dict.fromkeys([*(build.arch for build in self.builds), *(run.arch for run in self.runs)]))
 
 
-def plan_since(root: Path, revision: str) -> Plan:
+def plan_since(root: Path, revision: str) -> ChangePlan:
     """Plan for the difference between a revision and the working tree below ``root``."""
     commit = commit_of(root, revision)
     table = rules()
@@ -149,7 +149,7 @@ def _values(file: Path) -> str:
 
 def _plan(
     commit: str, changes: Mapping[str, Effect], altered: Sequence[Altered], suites: Mapping[str, str], table: Rules
-) -> Plan:
+) -> ChangePlan:
     total = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if effect.everything)
     kernels = _touched_kernels(changes, altered, total)
     why_suites = {suite: list(total) for suite in EVERY_SUITE}
@@ -163,7 +163,7 @@ def _plan(
     builds = _builds(kernels, table)
     runs = _runs(kernels, why_suites, gates, table)
     commands = {check: " && ".join(f"nox -s {session}" for session in table.checks[check]) for check in checks}
-    return Plan(
+    return ChangePlan(
         commit=commit,
         changes=tuple(Change(path, effect.reason, effect.everything) for path, effect in changes.items()),
         everything=total,
@@ -220,7 +220,7 @@ def _checks(changes: Mapping[str, Effect], total: Sequence[str], table: Rules) -
     return checks
 
 
-def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
+def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[PlannedBuild, ...]:
     """The shards of libraries that hold a touched kernel."""
     builds = []
     for library in table.libraries:
@@ -237,7 +237,7 @@ def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
                 for shard, count in _touched_shards(keys, touched, library.families, table.kernels_per_shard):
                     options = f"{_options(upstream, library.families)} --tier {library.tier}"
                     command = f"nox -s {runner.build} -- {options}" + ("" if shard == "1/1" else f" --shard {shard}")
-                    builds.append(Build(runner.arch, upstream, library.name, shard, count, command))
+                    builds.append(PlannedBuild(runner.arch, upstream, library.name, shard, count, command))
     return tuple(builds)
 
 
@@ -281,7 +281,7 @@ def _options(upstream: str, families: Sequence[str]) -> str:
 
 def _runs(
     kernels: Sequence[Touched], why_suites: Mapping[str, Sequence[str]], gates: Sequence[str], table: Rules
-) -> tuple[Run, ...]:
+) -> tuple[PlannedRun, ...]:
     """Suites and gates of libraries with a touched kernel, and suites and gates that a changed file requires."""
     runs = []
     for library in table.libraries:
@@ -297,7 +297,9 @@ def _runs(
                 if (suites or gate) and select(dialect(name), smoke):
                     command = _run_command(runner.arch, upstream, library.families, suites, gate, table)
                     runs.append(
-                        Run(runner.arch, upstream, library.name, suites, gate, command, tuple(dict.fromkeys(reasons)))
+                        PlannedRun(
+                            runner.arch, upstream, library.name, suites, gate, command, tuple(dict.fromkeys(reasons))
+                        )
                     )
     return tuple(runs)
 
@@ -311,7 +313,7 @@ def _run_command(
     return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families)}"
 
 
-def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> dict[str, list[str]]:
+def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[PlannedRun]) -> dict[str, list[str]]:
     """The suites of all runs, each with its reasons."""
     by_suite: dict[str, list[str]] = {}
     for run in runs:
@@ -338,13 +340,13 @@ def run(args: argparse.Namespace) -> None:
     show(to_json(plan) if args.json else _text(plan), end="")
 
 
-def to_json(plan: Plan) -> str:
+def to_json(plan: ChangePlan) -> str:
     """The plan as a document: the fields of Plan, sets as sorted lists."""
     document = {"archs": list(plan.archs), **dataclasses.asdict(plan)}
     return json.dumps(document, indent=1, default=sorted) + "\n"
 
 
-def _text(plan: Plan) -> str:
+def _text(plan: ChangePlan) -> str:
     lines = [f"{len(plan.changes)} changed files since {plan.commit[:12]}"]
     lines += [f"  {change.path}: {change.reason}" for change in plan.changes]
     if plan.everything:

@@ -45,12 +45,12 @@ class _RuleRow(Record, frozen=True):
     gates: bool = False
 
 
-class _ArchRow(Record, frozen=True):
+class _RunnerRow(Record, frozen=True):
     build: str
     emulated: bool
 
 
-class Runner(_ArchRow, frozen=True, kw_only=True):
+class Runner(_RunnerRow, frozen=True, kw_only=True):
     """The build session of an arch, and True if its libraries run without a GPU of that arch."""
 
     arch: str
@@ -100,7 +100,7 @@ class ChangeTable(Record, frozen=True):
     rules: tuple[_RuleRow, ...]
     checks: dict[str, tuple[str, ...]]
     kernels_per_shard: Annotated[int, Meta(ge=1)]
-    archs: dict[str, _ArchRow]
+    archs: dict[str, _RunnerRow]
     libraries: dict[str, _LibraryRow]
     suites: dict[str, str]
     gate: str

@@ -11,9 +11,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ckpm.kernels.abi import LaunchArguments
-from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.family import INCLUDE, Family, Host, Values, on_own_trait
-from ckpm.kernels.families.words import Features, device_check, fill, flag, pad_flags, pad_words, spellings, tile_words
+from ckpm.kernels.families import symbol_spellings
+from ckpm.kernels.families.family import INCLUDE, Host, KernelFamily, Values, on_own_trait
+from ckpm.kernels.families.spellings import (
+    Features,
+    device_check,
+    fill,
+    flag,
+    pad_flags,
+    pad_words,
+    spellings,
+    tile_words,
+)
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, has_one_load, is_split, is_v3
 from ckpm.matrix.problems.problem import V2_MOST_16BIT_ROWS
 
@@ -274,11 +283,11 @@ def harness_text(dialect: str, cpp: Features) -> str:
 
 def symbol(values: Values) -> re.Pattern[str]:
     """The pattern of a kernel's symbol. Symbols of paged dialects have more parts."""
-    traits = symbol_words.traits(values) + rf"Lb{int(values['dropout'])}E"
+    traits = symbol_spellings.traits(values) + rf"Lb{int(values['dropout'])}E"
     if values.get("page_size") is not None:
-        traits += symbol_words.paged_traits(values)
+        traits += symbol_spellings.paged_traits(values)
     kernel = r"SplitProblemI.*?" if is_split(values["pipeline"]) else "^(?!.*SplitProblemI).*?"
-    return symbol_words.attention(values, kernel + symbol_words.shape(values), traits)
+    return symbol_spellings.attention(values, kernel + symbol_spellings.shape(values), traits)
 
 
 def _compiled_for(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]) -> bool:
@@ -295,7 +304,7 @@ def variants(values: Values, arch: str) -> int:
     return len(compiled) * (2 if is_split(values["pipeline"]) else 1)
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="instance.hip.j2",

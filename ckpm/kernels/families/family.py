@@ -14,7 +14,7 @@ from typing import Any
 
 from ckpm.base.paths import data
 from ckpm.kernels.abi import CheckedArguments
-from ckpm.kernels.families.words import Features
+from ckpm.kernels.families.spellings import Features
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 
@@ -82,7 +82,7 @@ def same_dispatch_level(key: Key, main: Key) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class KernelFamily:
     """One family of kernels.
 
     ``instance`` is the template of a key's specialisation. ``choices`` decide its conditions, ``substitutions`` (of a

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckpm.kernels.abi import FwdArguments
-from ckpm.kernels.families import fwd_words, symbol_words
-from ckpm.kernels.families import words as cpp
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_words import by_device, harness_text, one_stage
+from ckpm.kernels.families import fwd_spellings, symbol_spellings
+from ckpm.kernels.families import spellings as cpp
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
+from ckpm.kernels.families.fwd_spellings import by_device, harness_text, one_stage
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out, queries
-from ckpm.kernels.families.words import Features, flag, pad_words
+from ckpm.kernels.families.spellings import Features, flag, pad_words
 from ckpm.matrix.keys import Key
 
 NAME = "fwd"
@@ -29,7 +29,7 @@ _SYMBOLS = {
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     """gfx950 has fwd kernels of its own, so the kernels for gfx9 have no device code for gfx950."""
-    shared = fwd_words.attention(key, space, trait(key), _PIPELINES)
+    shared = fwd_spellings.attention(key, space, trait(key), _PIPELINES)
     guard = "defined(__gfx9__) && !defined(__gfx950__)" if key.arch_trait == "gfx9" else cpp.guard(key)
     return {**shared, "guard": guard}
 
@@ -37,8 +37,8 @@ def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
 def trait(key: Key) -> str:
     """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
-        f"fmha_fwd_traits_<{fwd_words.attention_start(key, _PIPELINES)}, {flag(key.dropout)}, "
-        f"{fwd_words.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.trload)}, {flag(key.skip)}>"
+        f"fmha_fwd_traits_<{fwd_spellings.attention_start(key, _PIPELINES)}, {flag(key.dropout)}, "
+        f"{fwd_spellings.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.trload)}, {flag(key.skip)}>"
     )
 
 
@@ -55,7 +55,7 @@ def conditions(key: Key, largest_bm0: int) -> tuple[str, ...]:
     ]
     if key.tile.bm0 != largest_bm0:
         own.append(f"a.seqlen_q <= {key.tile.bm0}")
-    return fwd_words.attention_conditions(key, tuple(own), ("a.cu_seqlen_k_ptr == nullptr", "a.seqlen_k != 0"))
+    return fwd_spellings.attention_conditions(key, tuple(own), ("a.cu_seqlen_k_ptr == nullptr", "a.seqlen_k != 0"))
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
@@ -80,12 +80,12 @@ def _tile_choice(key: Key) -> tuple[object, ...]:
 
 def symbol(values: Values) -> re.Pattern[str]:
     """The pattern of a kernel's symbol."""
-    shape = rf"FmhaFwdKernelI.*?{_SYMBOLS[values['pipeline']]}I.*?{symbol_words.shape(values)}"
+    shape = rf"FmhaFwdKernelI.*?{_SYMBOLS[values['pipeline']]}I.*?{symbol_spellings.shape(values)}"
     traits = (
-        f"{symbol_words.traits(values)}{symbol_words.boolean(values['dropout'])}{symbol_words.squant(values)}"
-        f"Li{symbol_words.number(values['tile'].occupancy)}E{symbol_words.boolean(values['skip'])}"
+        f"{symbol_spellings.traits(values)}{symbol_spellings.boolean(values['dropout'])}{symbol_spellings.squant(values)}"
+        f"Li{symbol_spellings.number(values['tile'].occupancy)}E{symbol_spellings.boolean(values['skip'])}"
     )
-    return symbol_words.attention(values, shape, traits)
+    return symbol_spellings.attention(values, shape, traits)
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
@@ -94,7 +94,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return attention_scenarios(key, lse=key.lse, seqlens_q=queries(key, limited=limited))
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="fwd_instance.hip.j2",

@@ -10,11 +10,21 @@ import re
 from collections.abc import Sequence
 
 from ckpm.kernels.abi import AppendKvArguments
-from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_words import by_device, nest
+from ckpm.kernels.families import symbol_spellings
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
+from ckpm.kernels.families.fwd_spellings import by_device, nest
 from ckpm.kernels.families.kernel_problems import not_laid_out
-from ckpm.kernels.families.words import Features, arch_tag, element, fill, flag, guard, pad_flags, pad_words, spellings
+from ckpm.kernels.families.spellings import (
+    Features,
+    arch_tag,
+    element,
+    fill,
+    flag,
+    guard,
+    pad_flags,
+    pad_words,
+    spellings,
+)
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
@@ -86,11 +96,11 @@ def harness_text(dialect: str, features: Features) -> str:
 
 def symbol(values: Values) -> re.Pattern[str]:
     """The pattern of a kernel's symbol. Element types come first, the same for all kernels of a unit."""
-    tile, boolean = values["tile"], symbol_words.boolean
+    tile, boolean = values["tile"], symbol_spellings.boolean
     block = "".join(f"Li{n}E" for n in (tile.bs, tile.bsk, tile.bd, tile.bdv))
-    rope = rf"{symbol_words.ENUM}{_ROPE[values['rope']]}E"
+    rope = rf"{symbol_spellings.ENUM}{_ROPE[values['rope']]}E"
     problem = rf"{block}{boolean(values['vlayout'] == 'row')}{rope}{boolean(values['paged_kv'])}"
-    traits = rf"{symbol_words.pads(values['pad'])}Li{symbol_words.number(tile.occupancy)}E"
+    traits = rf"{symbol_spellings.pads(values['pad'])}Li{symbol_spellings.number(tile.occupancy)}E"
     return re.compile(rf"FmhaFwdAppendKVKernelI.*?ProblemI\w+?{problem}\w+?TraitsI{traits}")
 
 
@@ -128,7 +138,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return (Scenario(label="append", candidates=requests),)
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="appendkv_instance.hip.j2",

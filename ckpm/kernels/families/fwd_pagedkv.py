@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 
 from ckpm.kernels.abi import FwdArguments
-from ckpm.kernels.families import fwd_words, kernel_problems, symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_words import by_device, harness_text, one_stage
-from ckpm.kernels.families.words import Features, flag, pad_words
+from ckpm.kernels.families import fwd_spellings, kernel_problems, symbol_spellings
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
+from ckpm.kernels.families.fwd_spellings import by_device, harness_text, one_stage
+from ckpm.kernels.families.spellings import Features, flag, pad_words
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_pagedkv"
@@ -20,14 +20,14 @@ _PIPELINES = "pagedkv_pipeline"
 
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
-    return fwd_words.attention(key, space, trait(key), _PIPELINES)
+    return fwd_spellings.attention(key, space, trait(key), _PIPELINES)
 
 
 def trait(key: Key) -> str:
     """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
-        f"fmha_fwd_pagedkv_traits_<{fwd_words.attention_start(key, _PIPELINES)}, {flag(key.paged_kv)}, "
-        f"{fwd_words.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.skip)}>"
+        f"fmha_fwd_pagedkv_traits_<{fwd_spellings.attention_start(key, _PIPELINES)}, {flag(key.paged_kv)}, "
+        f"{fwd_spellings.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.skip)}>"
     )
 
 
@@ -38,7 +38,7 @@ def conditions(key: Key) -> tuple[str, ...]:
         f"t.use_pagedkv == {flag(key.paged_kv)}",
         f"t.skip_min_seqlen_q == {flag(key.skip)}",
     )
-    return fwd_words.attention_conditions(key, own, ("a.seqlen_k_ptr == nullptr",))
+    return fwd_spellings.attention_conditions(key, own, ("a.seqlen_k_ptr == nullptr",))
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
@@ -56,10 +56,10 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
 def symbol(values: Values) -> re.Pattern[str]:
     """The pattern of a kernel's symbol."""
     traits = (
-        f"{symbol_words.traits(values)}{symbol_words.boolean(values['paged_kv'])}{symbol_words.squant(values)}"
-        f"Li{symbol_words.number(values['tile'].occupancy)}E{symbol_words.boolean(values['skip'])}"
+        f"{symbol_spellings.traits(values)}{symbol_spellings.boolean(values['paged_kv'])}{symbol_spellings.squant(values)}"
+        f"Li{symbol_spellings.number(values['tile'].occupancy)}E{symbol_spellings.boolean(values['skip'])}"
     )
-    return symbol_words.attention(values, rf"FmhaFwdPagedKVKernelI.*?{symbol_words.shape(values)}", traits)
+    return symbol_spellings.attention(values, rf"FmhaFwdPagedKVKernelI.*?{symbol_spellings.shape(values)}", traits)
 
 
 def not_laid_out(key: Key) -> str | None:
@@ -71,7 +71,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return kernel_problems.attention_scenarios(key, lse=key.lse)
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="pagedkv_instance.hip.j2",

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 from ckpm.base.errors import UsageError
 from ckpm.kernels.abi import FwdArguments
+from ckpm.kernels.families import fwd_spellings, symbol_spellings
 from ckpm.kernels.families import fwd_splitkv_combine as combine
-from ckpm.kernels.families import fwd_words, symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_words import by_device, harness_text, nest
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
+from ckpm.kernels.families.fwd_spellings import by_device, harness_text, nest
 from ckpm.kernels.families.kernel_problems import MASKS, attention_scenarios, candidates, not_laid_out
-from ckpm.kernels.families.words import Features, arch_tag, fill, flag, pad_flags, pad_words
+from ckpm.kernels.families.spellings import Features, arch_tag, fill, flag, pad_flags, pad_words
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_splitkv"
@@ -29,7 +29,7 @@ def merges(hdim_q: int, bias: str, mask: str) -> bool:
 
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
-    return fwd_words.attention(key, space, trait(key), _PIPELINES)
+    return fwd_spellings.attention(key, space, trait(key), _PIPELINES)
 
 
 def choices(key: Key, features: Features) -> Mapping[str, object]:
@@ -39,7 +39,7 @@ def choices(key: Key, features: Features) -> Mapping[str, object]:
 def trait(key: Key) -> str:
     """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
-        f"fmha_fwd_splitkv_traits_<{fwd_words.attention_start(key, _PIPELINES)}, {fwd_words.squant(key)}, "
+        f"fmha_fwd_splitkv_traits_<{fwd_spellings.attention_start(key, _PIPELINES)}, {fwd_spellings.squant(key)}, "
         f"{flag(key.paged_kv)}, {pad_words(key.pad)['pads']}>"
     )
 
@@ -47,7 +47,7 @@ def trait(key: Key) -> str:
 def conditions(key: Key) -> tuple[str, ...]:
     """The conditions of a request for a kernel besides device, dtype and head dims."""
     own = (f"(a.block_table_ptr != nullptr) == {flag(key.paged_kv)}",)
-    return fwd_words.attention_conditions(key, own, ("a.seqlen_k_ptr == nullptr",))
+    return fwd_spellings.attention_conditions(key, own, ("a.seqlen_k_ptr == nullptr",))
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
@@ -74,8 +74,10 @@ def symbol(values: Values) -> re.Pattern[str]:
 
     The parts that follow differ: uneven splits, merged heads.
     """
-    traits = symbol_words.traits(values) + symbol_words.squant(values) + symbol_words.boolean(values["paged_kv"])
-    return symbol_words.attention(values, rf"FmhaFwdSplitKVKernelI.*?{symbol_words.shape(values)}", traits)
+    traits = (
+        symbol_spellings.traits(values) + symbol_spellings.squant(values) + symbol_spellings.boolean(values["paged_kv"])
+    )
+    return symbol_spellings.attention(values, rf"FmhaFwdSplitKVKernelI.*?{symbol_spellings.shape(values)}", traits)
 
 
 def variants(values: Values, arch: str) -> int:
@@ -104,7 +106,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return tuple(listed)
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="splitkv_instance.hip.j2",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ckpm.kernels.families import fwd_words, symbol_words
-from ckpm.kernels.families.family import Family, Scenario, Values
+from ckpm.kernels.families import fwd_spellings, symbol_spellings
+from ckpm.kernels.families.family import KernelFamily, Scenario, Values
 from ckpm.kernels.families.kernel_problems import MASKS, MOST, candidates, first, not_laid_out
-from ckpm.kernels.families.words import Features, flag, pad_flags, pad_words
+from ckpm.kernels.families.spellings import Features, flag, pad_flags, pad_words
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 
@@ -29,24 +29,24 @@ def chain_key(key: Key) -> tuple[object, ...]:
 
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
-    return fwd_words.common(key, space, trait(key))
+    return fwd_spellings.common(key, space, trait(key))
 
 
 def trait(key: Key) -> str:
     """The C++ type that connects dispatch and instance, besides the arch tag."""
     pads = pad_words(key.pad)
     return (
-        f"fmha_fwd_splitkv_combine_traits_<{fwd_words.trait_start(key)}, {key.tile.bn1}, {flag(key.lse)}, "
-        f"{fwd_words.squant(key)}, {pads['spad']}, {pads['dvpad']}>"
+        f"fmha_fwd_splitkv_combine_traits_<{fwd_spellings.trait_start(key)}, {key.tile.bn1}, {flag(key.lse)}, "
+        f"{fwd_spellings.squant(key)}, {pads['spad']}, {pads['dvpad']}>"
     )
 
 
 def symbol(values: Values) -> re.Pattern[str]:
     """The pattern of the symbols of a key's kernels. They differ in the bound of the number of splits."""
     spad, _, _, dvpad = pad_flags(values["pad"])
-    boolean = symbol_words.boolean
+    boolean = symbol_spellings.boolean
     problem = rf"Li{values['hdim_q']}E{boolean(values['mode'] == 'group')}Li{values['tile'].bn1}E"
-    traits = rf"{boolean(spad)}{boolean(dvpad)}{boolean(values['lse'])}{symbol_words.squant(values)}Li[3-7]E"
+    traits = rf"{boolean(spad)}{boolean(dvpad)}{boolean(values['lse'])}{symbol_spellings.squant(values)}Li[3-7]E"
     return re.compile(rf"FmhaFwdSplitKVCombineKernelI.*?ProblemI\w+?{problem}\w+?CombineTraitsI{traits}")
 
 
@@ -68,7 +68,7 @@ def _through(stages: Iterable[Key], lse: bool, splits: int) -> Iterable[SuiteCas
         yield from candidates(key, changes, splits=splits)[: MOST // 2]
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     library=FIRST_STAGE,
     serves=lambda key, main: chain_key(key) == chain_key(main),

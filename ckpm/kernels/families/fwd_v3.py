@@ -12,10 +12,10 @@ import re
 from collections.abc import Sequence
 
 from ckpm.kernels.abi import FwdArguments
-from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values
+from ckpm.kernels.families import symbol_spellings
+from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out
-from ckpm.kernels.families.words import Features, device_check, fill, flag, guard, pad_words, spellings, tile_words
+from ckpm.kernels.families.spellings import Features, device_check, fill, flag, guard, pad_words, spellings, tile_words
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_v3"
@@ -91,7 +91,7 @@ def harness_text(dialect: str, features: Features) -> str:
 
 def symbol(values: Values) -> re.Pattern[str]:
     """The pattern of a kernel's symbol. A unit's kernels have one dtype and tile, so the mask identifies them."""
-    mask = symbol_words.mask(values)
+    mask = symbol_spellings.mask(values)
     return re.compile(rf"FmhaFwdV3KernelI.*?BlockFmhaFwdV3PipelineProblemI.*?{mask}.*?TileFmhaFwdV3TraitsI")
 
 
@@ -100,7 +100,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     return attention_scenarios(key, lse=key.lse, hdims=((key.hdim_q, key.hdim_v),))
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="fwd_v3_instance.hip.j2",

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ckpm.kernels.families.family import Scenario
-from ckpm.kernels.families.words import pad_flags
+from ckpm.kernels.families.spellings import pad_flags
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 

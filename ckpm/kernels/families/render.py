@@ -16,8 +16,8 @@ from pathlib import Path
 from ckpm.base.files import make_folder, write_if_changed
 from ckpm.base.outputs import forget_output, record, recorded_digests
 from ckpm.kernels.families.libraries import host, is_default, library_of_keys, library_with
+from ckpm.kernels.families.spellings import Features, fill, pattern
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.words import Features, fill, pattern
 from ckpm.matrix.keys import Key
 
 DEFAULT_SIZE = 8

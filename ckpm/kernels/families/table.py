@@ -12,9 +12,9 @@ from ckpm.kernels.families import (
     fwd_v3,
 )
 from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv
-from ckpm.kernels.families.family import Family
+from ckpm.kernels.families.family import KernelFamily
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, KernelFamily] = {
     family.name: family
     for family in (
         batch_prefill.FAMILY,

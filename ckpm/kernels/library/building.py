@@ -20,9 +20,9 @@ from ckpm.base.trust import signing_key
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library.failures import raise_failures, refused_steps
 from ckpm.kernels.library.finished import demand_plain
-from ckpm.kernels.library.plan import Plan
+from ckpm.kernels.library.plan import BuildPlan
 from ckpm.kernels.library.progress import Tally, follow
-from ckpm.kernels.library.request import LIBRARY, Request, discard_library, prepare, scons_command
+from ckpm.kernels.library.request import LIBRARY, BuildRequest, discard_library, prepare, scons_command
 from ckpm.kernels.library.run_step import FAILURE
 from ckpm.kernels.library.signature_file import discard_foreign
 
@@ -32,18 +32,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """Compilers that run on other machines. ``file`` names them for SConstruct, ``words`` in messages.
+    """Compilers that run on other machines. ``file`` names them for SConstruct, ``description`` in messages.
 
     ``failure`` makes the error if a remote machine refused steps.
     """
 
     file: Path
-    words: str
+    description: str
     most_jobs: int
     failure: Callable[[Sequence[Mapping[str, Any]]], CkPrefillError]
 
 
-def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsewhere | None = None) -> Tally:
+def run(request: BuildRequest, *, jobs: int, emulator: bool = False, elsewhere: Elsewhere | None = None) -> Tally:
     """Build one library; return the counts of compiled and cached steps.
 
     With ``emulator`` the emulator's core is compiled at the same time, because the library will run on it.
@@ -63,7 +63,7 @@ def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsew
         if request.object_cache:
             make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
         units = sum(step.kind == "unit" for step in plan.steps)
-        where = elsewhere.words if elsewhere else number(jobs, "job")
+        where = elsewhere.description if elsewhere else number(jobs, "job")
         what = f"{number(len(keys), 'kernel')} in {number(units, 'unit')}, {where}"
         log.info(f"{what}, {request.toolchain.identity}")
         for name, left in plan.facts["left_out"].items():
@@ -84,7 +84,7 @@ def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsew
 
 
 @contextmanager
-def _warm_up(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -> Iterator[None]:
+def _warm_up(request: BuildRequest, plan: BuildPlan, temporary: Path, *, emulator: bool) -> Iterator[None]:
     """Build libc++ and the emulator's core while kernels compile; do nothing for a library that exists."""
     environment = {**os.environ, **plan.environment}
     linker = (*request.toolchain.linker, *request.toolchain.link_flags)
@@ -96,7 +96,7 @@ def _warm_up(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -
         yield
 
 
-def _clear_temporary(request: Request) -> Path:
+def _clear_temporary(request: BuildRequest) -> Path:
     """Remove temporary files, half-written objects and drafts of killed processes, under the folder's lock.
 
     Return the output folder's empty folder for temporary files.
@@ -113,7 +113,9 @@ def _clear_temporary(request: Request) -> Path:
     return temporary
 
 
-def _scons(request: Request, plan: Plan, jobs: int, temporary: Path, elsewhere: Elsewhere | None) -> tuple[Tally, int]:
+def _scons(
+    request: BuildRequest, plan: BuildPlan, jobs: int, temporary: Path, elsewhere: Elsewhere | None
+) -> tuple[Tally, int]:
     """Run SCons on a plan; return the tally and SCons's exit code."""
     for record in (request.work / request.folder).rglob(f"*{FAILURE}"):  # of earlier builds
         record.unlink()

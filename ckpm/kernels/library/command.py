@@ -18,11 +18,11 @@ from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.families.libraries import whole
 from ckpm.kernels.families.render import plan_units, render
-from ckpm.kernels.families.words import features
+from ckpm.kernels.families.spellings import features
 from ckpm.kernels.library import building, reproduce
 from ckpm.kernels.library.building import Elsewhere
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
-from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.library.request import LIBRARY, BuildRequest
 from ckpm.kernels.library.resources import show as show_resources
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import Dialect, check_built_arch
@@ -67,7 +67,7 @@ class BuildOptions:
     meanwhile. ``resources`` prints the kernels at the end.
     """
 
-    request: Request
+    request: BuildRequest
     jobs: int | None = None
     emulator: bool = False
     resources: bool = False
@@ -89,7 +89,7 @@ def read_options(args: argparse.Namespace) -> BuildOptions:
     if args.dialect not in (None, tree.dialect):
         raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")
     _, selection = selection_from(args, tree.dialect)
-    request = Request(
+    request = BuildRequest(
         selection=replace(selection, families=whole(selection.families)),
         tree=tree,
         toolchain=detect(args.toolchain, cache=cache),

@@ -33,7 +33,7 @@ _OLDEST_PYTHON = (3, 11)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Examination:
     """One row. ``state`` is ok, missing (it will be fetched or is optional), damaged (it is made again when needed) or
     broken (a build would fail).
     """
@@ -44,7 +44,7 @@ class Finding:
     advice: str = ""
 
 
-def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
+def examine(cache: Path, ck_root: Path | None) -> list[Examination]:
     """Return all findings; nothing is downloaded or built."""
     pinned, rocm_compiler, gpu = _toolchain("embedded", cache), _rocm(cache), _gpu()
     return [
@@ -62,43 +62,45 @@ def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
     ]
 
 
-def _python() -> Finding:
+def _python() -> Examination:
     version = platform.python_version()
     if tuple(map(int, platform.python_version_tuple()[:2])) < _OLDEST_PYTHON:
-        return Finding("python", "broken", version, f"install Python {'.'.join(map(str, _OLDEST_PYTHON))} or newer")
-    return Finding("python", "ok", version)
+        return Examination("python", "broken", version, f"install Python {'.'.join(map(str, _OLDEST_PYTHON))} or newer")
+    return Examination("python", "ok", version)
 
 
-def _system() -> Finding:
+def _system() -> Examination:
     machine = f"{platform.system()} on {platform.machine()}"
     if machine != "Linux on x86_64":
-        return Finding("system", "broken", machine, "libraries are built on Linux on x86-64 alone: use such a machine")
-    return Finding("system", "ok", machine)
+        return Examination(
+            "system", "broken", machine, "libraries are built on Linux on x86-64 alone: use such a machine"
+        )
+    return Examination("system", "ok", machine)
 
 
-def _toolchain(name: str, cache: Path) -> Finding:
+def _toolchain(name: str, cache: Path) -> Examination:
     try:
-        return Finding(f"toolchain {name}", "ok", detect(name, cache=cache).identity)
+        return Examination(f"toolchain {name}", "ok", detect(name, cache=cache).identity)
     except CkPrefillError as error:
-        return Finding(f"toolchain {name}", "broken", "not usable", str(error))
+        return Examination(f"toolchain {name}", "broken", "not usable", str(error))
 
 
-def _rocm(cache: Path) -> Finding:
+def _rocm(cache: Path) -> Examination:
     if not (compiler := rocm.locate()):
-        return Finding("toolchain rocm", "missing", "no ROCm", "optional: install ROCm, or set ROCM_PATH")
+        return Examination("toolchain rocm", "missing", "no ROCm", "optional: install ROCm, or set ROCM_PATH")
     finding = _toolchain("rocm", cache)
     return replace(finding, detail=f"{finding.detail}, {compiler}")
 
 
-def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
+def _upstreams(cache: Path, ck_root: Path | None) -> list[Examination]:
     packages = [_package(name, package, cache) for name, package in upstreams().items()]
     if ck_root is None:
         advice = "optional: set CK_ROOT to a CK repository or rocm-libraries"
-        return [*packages, Finding("upstream checkout", "missing", "CK_ROOT is not set", advice)]
+        return [*packages, Examination("upstream checkout", "missing", "CK_ROOT is not set", advice)]
     try:
         tree = checkout(ck_root, cache)
     except CkPrefillError as error:
-        return [*packages, Finding("upstream checkout", "broken", str(ck_root), str(error))]
+        return [*packages, Examination("upstream checkout", "broken", str(ck_root), str(error))]
     state, remarks = "ok", [tree.words_of_newer()] if tree.newer else []
     try:
         features_for(tree)
@@ -110,48 +112,50 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
     except CkPrefillError as error:
         remarks += [f"its names are not compared: {error}"]
     detail = f"{tree.root}, dialect {tree.dialect}"
-    return [*packages, Finding("upstream checkout", state, detail, "; ".join(remarks))]
+    return [*packages, Examination("upstream checkout", state, detail, "; ".join(remarks))]
 
 
-def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:
+def _package(name: str, package: PackagedUpstream, cache: Path) -> Examination:
     """Check every file of an unpacked tree, about 10 MB."""
     subject, what = f"upstream {name}", f"{package.package} {package.version}, {package.summary}"
     if not is_unpacked(package, cache):
-        return Finding(subject, "missing", what, "is downloaded by the first build that needs it")
+        return Examination(subject, "missing", what, "is downloaded by the first build that needs it")
     if damaged := damage(package, cache):
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         again = f"delete {package_folder(package, cache)}: it is unpacked again"
-        return Finding(subject, "broken", f"{what}: {damaged[0]}{more}", again)
-    return Finding(subject, "ok", what)
+        return Examination(subject, "broken", f"{what}: {damaged[0]}{more}", again)
+    return Examination(subject, "ok", what)
 
 
-def _gpu() -> Finding:
+def _gpu() -> Examination:
     archs = ", ".join(rocm_places.gpu_archs())
     if not archs:
-        return Finding("GPU", "missing", "none", "optional: the emulator runs what was built")
+        return Examination("GPU", "missing", "none", "optional: the emulator runs what was built")
     if not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
-        return Finding("GPU", "missing", "/dev/kfd is not accessible", "add this user to the groups render and video")
+        return Examination(
+            "GPU", "missing", "/dev/kfd is not accessible", "add this user to the groups render and video"
+        )
     if (runtime := rocm_places.runtime()) is None:
-        return Finding("GPU", "missing", f"{archs}, no libamdhip64.so", "install ROCm's runtime, or set ROCM_PATH")
-    return Finding("GPU", "ok", f"{archs}, {runtime}")
+        return Examination("GPU", "missing", f"{archs}, no libamdhip64.so", "install ROCm's runtime, or set ROCM_PATH")
+    return Examination("GPU", "ok", f"{archs}, {runtime}")
 
 
-def _default_road(pinned: Finding) -> Finding:
+def _default_road(pinned: Examination) -> Examination:
     """A row about commands without ``--rocm``."""
     advice = "" if pinned.state == "ok" else "see toolchain embedded"
-    return Finding("without --rocm", pinned.state, "builds with the pinned compiler, runs on the emulator", advice)
+    return Examination("without --rocm", pinned.state, "builds with the pinned compiler, runs on the emulator", advice)
 
 
-def _rocm_road(compiler: Finding, gpu: Finding) -> Finding:
+def _rocm_road(compiler: Examination, gpu: Examination) -> Examination:
     """A row about commands with ``--rocm``, which is broken only if the environment asks for ROCm."""
     able = [finding.state == "ok" for finding in (compiler, gpu)]
     detail = f"{'builds' if able[0] else 'builds nothing'}, {'runs on the GPU' if able[1] else 'runs nothing'}"
     missing = [finding.subject for finding in (compiler, gpu) if finding.state != "ok"]
     state = "ok" if all(able) else "broken" if rocm_wanted() and not able[0] else "missing"
-    return Finding("with --rocm", state, detail, f"see {' and '.join(missing)}" if missing else "")
+    return Examination("with --rocm", state, detail, f"see {' and '.join(missing)}" if missing else "")
 
 
-def _cache(cache: Path) -> Finding:
+def _cache(cache: Path) -> Examination:
     """Check that a temporary file can be written into the cache, or into the folder where it will be made."""
     there = next(folder for folder in (cache, *cache.parents) if os.path.lexists(folder))
     try:
@@ -159,14 +163,16 @@ def _cache(cache: Path) -> Finding:
         with name_write_errors(there, "set CKPM_CACHE to another folder"), tempfile.TemporaryFile(dir=there):
             free = shutil.disk_usage(there).free
     except CkPrefillError as error:
-        return Finding("cache", "broken", str(cache), str(error))
+        return Examination("cache", "broken", str(cache), str(error))
     text = f"{cache}, {free / 1e9:.0f} GB free"
     if free < _NEEDED_BYTES:
-        return Finding("cache", "broken", text, f"needs {_NEEDED_BYTES / 1e9:.0f} GB: set CKPM_CACHE to another disk")
-    return Finding("cache", "ok", text)
+        return Examination(
+            "cache", "broken", text, f"needs {_NEEDED_BYTES / 1e9:.0f} GB: set CKPM_CACHE to another disk"
+        )
+    return Examination("cache", "ok", text)
 
 
-def _entries(cache: Path) -> Iterator[Finding]:
+def _entries(cache: Path) -> Iterator[Examination]:
     """Check every entry of the cache; yield a row for each kind with damaged entries."""
     for kind, files, is_whole in (
         ("decoded programs", Store(cache / "emulator/programs").entries(), is_whole_entry),
@@ -179,7 +185,7 @@ def _entries(cache: Path) -> Iterator[Finding]:
         ("launchers", sorted((cache / "launchers").glob("*/")), _is_whole_launcher),
     ):
         if damaged := [file for file in files if not _or_gone(is_whole, file)]:
-            yield Finding(
+            yield Examination(
                 f"cache: {kind}",
                 "damaged",
                 f"{len(damaged)} of {len(files)} are not as they were written: {damaged[0]}",
@@ -206,13 +212,13 @@ def _is_whole_launcher(folder: Path) -> bool:
     return hashlib.sha256(b"\0".join(text.read_bytes() for text in texts)).hexdigest()[:16] == folder.name
 
 
-def _resources() -> Finding:
+def _resources() -> Examination:
     memory = jobs.available_bytes()
     text = f"{jobs.processors()} processors" + (f", {memory / 1e9:.1f} GB of memory" if memory else "")
     if memory is not None and memory < jobs.UNIT_BYTES:
         advice = f"a merged unit takes {jobs.UNIT_BYTES / 1e9:.1f} GB: build with --unit-size 1"
-        return Finding("jobs", "broken", text, advice)
-    return Finding("jobs", "ok", f"{text}: {jobs.job_count()} compilers at once")
+        return Examination("jobs", "broken", text, advice)
+    return Examination("jobs", "ok", f"{text}: {jobs.job_count()} compilers at once")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

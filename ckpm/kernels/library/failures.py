@@ -11,7 +11,7 @@ from typing import Any
 from ckpm.base.console import number
 from ckpm.base.errors import CompileError, DiskFullError, ProcessLimitError
 from ckpm.kernels.library.progress import Tally
-from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.library.request import LIBRARY, BuildRequest
 from ckpm.kernels.library.run_step import FAILURE
 from ckpm.kernels.upstream import headers
 
@@ -22,17 +22,17 @@ _LINES = 25  # lines of the compiler's message shown for each unit; the record k
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
 
 
-def refused_steps(request: Request) -> list[Mapping[str, Any]]:
+def refused_steps(request: BuildRequest) -> list[Mapping[str, Any]]:
     """Records of the steps that another machine refused to run."""
     return [record for record in _records(request) if record["refused"]]
 
 
-def _records(request: Request) -> list[Mapping[str, Any]]:
+def _records(request: BuildRequest) -> list[Mapping[str, Any]]:
     files = (request.work / request.folder).rglob(f"*{FAILURE}")
     return sorted((json.loads(file.read_text()) for file in files), key=lambda record: str(record["label"]))
 
 
-def raise_failures(request: Request, tally: Tally) -> None:
+def raise_failures(request: BuildRequest, tally: Tally) -> None:
     """Raise the error that describes the failed steps of a build."""
     if header := headers.first_changed(request.work / request.folder):
         raise CompileError(

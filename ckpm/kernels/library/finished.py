@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.files import name_write_errors, open_plain, sha256_of, write_atomically
-from ckpm.kernels.library.plan import Plan, Step
+from ckpm.kernels.library.plan import BuildPlan, BuildStep
 
 RECORD = ".built"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FinishedEntry:
     """A finished target: the signature of the step that made it, its size, time of writing and sha256."""
 
     signature: str
@@ -31,11 +31,11 @@ class Entry:
     sha256: str
 
 
-def note(folder: Path, step: Step) -> None:
+def note(folder: Path, step: BuildStep) -> None:
     """Record a step's target as finished. One write, so that threads and a sudden end leave whole lines."""
     file = Path(step.target)
     stat = file.stat()
-    entry = Entry(step.signature, stat.st_size, stat.st_mtime_ns, sha256_of(file))
+    entry = FinishedEntry(step.signature, stat.st_size, stat.st_mtime_ns, sha256_of(file))
     line = json.dumps([step.target, *dataclasses.astuple(entry)]) + "\n"
     descriptor = os.open(folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
@@ -54,7 +54,7 @@ def demand_plain(folder: Path) -> None:
             open_plain(file).close()
 
 
-def entries(folder: Path) -> dict[str, Entry]:
+def entries(folder: Path) -> dict[str, FinishedEntry]:
     """Return the last entry of every target; unreadable lines count as absent."""
     try:
         lines = (folder / RECORD).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -66,11 +66,11 @@ def entries(folder: Path) -> dict[str, Entry]:
             target, signature, size, mtime_ns, digest = json.loads(line)
         except (ValueError, TypeError):
             continue
-        entries[str(target)] = Entry(signature, size, mtime_ns, digest)
+        entries[str(target)] = FinishedEntry(signature, size, mtime_ns, digest)
     return entries
 
 
-def discard_unsound(plan: Plan) -> list[Step]:
+def discard_unsound(plan: BuildPlan) -> list[BuildStep]:
     """Delete and forget the targets that differ from their step's record; return the steps with damaged targets.
 
     Objects are hashed only if size or time differ from the record; the library and the manifest always.
@@ -103,14 +103,14 @@ def discard_damaged(folder: Path, targets: Sequence[str]) -> list[str]:
     return bad
 
 
-def _is_sound(file: Path, entry: Entry, *, trust_time: bool) -> bool:
+def _is_sound(file: Path, entry: FinishedEntry, *, trust_time: bool) -> bool:
     stat = file.stat()
     if stat.st_size != entry.size:
         return False
     return (trust_time and stat.st_mtime_ns == entry.mtime_ns) or sha256_of(file) == entry.sha256
 
 
-def _rewrite(folder: Path, recorded: Mapping[str, Entry]) -> None:
+def _rewrite(folder: Path, recorded: Mapping[str, FinishedEntry]) -> None:
     """Write the record without repetitions, because it would grow with every build."""
     lines: Iterable[str] = (
         json.dumps([target, *dataclasses.astuple(entry)]) + "\n" for target, entry in recorded.items()

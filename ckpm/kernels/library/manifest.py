@@ -108,7 +108,7 @@ class Manifest:
     def read(cls, file: Path) -> Manifest:
         """Read a manifest. Raises RecordError: it is missing, or a field is missing or of another kind."""
         remedy = f"Name a library's {MANIFEST}, or build again."
-        return cls.of(Source(place=file, what="a manifest", remedy=remedy, error=RecordError).read())
+        return cls.of(Source(location=file, what="a manifest", remedy=remedy, error=RecordError).read())
 
     @classmethod
     def of(cls, document: Value) -> Manifest:

@@ -22,7 +22,7 @@ _REMEDY = "'ckpm build' writes plans, as build/<arch>/<upstream>/plan.json."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class BuildStep:
     """One node of the build graph: a command that makes ``target`` from ``sources``.
 
     ``argv`` is run in the work folder. ``signature`` contains everything that the output depends on besides the
@@ -39,14 +39,14 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class BuildPlan:
     """A library's build graph and the facts of its manifest.
 
     ``folder`` is the output folder relative to the work folder; ``facts`` goes into the manifest as it is.
     """
 
     folder: str
-    steps: tuple[Step, ...]
+    steps: tuple[BuildStep, ...]
     environment: Mapping[str, str]
     facts: Mapping[str, Any]
 
@@ -59,7 +59,7 @@ class Plan:
         write_if_changed(file, self.text())
 
     @classmethod
-    def read(cls, file: Path) -> Plan:
+    def read(cls, file: Path) -> BuildPlan:
         """Read a plan."""
         return Source(file, "a plan of a build", _REMEDY, UsageError).read().record(cls)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ckpm.base.console import number
 from ckpm.base.progress import Steps
-from ckpm.kernels.library.plan import Step
+from ckpm.kernels.library.plan import BuildStep
 from ckpm.kernels.library.run_step import EVENT
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ _FINISHING = {
 }
 
 
-def follow(lines: Iterable[str], steps: Sequence[Step], *, linking: str = "linking") -> Tally:
+def follow(lines: Iterable[str], steps: Sequence[BuildStep], *, linking: str = "linking") -> Tally:
     """Read SCons's output to its end, show progress, return the tally. ``linking`` is shown when the link begins.
 
     A log gets a line at the end of each step. It gets a line at the start only where a long silence would follow:
@@ -97,12 +97,12 @@ def follow(lines: Iterable[str], steps: Sequence[Step], *, linking: str = "linki
 class _Display(Steps):
     """The compile steps of a build."""
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: BuildStep) -> None:
         self.show_bar(f"compiling {step.label}")
         if self.in_lines and not self.done:
             self.line(f"compiling {_label(step)}")
 
-    def end(self, step: Step, event: Mapping[str, Any]) -> None:
+    def end(self, step: BuildStep, event: Mapping[str, Any]) -> None:
         self.done += 1
         self.show_bar()
         if self.in_lines:
@@ -122,7 +122,7 @@ def _took(event: Mapping[str, Any]) -> str:
     return f" in {event['seconds']:.0f} s{where}" if "seconds" in event else ""
 
 
-def _label(step: Step) -> str:
+def _label(step: BuildStep) -> str:
     return f"{step.label} ({number(len(step.kernels), 'kernel')})" if step.kernels else step.label
 
 
@@ -133,7 +133,7 @@ def _event(line: str) -> dict[str, Any] | None:
     return event
 
 
-def _count(tally: Tally, event: dict[str, Any], step: Step) -> None:
+def _count(tally: Tally, event: dict[str, Any], step: BuildStep) -> None:
     if event["event"] == "retrieved":
         tally.retrieved += 1
         return

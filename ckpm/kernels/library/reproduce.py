@@ -25,7 +25,7 @@ from ckpm.base.paths import PROJECT
 from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.library import building
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
-from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.library.request import LIBRARY, BuildRequest
 
 # Files about the machine or the run, which are not artifacts. Nor are hidden files (a build's locks, signatures,
 # headers and outputs) and files that compilers left in the folder for temporary files.
@@ -66,7 +66,7 @@ def leaks(files: dict[str, Path], folders: Iterable[Path]) -> list[str]:
     return complaints
 
 
-def build_twice(request: Request, toolchain: Callable[[Path], Toolchain], jobs: int) -> tuple[int, list[str]]:
+def build_twice(request: BuildRequest, toolchain: Callable[[Path], Toolchain], jobs: int) -> tuple[int, list[str]]:
     """Build in two folders of different name and depth; return (number of artifacts, differences and leaks).
 
     ``toolchain`` returns a toolchain with its cache in a given folder.
@@ -80,7 +80,7 @@ def build_twice(request: Request, toolchain: Callable[[Path], Toolchain], jobs: 
 
 
 def build_again(
-    request: Request, built: Path, toolchain: Callable[[Path], Toolchain], jobs: int
+    request: BuildRequest, built: Path, toolchain: Callable[[Path], Toolchain], jobs: int
 ) -> tuple[int, list[str]]:
     """Build again and compare with the library and manifest of ``built``, an output folder; return as build_twice.
 
@@ -100,7 +100,7 @@ def build_again(
         return len(again), [*differences(first, _sums(again)), *dict.fromkeys(leaked)]
 
 
-def _build(request: Request, work: Path, toolchain: Toolchain, jobs: int) -> dict[str, Path]:
+def _build(request: BuildRequest, work: Path, toolchain: Toolchain, jobs: int) -> dict[str, Path]:
     """Build in ``work`` without an object cache; return the artifacts."""
     work.mkdir(parents=True)
     once = dataclasses.replace(request, work=work, object_cache=None, toolchain=toolchain)
@@ -112,7 +112,7 @@ def _sums(files: Mapping[str, Path]) -> dict[str, str]:
     return {name: sha256_of(file) for name, file in files.items()}
 
 
-def _folders(request: Request, base: Path) -> tuple[Path, ...]:
+def _folders(request: BuildRequest, base: Path) -> tuple[Path, ...]:
     """Folders whose names no artifact may contain."""
     folders = [base, settings.cache_folder(), request.tree.root, PROJECT]
     with contextlib.suppress(RuntimeError):  # a user without one
@@ -120,7 +120,7 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
     return tuple(folders)
 
 
-def run(request: Request, jobs: int, built: Path | None) -> None:
+def run(request: BuildRequest, jobs: int, built: Path | None) -> None:
     """Build once and compare with ``built``/build, or build twice."""
 
     def toolchain(cache: Path) -> Toolchain:

@@ -21,10 +21,10 @@ from ckpm.base.paths import PROJECT, PYTHONPATH, data
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
 from ckpm.kernels.families.libraries import host, is_default, library_of
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
-from ckpm.kernels.families.words import Features
-from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.families.spellings import Features
+from ckpm.kernels.families.spellings import features as features_of
 from ckpm.kernels.library.manifest import MANIFEST
-from ckpm.kernels.library.plan import Plan, Step, signature
+from ckpm.kernels.library.plan import BuildPlan, BuildStep, signature
 from ckpm.kernels.upstream import headers
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.tree import Tree
@@ -39,7 +39,7 @@ VERSION_SCRIPT = data("kernels", "ckpm.map")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class BuildRequest:
     """A library to build and its folders. ``work`` contains ``build/``; without ``object_cache`` nothing is shared."""
 
     selection: Selection
@@ -70,7 +70,7 @@ def folder_name(upstream: str, library: str) -> str:
     return upstream if is_default(library) else f"{upstream}-{library}"
 
 
-def prepare(request: Request) -> tuple[Plan, list[Key]]:
+def prepare(request: BuildRequest) -> tuple[BuildPlan, list[Key]]:
     """Select, render and plan without compiling. If the plan changes, the library of the old plan is deleted."""
     features = features_for(request.tree)
     selected = select_some(dialect(request.tree.dialect), request.selection)
@@ -109,7 +109,7 @@ def features_for(tree: Tree) -> Features:
     return features
 
 
-def listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:
+def listed_by_tree(request: BuildRequest, selected: list[Key]) -> list[Key]:
     """Return the kernels that a checkout's own codegen lists, too, and log how its list differs from the dialect's.
 
     Kernels of other trees are returned as they are. A checkout must list one of the selected kernels.
@@ -135,12 +135,12 @@ def listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:
 
 
 def _plan(
-    request: Request,
+    request: BuildRequest,
     units: Sequence[Unit],
     unit_files: Sequence[Path],
     host_files: Sequence[Path],
     unbuilt: Mapping[str, object],
-) -> Plan:
+) -> BuildPlan:
     toolchain, folder = request.toolchain, request.folder
     identity = identity_of(request)
     # the longest first, or it would run alone at the end: SCons starts nodes in this order
@@ -153,7 +153,7 @@ def _plan(
     objects = [step.target for step in compiled]
     library = f"{folder}/{LIBRARY}"
     link = link_command(toolchain, objects=objects, output=library, version_script=str(VERSION_SCRIPT), soname=LIBRARY)
-    linked = Step(
+    linked = BuildStep(
         kind="library",
         target=library,
         sources=tuple(objects),
@@ -161,7 +161,7 @@ def _plan(
         signature=signature(identity, toolchain.link_flags, VERSION_SCRIPT.read_text()),
         label=LIBRARY,
     )
-    manifest = Step(
+    manifest = BuildStep(
         kind="manifest",
         target=f"{folder}/{MANIFEST}",
         sources=(library, f"{folder}/plan.json", *objects),
@@ -169,7 +169,7 @@ def _plan(
         signature=signature("manifest 1"),
         label=MANIFEST,
     )
-    return Plan(
+    return BuildPlan(
         folder=folder,
         steps=(*compiled, linked, manifest),
         environment={**toolchain.environment, "PYTHONPATH": PYTHONPATH},
@@ -177,7 +177,7 @@ def _plan(
     )
 
 
-def _facts(request: Request, unbuilt: Mapping[str, object]) -> dict[str, object]:
+def _facts(request: BuildRequest, unbuilt: Mapping[str, object]) -> dict[str, object]:
     """The facts of a library in its manifest, besides its kernels."""
     return {
         "library": LIBRARY,
@@ -193,12 +193,12 @@ def _facts(request: Request, unbuilt: Mapping[str, object]) -> dict[str, object]
     }
 
 
-def identity_of(request: Request) -> tuple[str, ...]:
+def identity_of(request: BuildRequest) -> tuple[str, ...]:
     """Identities on which every output depends besides sources and flags: toolchain, upstream, our own headers."""
     return (request.toolchain.identity, request.tree.identity, *map(_digest, request.headers))
 
 
-def compile_step(request: Request, identity: tuple[str, ...], file: Path, kernels: tuple[str, ...]) -> Step:
+def compile_step(request: BuildRequest, identity: tuple[str, ...], file: Path, kernels: tuple[str, ...]) -> BuildStep:
     """Return the step that compiles a source file: a unit with its kernels, or a file of the host side.
 
     ``identity`` is :func:`identity_of` the request.
@@ -218,7 +218,7 @@ def compile_step(request: Request, identity: tuple[str, ...], file: Path, kernel
         prefix_map={str(request.tree.root): "ck", str(PROJECT): "ckpm"},
         extra=extra,
     )
-    return Step(
+    return BuildStep(
         kind="unit" if kernels else "host",
         target=target,
         sources=(source,),
@@ -255,7 +255,7 @@ def _holds(file: Path, text: str) -> bool:
         return False
 
 
-def _compile_commands(request: Request, plan: Plan) -> str:
+def _compile_commands(request: BuildRequest, plan: BuildPlan) -> str:
     """Return the compilation database that clangd and other tools read."""
     entries = [
         {"directory": str(request.work), "file": step.sources[0], "output": step.target, "arguments": list(step.argv)}
@@ -275,7 +275,7 @@ def scons_command(plan_file: str, jobs: int, object_cache: Path | None, cluster:
     return [*command, f"cluster={cluster}"] if cluster else command
 
 
-def discard_library(request: Request) -> None:
+def discard_library(request: BuildRequest) -> None:
     """Delete library and manifest: the plan changed, or the build failed."""
     for name in (LIBRARY, MANIFEST):
         (request.work / request.folder / name).unlink(missing_ok=True)

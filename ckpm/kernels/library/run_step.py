@@ -20,7 +20,7 @@ from ckpm.base import warming
 from ckpm.base.files import write_atomically
 from ckpm.base.zig_cache import checked_link
 from ckpm.kernels.library import finished as built
-from ckpm.kernels.library.plan import Step
+from ckpm.kernels.library.plan import BuildStep
 from ckpm.kernels.upstream import headers
 
 EVENT = "@ckpm "
@@ -29,7 +29,7 @@ _stopping = threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class FinishedStep:
     """The result of a command: exit code and output. ``host`` is the machine if it is not this one.
 
     ``refused`` is the exit code of the failure because of which another machine did not run the command, else 0.
@@ -41,15 +41,15 @@ class Ran:
     refused: int = 0
 
 
-Execute = Callable[[Step, Mapping[str, str]], Ran]
+Execute = Callable[[BuildStep, Mapping[str, str]], FinishedStep]
 
 
-def execute_here(step: Step, environment: Mapping[str, str]) -> Ran:
+def execute_here(step: BuildStep, environment: Mapping[str, str]) -> FinishedStep:
     """Run a step's command in this folder."""
-    return Ran(*run_command(step.argv, environment))
+    return FinishedStep(*run_command(step.argv, environment))
 
 
-def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: Execute = execute_here) -> int:
+def run_step(step: BuildStep, environment: Mapping[str, str], folder: str, execute: Execute = execute_here) -> int:
     """Run the step's command, return its exit code. The command's output goes to the failure record.
 
     ``folder`` is the plan's output folder, with its record of finished targets. A library is not linked if an object
@@ -67,14 +67,14 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: E
     damaged = built.discard_damaged(Path(folder), step.sources) if step.kind == "library" else []
     for name in damaged:
         announce_damage(step, name)
-    ran = Ran(1, f"damaged: {', '.join(damaged)}") if damaged else _execute(step, environment, execute)
+    ran = FinishedStep(1, f"damaged: {', '.join(damaged)}") if damaged else _execute(step, environment, execute)
     if ran.code == 0 and step.kind in ("unit", "host") and (header := headers.first_changed(Path(folder))):
-        ran = Ran(1, f"{header} changed while this was compiled")
+        ran = FinishedStep(1, f"{header} changed while this was compiled")
     if ran.code == 0:
         try:
             built.note(Path(folder), step)
         except OSError as error:
-            ran = Ran(1, f"{step.target} can't be recorded as finished: {error}")
+            ran = FinishedStep(1, f"{step.target} can't be recorded as finished: {error}")
     seconds = time.monotonic() - started
     if ran.code != 0:
         # the next build must not take a half-written target for a finished one
@@ -87,7 +87,7 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: E
     return ran.code
 
 
-def _execute(step: Step, environment: Mapping[str, str], execute: Execute) -> Ran:
+def _execute(step: BuildStep, environment: Mapping[str, str], execute: Execute) -> FinishedStep:
     """Run the command; damaged entries of zig's cache are deleted before a link."""
     kept = environment.get(warming.ZIG_CACHE) if step.kind == "library" else None
     if not kept:
@@ -96,7 +96,7 @@ def _execute(step: Step, environment: Mapping[str, str], execute: Execute) -> Ra
         with checked_link(Path(kept)):
             return execute(step, environment)
     except OSError as error:
-        return Ran(1, f"zig's cache can't be checked: {error}")
+        return FinishedStep(1, f"zig's cache can't be checked: {error}")
 
 
 def run_command(argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> tuple[int, str]:
@@ -124,18 +124,18 @@ def refuse_steps() -> None:
     _stopping.set()
 
 
-def announce(text: str, step: Step) -> None:
+def announce(text: str, step: BuildStep) -> None:
     """Report the retrieval of an object from the cache; SCons's other messages before an action are dropped."""
     if text.startswith("Retrieved "):
         _emit("retrieved", step)
 
 
-def announce_damage(step: Step, what: str) -> None:
+def announce_damage(step: BuildStep, what: str) -> None:
     """Report that ``what`` was damaged and is deleted; the step will be repeated."""
     _emit("damaged", step, what=what)
 
 
-def _emit(event: str, step: Step, **more: float | str) -> None:
+def _emit(event: str, step: BuildStep, **more: float | str) -> None:
     line = json.dumps({"event": event, "kind": step.kind, "label": step.label, "target": step.target, **more})
     sys.stdout.write(f"{EVENT}{line}{os.linesep}")
     sys.stdout.flush()

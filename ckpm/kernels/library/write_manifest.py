@@ -16,7 +16,7 @@ from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.manifest import MANIFEST, BuiltKernel, Manifest, family_of
-from ckpm.kernels.library.plan import Plan
+from ckpm.kernels.library.plan import BuildPlan
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.families import Family
 from ckpm.matrix.names import make_key, parse
@@ -25,7 +25,7 @@ from ckpm.matrix.problems.problem import serves_every_batch
 
 def write_manifest(plan_file: Path) -> Path:
     """Read the plan and its objects, write manifest.json beside it, return the manifest's path."""
-    plan = Plan.read(plan_file)
+    plan = BuildPlan.read(plan_file)
     folder = plan_file.parent
     work_folder = folder
     for _ in Path(plan.folder).parts:
@@ -101,7 +101,7 @@ def match_symbols(
     return by_name
 
 
-def _relative(path: str, plan: Plan) -> str:
+def _relative(path: str, plan: BuildPlan) -> str:
     return path.removeprefix(f"{plan.folder}/")
 
 

@@ -18,7 +18,7 @@ _LEVELS: tuple[tuple[str, ...], ...] = (("+", "-"), ("*", "/", "%"))
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class CNumber:
     """A value of type int or unsigned; the value is always within the type's range."""
 
     value: int
@@ -38,13 +38,13 @@ class Formula:
     result: Tokens
 
 
-def make(value: int, unsigned: bool) -> Number:
+def make(value: int, unsigned: bool) -> CNumber:
     """Convert to the type as C does: modulo 2**32."""
     value %= _MODULUS
-    return Number(value if unsigned or value < _MODULUS // 2 else value - _MODULUS, unsigned)
+    return CNumber(value if unsigned or value < _MODULUS // 2 else value - _MODULUS, unsigned)
 
 
-def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Mapping[str, Formula]) -> Number:
+def evaluate(tokens: Sequence[str], values: Mapping[str, CNumber], functions: Mapping[str, Formula]) -> CNumber:
     """Return the value of an expression. ``values`` has names as they are written, e.g. ``a.batch``."""
     value, at = _Evaluator(tuple(tokens), values, functions).level(0, 0)
     if at != len(tokens):
@@ -53,8 +53,8 @@ def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Map
 
 
 def call(
-    formula: Formula, arguments: Sequence[Number], values: Mapping[str, Number], functions: Mapping[str, Formula]
-) -> Number:
+    formula: Formula, arguments: Sequence[CNumber], values: Mapping[str, CNumber], functions: Mapping[str, Formula]
+) -> CNumber:
     """Return the formula's value for ``arguments``."""
     if len(arguments) != len(formula.parameters):
         raise text_error(f"a function of {len(formula.parameters)} parameters is given {len(arguments)}")
@@ -66,7 +66,7 @@ def call(
     return convert(evaluate(formula.returned, numbers, functions), formula.result)
 
 
-def convert(number: Number, kind: Tokens) -> Number:
+def convert(number: CNumber, kind: Tokens) -> CNumber:
     """Convert to the type that ``kind`` names; () converts nothing."""
     if kind == ():
         return number
@@ -76,10 +76,10 @@ def convert(number: Number, kind: Tokens) -> Number:
 
 
 class _Evaluator:
-    def __init__(self, tokens: Tokens, values: Mapping[str, Number], functions: Mapping[str, Formula]) -> None:
+    def __init__(self, tokens: Tokens, values: Mapping[str, CNumber], functions: Mapping[str, Formula]) -> None:
         self.tokens, self.values, self.functions = tokens, values, functions
 
-    def level(self, depth: int, at: int) -> tuple[Number, int]:
+    def level(self, depth: int, at: int) -> tuple[CNumber, int]:
         if depth == len(_LEVELS):
             return self.operand(at)
         left, at = self.level(depth + 1, at)
@@ -89,7 +89,7 @@ class _Evaluator:
             left = self.combine(operator, left, right)
         return left, at
 
-    def combine(self, operator: str, left: Number, right: Number) -> Number:
+    def combine(self, operator: str, left: CNumber, right: CNumber) -> CNumber:
         unsigned = left.unsigned or right.unsigned
         a, b = make(left.value, unsigned).value, make(right.value, unsigned).value
         if operator in ("/", "%"):
@@ -99,7 +99,7 @@ class _Evaluator:
             return make(quotient if operator == "/" else a - quotient * b, unsigned)
         return make({"+": a + b, "-": a - b, "*": a * b}[operator], unsigned)
 
-    def operand(self, at: int) -> tuple[Number, int]:
+    def operand(self, at: int) -> tuple[CNumber, int]:
         tokens = self.tokens
         if at >= len(tokens):
             raise text_error(f"'{spell(tokens)}': an operand is missing")
@@ -124,7 +124,7 @@ class _Evaluator:
             return make(int(digits), digits != piece), at + 1
         return self.name(at)
 
-    def name(self, at: int) -> tuple[Number, int]:
+    def name(self, at: int) -> tuple[CNumber, int]:
         tokens, end = self.tokens, at + 1
         while tokens[end : end + 1] in ((".",), ("::",)):
             end += 2
@@ -143,6 +143,6 @@ class _Evaluator:
             raise text_error(f"'{spell(tokens)}': no value for '{name}'")
         return self.values[name], end
 
-    def inside(self, start: int, end: int) -> Number:
+    def inside(self, start: int, end: int) -> CNumber:
         """Return the value of the expression between two brackets."""
         return evaluate(self.tokens[start + 1 : end], self.values, self.functions)

@@ -18,20 +18,20 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import UpstreamError
-from ckpm.base.processes import Pool
-from ckpm.base.results import Case, Results
+from ckpm.base.processes import ProcessPool
+from ckpm.base.results import CaseResult, Results
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.render import DEFAULT_SIZE, plan_units, unit_text
-from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.families.spellings import features as features_of
 from ckpm.kernels.parity import dispatch_text, machine_code
 from ckpm.kernels.parity import v3 as parity_v3
 from ckpm.kernels.parity.bindings import Binding, bindings, differences
 from ckpm.kernels.parity.cpp_tokens import text_error
 from ckpm.kernels.parity.launches import launches
 from ckpm.kernels.parity.names import (
-    Finding,
+    NameDifference,
     Title,
     absent_arch,
     compare_lists,
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ParityRequest:
     """Options of a comparison. Without ``toolchain`` machine code is left out; ``stored`` checks stored lists, too."""
 
     upstreams: tuple[str, ...]
@@ -74,11 +74,11 @@ class Request:
     stored: bool = True
 
 
-def compare_upstreams(request: Request) -> Results:
+def compare_upstreams(request: ParityRequest) -> Results:
     """Return all cases of a request. A case that can't be checked has the outcome ``error``; the others go on."""
-    cases: list[Case] = []
+    cases: list[CaseResult] = []
 
-    def take(new: Generator[Case], every: int = 1) -> None:
+    def take(new: Generator[CaseResult], every: int = 1) -> None:
         with closing(new):  # an exception ends its pool here, and not when its traceback is forgotten
             for case in new:
                 cases.append(case)
@@ -109,7 +109,7 @@ def compare_upstreams(request: Request) -> Results:
     return Results(tuple(cases))
 
 
-def _is_wanted(entry: StoredList, request: Request) -> bool:
+def _is_wanted(entry: StoredList, request: ParityRequest) -> bool:
     return (
         entry.arch in request.archs
         and entry.receipt in request.receipts
@@ -118,7 +118,9 @@ def _is_wanted(entry: StoredList, request: Request) -> bool:
     )
 
 
-def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]) -> Generator[Case]:
+def live_cases(
+    tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
+) -> Generator[CaseResult]:
     """Yield a case for each arch, receipt and mask set, from a tree's own codegen.
 
     Texts are rendered for the first arch alone, for all archs that list the same names: neither an instance nor the
@@ -126,9 +128,9 @@ def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks:
     """
     family = dialect(tree.dialect).family(FAMILY)
     of_family = [arch for arch in archs if arch in family.archs]
-    with Pool(jobs.processors()) as pool:
+    with ProcessPool(jobs.processors()) as pool:
         live = Live(tree, pool, FAMILY)
-        texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]] = {}
+        texts: dict[tuple[int, str, tuple[str, ...]], list[NameDifference]] = {}
         wanted = [(arch, receipt, mask) for mask in masks for receipt in receipts for arch in archs]
         for arch, receipt, mask in wanted:
             live.names(arch, receipt, mask)
@@ -144,8 +146,8 @@ def _live_case(
     arch: str,
     receipt: int,
     mask: str,
-    texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]],
-) -> Case:
+    texts: dict[tuple[int, str, tuple[str, ...]], list[NameDifference]],
+) -> CaseResult:
     started = time.monotonic()
     title = Title(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
     try:
@@ -166,7 +168,7 @@ def _live_case(
 
 def text_cases(
     tree: Tree, api: str, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
-) -> Generator[Case]:
+) -> Generator[CaseResult]:
     """Yield a case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
 
     No case if the tree's dialect has no C++. Archs and receipts with the same kernels share a comparison.
@@ -176,8 +178,8 @@ def text_cases(
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     traits = families[0].archs
-    done: dict[tuple[tuple[str, ...], str, tuple[str, ...]], list[Finding]] = {}
-    with Pool(jobs.processors()) as pool:
+    done: dict[tuple[tuple[str, ...], str, tuple[str, ...]], list[NameDifference]] = {}
+    with ProcessPool(jobs.processors()) as pool:
         live = Live(tree, pool, api)
         # receipts innermost: they share most of the texts of an arch
         for arch, receipt, mask in [(a, r, m) for m in masks for a in archs if a in traits for r in receipts]:
@@ -198,7 +200,7 @@ def text_cases(
                 yield error_case(title, error, started)
 
 
-def v3_cases(tree: Tree, request: Request) -> Generator[Case]:
+def v3_cases(tree: Tree, request: ParityRequest) -> Generator[CaseResult]:
     """Yield cases for fwd_v3's files for each arch that has its kernels, then for their machine code."""
     for arch in (arch for arch in request.archs if arch in dialect(tree.dialect).family(fwd_v3.NAME).archs):
         yield parity_v3.texts_case(tree, arch)
@@ -210,7 +212,7 @@ def v3_cases(tree: Tree, request: Request) -> Generator[Case]:
 
 def compare_texts(
     tree: Tree, keys: Sequence[Key], listed: Sequence[str], rendered: Rendered, family: str = FAMILY
-) -> list[Finding]:
+) -> list[NameDifference]:
     """Compare bindings and dispatch of our text for ``keys`` with upstream's rendered text.
 
     Raises UpstreamError if a text can't be followed.
@@ -241,7 +243,7 @@ def compare_texts(
     }
     names |= {binding.dispatch_trait: name for name, launched in project_bindings.items() for binding in launched}
     return [
-        Finding("bindings", tuple(lines), f"the same: bindings of {len(upstream_bindings)} instances"),
+        NameDifference("bindings", tuple(lines), f"the same: bindings of {len(upstream_bindings)} instances"),
         compare_dispatch(tree, keys, rendered, family, names),
     ]
 
@@ -260,14 +262,14 @@ def _launch_differences(upstream: Sequence[Binding], project: Sequence[Binding])
 
 def compare_dispatch(
     tree: Tree, keys: Sequence[Key], rendered: Rendered, family: str, names: Mapping[str, str]
-) -> Finding:
+) -> NameDifference:
     """Compare order and conditions of our dispatch over ``keys`` with upstream's. ``names`` are by trait."""
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     dispatch = _dispatch(rendered.dispatch, family)
     branches = sum(1 for _ in dispatch.kernels())
     project_text = host(library_with(family)).dispatch(keys, features)  # of no keys, too: a receipt may keep none
     order = dispatch_text.compare(dispatch, _dispatch(project_text, family), names)
-    return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
+    return NameDifference("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 
 # Receipts and archs share most of their texts.
@@ -286,13 +288,13 @@ def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
     return dispatch_text.parse(text, host(library_with(family)).api or f"fmha_{family}")
 
 
-def machine_code_cases(trees: Sequence[Tree], request: Request, toolchain: Toolchain) -> Generator[Case]:
+def machine_code_cases(trees: Sequence[Tree], request: ParityRequest, toolchain: Toolchain) -> Generator[CaseResult]:
     """Yield a case for each tree, API and arch. All compilers share one pool, so that none waits for a case."""
     apis = [api for api in (FAMILY, *TEXT_APIS) if set(APIS[api]) & set(request.families)]
     wanted = [(tree, api, arch) for tree in trees for api in apis for arch in sampled_archs(tree, api, request.archs)]
     if wanted:
         log.info(f"machine code of samples, {request.job_count} compilers at once ({toolchain.identity})")
-    with Pool(request.job_count) as pool:
+    with ProcessPool(request.job_count) as pool:
         lives = {(tree.name, api): Live(tree, pool, api) for tree, api, _ in wanted}
         renders = [
             {mask: lives[tree.name, api].render(arch, 0, mask) for mask in request.masks} for tree, api, arch in wanted
@@ -325,10 +327,10 @@ def machine_code_case(
     api: str,
     arch: str,
     renders: Mapping[str, Future[Rendered]],
-    request: Request,
+    request: ParityRequest,
     toolchain: Toolchain,
-    pool: Pool,
-) -> Callable[[], Case]:
+    pool: ProcessPool,
+) -> Callable[[], CaseResult]:
     """Start to compile a sample of each family's kernels from upstream's text and from ours, on one arch.
 
     ``renders`` are upstream's texts by mask set. Return a function that waits for the outcome.
@@ -354,14 +356,16 @@ def machine_code_case(
         return lambda: failed
     texts[""] = texts[request.masks[0]]
     if unknown := [key.name for key in chosen if key.name not in texts[key.mask_impl]]:
-        finding = Finding("machine code", tuple(f"{name}: upstream renders no such kernel" for name in unknown), "")
+        finding = NameDifference(
+            "machine code", tuple(f"{name}: upstream renders no such kernel" for name in unknown), ""
+        )
         differs = judge(title, [finding], started)
         return lambda: differs
     pairs = [(key, texts[key.mask_impl][key.name]) for key in chosen]
     finish = machine_code.compare(pairs, tree, toolchain, arch, cache=request.cache, pool=pool)
     bodiless = sum(not machine_code.has_device_code(key, arch) for keys in families for key in keys)
 
-    def wait_and_judge() -> Case:
+    def wait_and_judge() -> CaseResult:
         waited = time.monotonic()
         which = f" of head dims {', '.join(map(str, sorted(dims)))}" if dims else ""
         return _judge_code(title, chosen, finish(), bodiless, f"kernels{which}", toolchain, waited)
@@ -372,12 +376,12 @@ def machine_code_case(
 def _judge_code(
     title: Title,
     chosen: Sequence[Key],
-    compared: Sequence[machine_code.Comparison],
+    compared: Sequence[machine_code.CodeComparison],
     bodiless: int,
     kernels: str,
     toolchain: Toolchain,
     started: float,
-) -> Case:
+) -> CaseResult:
     if errors := [f"{row.name}: {row.error}" for row in compared if row.error]:
         return error_case(title, UpstreamError("\n".join(errors), kind="codegen"), started)
     labels = [f"{key.name} ({key.mask_impl} masks)" if key.mask_impl else key.name for key in chosen]
@@ -385,20 +389,20 @@ def _judge_code(
     same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]
     sampled = f"{len(same)} {kernels} that hold every axis value that compiles ({toolchain.identity})"
     note = f"the same: machine code of {sampled}:"
-    findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
+    findings = [NameDifference("machine code", tuple(lines), "\n".join([note, *same]))]
     if changed := [f"  {label}: {row.beside}" for label, row in zip(labels, compared, strict=True) if row.beside]:
         heading = (
             f"{len(changed)} of them are the same alone, and not in one unit with the others, as builds make them:"
         )
-        findings.append(Finding("machine code", (), "\n".join([heading, *changed])))
+        findings.append(NameDifference("machine code", (), "\n".join([heading, *changed])))
     if bodiless:
         left_out = (
             f"{bodiless} kernels of 64-bit loads were left out: upstream's text guards their device code from this arch"
         )
-        findings.append(Finding("machine code", (), left_out))
+        findings.append(NameDifference("machine code", (), left_out))
     for defect in defects():
         if hit := [label for label, row in zip(labels, compared, strict=True) if row.defect == defect.name]:
             # Neither text compiles, so there is nothing to compare: reported wherever it is accepted.
             reason = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
-            findings.append(Finding("machine code", (), "\n".join([reason, *(f"  {label}" for label in hit)])))
+            findings.append(NameDifference("machine code", (), "\n".join([reason, *(f"  {label}" for label in hit)])))
     return judge(title, findings, started)

@@ -13,7 +13,7 @@ from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.results import Results
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.code.toolchains import detect
-from ckpm.kernels.parity.cases import Request, compare_upstreams
+from ckpm.kernels.parity.cases import ParityRequest, compare_upstreams
 from ckpm.matrix.dialects import (
     FAMILIES,
     HAND_WRITTEN,
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_command)
 
 
-def request_from(args: argparse.Namespace) -> Request:
+def request_from(args: argparse.Namespace) -> ParityRequest:
     """Return the request of the options."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
@@ -61,7 +61,7 @@ def request_from(args: argparse.Namespace) -> Request:
     ck_root = settings.ck_root(args.ck_root, upstream_names if args.upstream else ())
     # A checkout takes part as soon as it is named.
     checkout = ("checkout",) if ck_root and not args.upstream else ()
-    return Request(
+    return ParityRequest(
         upstreams=(*upstream_names, *checkout),
         families=tuple(check_family(name) for name in split_words("--family", args.family, _FAMILIES)),
         archs=tuple(check_arch(name).name for name in split_words("--arch", args.arch, tuple(archs()))),

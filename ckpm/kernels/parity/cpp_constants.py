@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 
-from ckpm.kernels.families.words import spellings
+from ckpm.kernels.families.spellings import spellings
 from ckpm.kernels.parity.conditions import FALSE, TRUE, Condition, conjunction, disjunction, negation
 from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, split_arguments, tokenize
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ckpm.kernels.parity.bindings import local_names
-from ckpm.kernels.parity.c_arithmetic import Formula, Number, call, make
+from ckpm.kernels.parity.c_arithmetic import CNumber, Formula, call, make
 from ckpm.kernels.parity.conditions import FALSE, TRUE, condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_constants import decide_constants, fold_constants
 from ckpm.kernels.parity.cpp_text import If, Plain, Program, Scope, read, statements
@@ -305,10 +305,10 @@ def _compare_blocks(upstream: Dispatch, project: Dispatch) -> list[str]:
     return []
 
 
-def _blocks(dispatch: Dispatch, rows: Number, values: Mapping[str, Number]) -> Number:
+def _blocks(dispatch: Dispatch, rows: CNumber, values: Mapping[str, CNumber]) -> CNumber:
     assert dispatch.blocks is not None
     return call(dispatch.blocks, (rows,), values, dispatch.functions)
 
 
-def _number_text(number: Number) -> str:
+def _number_text(number: CNumber) -> str:
     return f"{number.value}{'u' if number.unsigned else ''}"

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpm.base.errors import CompileError
-from ckpm.base.processes import Pool
+from ckpm.base.processes import ProcessPool
 from ckpm.base.store import Store
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.render import Unit, unit_text
-from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.families.spellings import features as features_of
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.defects import Defect, defect_of, split
 from ckpm.matrix.keys import Key
@@ -39,7 +39,7 @@ Code = Mapping[str, bytes]  # machine code by function
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CodeComparison:
     """``difference`` is '' if the machine code of both is the same; ``code_bytes`` is its length.
 
     ``error`` is not '' if one of the two could not be compiled; ``defect`` names the known defect because of which both
@@ -104,8 +104,8 @@ def _size(key: Key) -> int:
 
 
 def compare(
-    pairs: Sequence[tuple[Key, str]], tree: Tree, toolchain: Toolchain, arch: str, *, cache: Path, pool: Pool
-) -> Callable[[], list[Comparison]]:
+    pairs: Sequence[tuple[Key, str]], tree: Tree, toolchain: Toolchain, arch: str, *, cache: Path, pool: ProcessPool
+) -> Callable[[], list[CodeComparison]]:
     """Start to compile both texts of each (key, upstream's rendered text) for ``arch`` in ``pool``.
 
     Code is kept in ``cache`` by all its inputs, so that a second run compiles nothing.
@@ -131,7 +131,7 @@ def compare(
     alone = {key: pool.submit(attempt, unit(key)) for key in known_defects if key not in merging}
     upstream_codes = [pool.submit(attempt, text) for _, text in pairs]
 
-    def finish() -> list[Comparison]:
+    def finish() -> list[CodeComparison]:
         rows = []
         for (key, _), other in zip(pairs, upstream_codes, strict=True):
             defect = known_defects[key]
@@ -152,32 +152,32 @@ def compare(
 
 def _compare_failures(
     name: str, defect: Defect, upstream: Code | CompileError, project: Code | CompileError
-) -> Comparison:
+) -> CodeComparison:
     if isinstance(upstream, CompileError) and isinstance(project, CompileError):
         messages = [{line.partition("error: ")[2] for line in str(error).splitlines()} for error in (upstream, project)]
         if messages[0] == messages[1]:
-            return Comparison(name, 0, "", defect=defect.name)
-        return Comparison(name, 0, f"upstream's text fails otherwise than ours: {upstream}\nours: {project}")
+            return CodeComparison(name, 0, "", defect=defect.name)
+        return CodeComparison(name, 0, f"upstream's text fails otherwise than ours: {upstream}\nours: {project}")
     whose = "ours" if isinstance(upstream, CompileError) else "upstream's text"
     gone = f"{whose} compiles, but the known defect '{defect.name}' expects a failure: fix matrix/defects.yaml"
-    return Comparison(name, 0, gone)
+    return CodeComparison(name, 0, gone)
 
 
-def _compare(name: str, upstream: Code | CompileError, project: Code | CompileError) -> Comparison:
+def _compare(name: str, upstream: Code | CompileError, project: Code | CompileError) -> CodeComparison:
     """Compare machine code: all functions of upstream's object must be in our object, with the same bytes."""
     if isinstance(upstream, CompileError):
-        return Comparison(name, 0, "", f"upstream's text does not compile: {upstream}")
+        return CodeComparison(name, 0, "", f"upstream's text does not compile: {upstream}")
     if isinstance(project, CompileError):
-        return Comparison(name, 0, "", f"our text does not compile: {project}")
+        return CodeComparison(name, 0, "", f"our text does not compile: {project}")
     if not upstream:
-        return Comparison(name, 0, "", "upstream's text has no machine code on this arch")
+        return CodeComparison(name, 0, "", "upstream's text has no machine code on this arch")
     total = sum(map(len, upstream.values()))
     for function, code in upstream.items():
         if function not in project:
-            return Comparison(name, total, f"upstream's text makes a function that ours doesn't: {function}")
+            return CodeComparison(name, total, f"upstream's text makes a function that ours doesn't: {function}")
         if project[function] != code:
-            return Comparison(name, total, _first_difference(code, project[function]))
-    return Comparison(name, total, "")
+            return CodeComparison(name, total, _first_difference(code, project[function]))
+    return CodeComparison(name, total, "")
 
 
 def _first_difference(upstream: bytes, project: bytes) -> str:
@@ -187,7 +187,7 @@ def _first_difference(upstream: bytes, project: bytes) -> str:
     return f"upstream's code has {len(upstream)} bytes, ours {len(project)}; they differ from byte {at:#x} on"
 
 
-def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path, pool: Pool) -> Code:
+def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path, pool: ProcessPool) -> Code:
     """Return the machine code of one source text, compiled or from the cache."""
     headers = (file for folder in INCLUDES for file in sorted(folder.iterdir()))
     own = b"".join(file.read_bytes() for file in headers if file.name in text)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import UpstreamError
-from ckpm.base.processes import Pool
-from ckpm.base.results import Case
+from ckpm.base.processes import ProcessPool
+from ckpm.base.results import CaseResult
 from ckpm.kernels.upstream.codegen_runner import Live
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import APIS, dialect
@@ -29,7 +29,7 @@ ARCH_REFUSED = "codegen-refuses-arch"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class NameDifference:
     """The result of one comparison: lines that name differences (none if equal), and a note on what was compared."""
 
     what: str
@@ -44,20 +44,20 @@ def names_cases(
     receipts: Sequence[int],
     masks: Sequence[str],
     cache: Path | None = None,
-) -> Generator[Case]:
+) -> Generator[CaseResult]:
     """Yield a case for each API, arch, receipt and mask set: the names of its families from a tree's own codegen.
 
     The codegen's lists are kept in ``cache``, if it is given, by the content of its files.
     """
     wanted = [(api, arch, receipt, mask) for api in apis for mask in masks for receipt in receipts for arch in archs]
-    with Pool(jobs.processors()) as pool:
+    with ProcessPool(jobs.processors()) as pool:
         lives = {api: Live(tree, pool, api, cache) for api in apis}
         listed = [lives[api].names(arch, receipt, mask) for api, arch, receipt, mask in wanted]  # all are started
         for (api, arch, receipt, mask), names in zip(wanted, listed, strict=True):
             yield _names_case(tree, api, arch, receipt, mask, names)
 
 
-def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed: Future[list[str]]) -> Case:
+def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed: Future[list[str]]) -> CaseResult:
     started = time.monotonic()
     title = Title(tree.name, arch, api, f"receipt {receipt}, {mask} masks")
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
@@ -81,7 +81,7 @@ def _names(families: Sequence[Family], arch: str, receipt: int, mask: str) -> li
     return [name for family in families for name in enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask)]
 
 
-def refused_arch(title: Title, family: Family, arch: str, error: UpstreamError, started: float) -> Case:
+def refused_arch(title: Title, family: Family, arch: str, error: UpstreamError, started: float) -> CaseResult:
     """Accept an arch that the codegen of a dialect's version doesn't support and the matrix has no kernels for.
 
     codegen-refuses-arch: generate.py ends with "Unsupported device target ARCH". Any other failure is an error.
@@ -93,10 +93,10 @@ def refused_arch(title: Title, family: Family, arch: str, error: UpstreamError, 
         f"documented difference '{ARCH_REFUSED}': upstream's codegen ends with '{refusal}'; the matrix has no kernel: "
         f"{family.absent}"
     )
-    return judge(title, [Finding("names", (), note)], started)
+    return judge(title, [NameDifference("names", (), note)], started)
 
 
-def absent_arch(family: Family, arch: str, upstream_names: Sequence[str], reference: Sequence[str]) -> Finding:
+def absent_arch(family: Family, arch: str, upstream_names: Sequence[str], reference: Sequence[str]) -> NameDifference:
     """Accept an arch without kernels: ours is empty, and upstream's must be, with one documented difference.
 
     codegen-ignores-arch: codegens of 2025 list (and would render) the gfx9 kernels whatever the target is, or take no
@@ -105,23 +105,23 @@ def absent_arch(family: Family, arch: str, upstream_names: Sequence[str], refere
     arch.
     """
     if not upstream_names:
-        return Finding("names", (), f"the same: no kernel on either side: {family.absent}")
+        return NameDifference("names", (), f"the same: no kernel on either side: {family.absent}")
     if list(upstream_names) == list(reference):
         note = (
             f"documented difference '{ARCH_IGNORED}': upstream's codegen pays no heed to the arch and lists its "
             f"{len(upstream_names)} gfx9 kernels for {arch}; the matrix has none: {family.absent}"
         )
-        return Finding("names", (), note)
-    return Finding("names", compare_names([], upstream_names).lines(), f"{arch} should have no kernel")
+        return NameDifference("names", (), note)
+    return NameDifference("names", compare_names([], upstream_names).lines(), f"{arch} should have no kernel")
 
 
-def compare_lists(keys: Sequence[Key], upstream_names: Sequence[str]) -> Finding:
+def compare_lists(keys: Sequence[Key], upstream_names: Sequence[str]) -> NameDifference:
     """Compare names and their order."""
     lines = compare_names([key.name for key in keys], upstream_names).lines()
-    return Finding("names", lines, f"the same: {len(upstream_names)} names in upstream's order")
+    return NameDifference("names", lines, f"the same: {len(upstream_names)} names in upstream's order")
 
 
-def stored_case(entry: StoredList) -> Case:
+def stored_case(entry: StoredList) -> CaseResult:
     """Compare a stored list of upstream's names with ours: as a set, and in order if the hash of the order is known."""
     started = time.monotonic()
     title = Title(
@@ -135,7 +135,7 @@ def stored_case(entry: StoredList) -> Case:
     if difference.same and ordered and emission_sha256(matrix_names) != entry.sha256_emission_order:
         lines.append("the names are the same, their order is not upstream's order of emission")
     note = f"the same: {entry.count} names" + (" in upstream's order" if ordered else " (stored without an order)")
-    return judge(title, [Finding("names", tuple(lines), note)], started)
+    return judge(title, [NameDifference("names", tuple(lines), note)], started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,9 @@ class Title:
     family: str
     name: str
 
-    def case(self, outcome: str, started: float, *, message: str = "", text: str = "") -> Case:
+    def case(self, outcome: str, started: float, *, message: str = "", text: str = "") -> CaseResult:
         """Return the case as it ended now; ``started`` is its time.monotonic()."""
-        return Case(
+        return CaseResult(
             suite="parity",
             arch=self.arch,
             upstream=self.upstream,
@@ -162,7 +162,7 @@ class Title:
         )
 
 
-def judge(title: Title, findings: Sequence[Finding], started: float) -> Case:
+def judge(title: Title, findings: Sequence[NameDifference], started: float) -> CaseResult:
     wrong = [finding for finding in findings if finding.lines]
     if not wrong:
         text = "\n".join(finding.note for finding in findings)
@@ -175,7 +175,7 @@ def judge(title: Title, findings: Sequence[Finding], started: float) -> Case:
     return title.case("failed", started, message=message, text="\n\n".join(parts))
 
 
-def error_case(title: Title, error: Exception, started: float) -> Case:
+def error_case(title: Title, error: Exception, started: float) -> CaseResult:
     return title.case("error", started, message=_first_line(str(error)), text=str(error))
 
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import UpstreamError
-from ckpm.base.processes import Pool
-from ckpm.base.results import Case
+from ckpm.base.processes import ProcessPool
+from ckpm.base.results import CaseResult
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3
 from ckpm.kernels.families.fwd_v3 import trait
-from ckpm.kernels.families.words import features
+from ckpm.kernels.families.spellings import features
 from ckpm.kernels.parity import machine_code
 from ckpm.kernels.parity.bindings import local_names
 from ckpm.kernels.parity.conditions import condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
 from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, spell, text_error, tokenize
-from ckpm.kernels.parity.names import Finding, Title, error_case, judge
+from ckpm.kernels.parity.names import NameDifference, Title, error_case, judge
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
@@ -50,7 +50,7 @@ class Branch:
         return f"<{self.takes}> if {' && '.join(sorted(self.requires)) or 'always'}"
 
 
-def texts_case(tree: Tree, arch: str) -> Case:
+def texts_case(tree: Tree, arch: str) -> CaseResult:
     """Compare names, traits and dispatch for an arch that has kernels."""
     started = time.monotonic()
     title = Title(tree.name, arch, fwd_v3.NAME, "instance files")
@@ -59,7 +59,7 @@ def texts_case(tree: Tree, arch: str) -> Case:
         files = instances(tree)
         difference = compare_names(sorted(key.name for key in keys), sorted(files))
         findings = [
-            Finding("names", difference.lines(), f"the same: {len(files)} names of files"),
+            NameDifference("names", difference.lines(), f"the same: {len(files)} names of files"),
             _compare_traits(keys, files),
             _compare_dispatch(tree.dialect, keys, _read(tree.fmha / DISPATCH)),
         ]
@@ -68,7 +68,7 @@ def texts_case(tree: Tree, arch: str) -> Case:
     return judge(title, findings, started)
 
 
-def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Path, jobs: int) -> Case:
+def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Path, jobs: int) -> CaseResult:
     """Compare the machine code of every kernel, from upstream's file and from ours."""
     started = time.monotonic()
     title = Title(tree.name, arch, fwd_v3.NAME, "machine code")
@@ -77,14 +77,14 @@ def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Pat
     except UpstreamError as error:
         return error_case(title, error, started)
     pairs = [(key, files[key.name]) for key in _keys(tree, arch) if key.name in files]
-    with Pool(jobs) as pool:
+    with ProcessPool(jobs) as pool:
         rows = machine_code.compare(pairs, tree, toolchain, arch, cache=cache, pool=pool)()
     if errors := [f"{row.name}: {row.error}" for row in rows if row.error]:
         return error_case(title, UpstreamError("\n".join(errors), kind="codegen"), started)
     lines = [f"{row.name}: {row.difference}" for row in rows if row.difference]
     same = [f"  {row.code_bytes} bytes  {row.name}" for row in rows]
     note = "\n".join([f"the same: machine code of {len(same)} kernels ({toolchain.identity}):", *same])
-    return judge(title, [Finding("machine code", tuple(lines), note)], started)
+    return judge(title, [NameDifference("machine code", tuple(lines), note)], started)
 
 
 def instances(tree: Tree) -> Mapping[str, str]:
@@ -164,7 +164,7 @@ def _keys(tree: Tree, arch: str) -> list[Key]:
     return enumerate_keys(dialect(tree.dialect).family(fwd_v3.NAME), arch=arch)
 
 
-def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> Finding:
+def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> NameDifference:
     lines = []
     for key in keys:
         if key.name in files:
@@ -174,7 +174,7 @@ def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> Finding:
                 if upstream_trait != project_trait
                 else []
             )
-    return Finding("bindings", tuple(lines), f"the same: traits of {len(files)} instances")
+    return NameDifference("bindings", tuple(lines), f"the same: traits of {len(files)} instances")
 
 
 def _bound(text: str, name: str) -> str:
@@ -187,7 +187,7 @@ def _bound(text: str, name: str) -> str:
     raise text_error(f"{name}: upstream's file names no kernel_traits")
 
 
-def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> Finding:
+def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> NameDifference:
     upstream_branches = [str(branch) for branch in dispatch_branches(text)]
     project_branches = [
         str(Branch(branch.takes, frozenset(part for part in branch.requires if not part.startswith(_OWN))))
@@ -201,7 +201,7 @@ def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> Find
         f"the same: order and conditions of {len(upstream_branches)} dispatch branches "
         "(ours also asks for device and head dims)"
     )
-    return Finding("dispatch", tuple(lines), note)
+    return NameDifference("dispatch", tuple(lines), note)
 
 
 def _read(file: Path) -> str:

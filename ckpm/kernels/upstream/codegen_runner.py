@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import UpstreamError
-from ckpm.base.processes import Pool
+from ckpm.base.processes import ProcessPool
 from ckpm.base.store import Store
 from ckpm.kernels.upstream.headers import content
 from ckpm.kernels.upstream.tree import Tree
@@ -47,7 +47,7 @@ def knows_targets(tree: Tree) -> bool:
     return '"--targets"' in content(tree.fmha / "generate.py").decode(errors="replace").replace("'", '"')
 
 
-def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str, pool: Pool | None = None) -> list[str]:
+def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str, pool: ProcessPool | None = None) -> list[str]:
     """Return the kernel names in upstream's order of emission, with repetitions, without the dispatch file.
 
     ``api`` is upstream's name (matrix.dialects.APIS), ``mask`` ``simplified`` or ``generic``. Raises UpstreamError.
@@ -63,7 +63,7 @@ def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str, pool: P
 
 
 def render(
-    tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Path, pool: Pool | None = None
+    tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Path, pool: ProcessPool | None = None
 ) -> Rendered:
     """Render all instances and the dispatch into ``folder``, which must exist and be empty.
 
@@ -87,7 +87,7 @@ class Live:
     are not kept: they take a second or two, and much space.
     """
 
-    def __init__(self, tree: Tree, pool: Pool, api: str, cache: Path | None = None) -> None:
+    def __init__(self, tree: Tree, pool: ProcessPool, api: str, cache: Path | None = None) -> None:
         self.tree, self.pool, self.api, self.cache = tree, pool, api, cache
         self.takes_arch = knows_targets(tree)
         self._lists: dict[tuple[str, int, str], Future[list[str]]] = {}
@@ -126,7 +126,7 @@ def difference_from_dialect(
     Raises UpstreamError: the codegen fails.
     """
     matrix_names, upstream_names = dict[str, None](), dict[str, None]()
-    with Pool(jobs.processors()) as pool:
+    with ProcessPool(jobs.processors()) as pool:
         listed = []
         for api in (api for api, of_api in APIS.items() if set(of_api) & set(families)):
             live = Live(tree, pool, api, cache)
@@ -148,7 +148,7 @@ def codegen_digest(fmha: Path) -> str:
     return digest.hexdigest()
 
 
-def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str, pool: Pool) -> Rendered:
+def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str, pool: ProcessPool) -> Rendered:
     with tempfile.TemporaryDirectory(prefix="ckpm-render-") as folder:
         return render(tree, arch, api, receipt, mask, Path(folder), pool)
 
@@ -173,7 +173,14 @@ def _bytecode() -> tempfile.TemporaryDirectory[str]:
 
 
 def _generate(
-    tree: Tree, arch: str, family: str, receipt: int, mask: str, output: Sequence[str], folder: Path, pool: Pool | None
+    tree: Tree,
+    arch: str,
+    family: str,
+    receipt: int,
+    mask: str,
+    output: Sequence[str],
+    folder: Path,
+    pool: ProcessPool | None,
 ) -> None:
     """Run generate.py in ``folder``, which the command doesn't name, so that it can be run elsewhere."""
     script = tree.fmha.absolute() / "generate.py"
@@ -186,7 +193,7 @@ def _generate(
     # -B replaces the folder of bytecode: by hand, too, nothing is written into the tree
     by_hand = f"To see it again, run in an empty folder: {shlex.join([sys.executable, '-B', *arguments])}"
     try:
-        run = (pool or Pool(1)).run(
+        run = (pool or ProcessPool(1)).run(
             [sys.executable, *arguments], cwd=folder, environment=environment, timeout=TIMEOUT_SECONDS
         )
     except subprocess.TimeoutExpired as error:

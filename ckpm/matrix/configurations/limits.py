@@ -9,7 +9,7 @@ from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import FAMILIES, TABLES, archs
 
 
-class _ArchRow(Record, frozen=True):
+class _LimitRow(Record, frozen=True):
     matrix_cores: str
     dtypes: tuple[str, ...]
     pipelines: tuple[str, ...]
@@ -27,7 +27,7 @@ class _Lds(Record, frozen=True):
 class LimitTable(Record, frozen=True):
     """The record of validation.yaml."""
 
-    archs: dict[str, _ArchRow]
+    archs: dict[str, _LimitRow]
     dtypes: dict[str, int]
     forward_dtypes: tuple[str, ...]
     backward_dtypes: tuple[str, ...]
@@ -47,7 +47,7 @@ class LimitTable(Record, frozen=True):
     trload_hdims: tuple[int, ...]
     bm0: tuple[int, ...]
     lds: _Lds
-    words: dict[str, dict[str, tuple[str, ...]]]
+    spellings: dict[str, dict[str, tuple[str, ...]]]
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def spellings() -> Mapping[str, Mapping[str, str]]:
         "family": _themselves(FAMILIES),
         "dtype": _themselves(table.dtypes),
         "pipeline": _themselves(pipelines),
-        **{field: _spellings(listed) for field, listed in table.words.items()},
+        **{field: _spellings(listed) for field, listed in table.spellings.items()},
     }
 
 

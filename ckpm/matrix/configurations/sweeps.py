@@ -71,16 +71,16 @@ class Trait:
 
 class _TraitRow(Record, frozen=True):
     field: str
-    words: dict[str, tuple[str, ...]] | tuple[str, ...] | None = None
+    values: dict[str, tuple[str, ...]] | tuple[str, ...] | None = None
     flag: bool = False
     number: bool = False
 
     def trait(self) -> Trait:
         if self.flag:
             return Trait(self.field, {True: (True,), False: (False, None)})
-        if isinstance(self.words, tuple):
-            return Trait(self.field, {word: (word,) for word in self.words})
-        return Trait(self.field, self.words)
+        if isinstance(self.values, tuple):
+            return Trait(self.field, {word: (word,) for word in self.values})
+        return Trait(self.field, self.values)
 
 
 class SweepTable(Record, frozen=True):

@@ -55,7 +55,7 @@ _PROBLEM_FIELDS = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any.
 
     An upstream may be a dialect, for its checkouts (:func:`source`). ``holds(problem)`` is the condition under which
@@ -68,7 +68,7 @@ class Entry:
     """
 
     name: str
-    place: str
+    location: str
     problems: tuple[str, ...]
     holds: Callable[[SuiteCase], bool] = lambda problem: True
     unwaited_loads: bool = False
@@ -105,12 +105,12 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class LedgerVerdict:
     """The meaning of a case's result. ``kind``: passed, known, unexpected_pass, failed, unsupported, infrastructure."""
 
     kind: str
     text: str
-    entry: Entry | None = None
+    entry: LedgerEntry | None = None
 
     @property
     def good(self) -> bool:
@@ -122,18 +122,18 @@ class Ledger:
     """The entries, in the file's order: the first entry that covers a case decides."""
 
     file: Path
-    entries: tuple[Entry, ...] = field(default=())
+    entries: tuple[LedgerEntry, ...] = field(default=())
 
-    def find(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
+    def find(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> LedgerEntry | None:
         covering = (entry for entry in self.entries if entry.covers(problem, upstream, arch, unwaited=unwaited))
         return next(covering, None)
 
-    def find_for_call(self, problem: Problem, kernel: str, upstream: str) -> Entry | None:
+    def find_for_call(self, problem: Problem, kernel: str, upstream: str) -> LedgerEntry | None:
         """The defect that a caller's problem meets in a kernel of an upstream (:func:`source`), or None."""
         spoiling = (entry for entry in self.entries if not entry.keep and entry.spoils(problem, kernel, upstream))
         return next(spoiling, None)
 
-    def find_to_keep(self, problem: Problem, kernel: str, upstream: str) -> tuple[Entry, ...]:
+    def find_to_keep(self, problem: Problem, kernel: str, upstream: str) -> tuple[LedgerEntry, ...]:
         """The defects that some contents of a caller's memory meet in a kernel of an upstream (:func:`source`)."""
         return tuple(entry for entry in self.entries if entry.keep and entry.spoils(problem, kernel, upstream))
 
@@ -146,7 +146,7 @@ class Ledger:
         *,
         unwaited: bool = False,
         signature: str | None = None,
-    ) -> Verdict:
+    ) -> LedgerVerdict:
         """The meaning of ``result`` (one of RESULTS) of a case, ``unwaited`` as in Entry.covers.
 
         ``signature`` is the difference of the case from its entry's signatures, "" for none, None if it is unknown.
@@ -158,35 +158,37 @@ class Ledger:
             raise ValueError(f"no result '{result}'; known: {', '.join(RESULTS)}")
         entry = self.find(problem, upstream, arch, unwaited=unwaited)
         if result == "infrastructure":
-            return Verdict(kind=result, text="the case could not be run", entry=entry)
+            return LedgerVerdict(kind=result, text="the case could not be run", entry=entry)
         if entry is None:
             kind = result if result in ("passed", "unsupported") else "failed"
-            return Verdict(kind=kind, text=result)
+            return LedgerVerdict(kind=kind, text=result)
         if result in entry.outcomes and entry.signatures and signature:
-            shows = f"{entry.name} ({entry.place}: {', '.join(entry.signatures)})"
+            shows = f"{entry.name} ({entry.location}: {', '.join(entry.signatures)})"
             text = f"{result}, but not as {shows}: {signature}"
-            return Verdict(kind="failed", text=text, entry=entry)
+            return LedgerVerdict(kind="failed", text=text, entry=entry)
         if result in entry.outcomes:
-            return Verdict(kind="known", text=f"{result}: {entry.reason} ({entry.name}, {entry.place})", entry=entry)
+            return LedgerVerdict(
+                kind="known", text=f"{result}: {entry.reason} ({entry.name}, {entry.location})", entry=entry
+            )
         if result == "passed" and upstream in dialect_names():
-            return Verdict(kind=result, text=f"passed: this checkout is without {entry.name} ({entry.place})")
+            return LedgerVerdict(kind=result, text=f"passed: this checkout is without {entry.name} ({entry.location})")
         if result == "passed":
-            return Verdict(
+            return LedgerVerdict(
                 kind="unexpected_pass",
-                text=f"passes, but {entry.place} expects {' or '.join(entry.outcomes)}: narrow or remove {entry.name}, "
-                "unless it passes on a GPU alone",
+                text=f"passes, but {entry.location} expects {' or '.join(entry.outcomes)}: narrow or remove "
+                f"{entry.name}, unless it passes on a GPU alone",
                 entry=entry,
             )
         if result == "unsupported":
-            return Verdict(kind="unsupported", text=result, entry=entry)
+            return LedgerVerdict(kind="unsupported", text=result, entry=entry)
         expected = " or ".join(entry.outcomes)
-        return Verdict(kind="failed", text=f"{result}, where {entry.place} expects {expected}", entry=entry)
+        return LedgerVerdict(kind="failed", text=f"{result}, where {entry.location} expects {expected}", entry=entry)
 
     def check_dates(self, today: datetime.date) -> None:
         """Refuse a ledger with expired entries; the CheckFailedError lists them."""
         expired = [entry for entry in self.entries if entry.expires < today]
         if expired:
-            lines = [f"{e.place}: {e.name} expired on {e.expires}: {e.reason}" for e in expired]
+            lines = [f"{e.location}: {e.name} expired on {e.expires}: {e.reason}" for e in expired]
             raise CheckFailedError(
                 "\n".join(lines)
                 + "\nLook at each again: remove it if the cases pass, else give a new date and say why.",
@@ -199,7 +201,7 @@ def source(upstream: str, dialect: str) -> str:
     return upstream if upstream in upstreams() else dialect
 
 
-class _Row(Record, frozen=True):
+class _LedgerRow(Record, frozen=True):
     problems: str | tuple[str, ...]
     upstreams: str | tuple[str, ...]
     archs: str | tuple[str, ...]
@@ -218,7 +220,7 @@ class _Row(Record, frozen=True):
 class LedgerTable(Record, frozen=True):
     """The record of ledger.yaml."""
 
-    entries: dict[str, _Row]
+    entries: dict[str, _LedgerRow]
 
 
 @functools.cache
@@ -234,7 +236,7 @@ def read_ledger(file: Path = LEDGER) -> Ledger:
     return Ledger(file=file, entries=entries)
 
 
-def _entry(name: str, row: _Row, item: Field) -> Entry:
+def _entry(name: str, row: _LedgerRow, item: Field) -> LedgerEntry:
     problems = _word_list(row.problems)
     for glob in problems:
         if glob.partition("/")[0] not in _SUITES:
@@ -259,9 +261,9 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
     if not row.reason.strip():
         raise item.value["reason"].fail("is empty: describe the defect and its place")
     of_suite = (glob.removeprefix(f"{FAMILY_SUITE}/") for glob in problems if glob.startswith(f"{FAMILY_SUITE}/"))
-    return Entry(
+    return LedgerEntry(
         name=name,
-        place=f"{item.file.name}:{item.line}",
+        location=f"{item.file.name}:{item.line}",
         problems=problems,
         holds=_condition(item, "where", row.where, _PROBLEM_FIELDS),
         unwaited_loads=row.unwaited_loads,

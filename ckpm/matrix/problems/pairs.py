@@ -76,7 +76,7 @@ def _complete(
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class PairAxis:
     """An axis: the ``value`` of a case, and ``put``, the fields that give a case the value of another case."""
 
     value: Callable[[SuiteCase], Any]
@@ -91,26 +91,26 @@ def _length_class(length: int) -> int:
     return bisect_left(_EDGES, length)
 
 
-def _plain(*fields: str, value: Callable[[SuiteCase], Any] | None = None) -> Axis:
+def _plain(*fields: str, value: Callable[[SuiteCase], Any] | None = None) -> PairAxis:
     """The axis of some fields, or of a ``value`` that follows from them."""
-    return Axis(value or attrgetter(*fields), lambda case, other: {name: getattr(other, name) for name in fields})
+    return PairAxis(value or attrgetter(*fields), lambda case, other: {name: getattr(other, name) for name in fields})
 
 
-AXES: Mapping[str, Axis] = {
+AXES: Mapping[str, PairAxis] = {
     "heads": _plain("nhead_q", "nhead_k"),
     "head dims": _plain("hdim_q", "hdim_v"),
-    "sequences": Axis(
+    "sequences": PairAxis(
         lambda p: min(p.batch, 3),
         lambda p, other: {
             "seqlens_q": (p.seqlen_q,) * min(other.batch, 3),
             "seqlens_k": (p.seqlen_k,) * min(other.batch, 3),
         },
     ),
-    "queries": Axis(
+    "queries": PairAxis(
         lambda p: _length_class(p.seqlen_q),
         lambda p, other: {"seqlens_q": (_LENGTHS[_length_class(other.seqlen_q)],) * p.batch},
     ),
-    "keys": Axis(
+    "keys": PairAxis(
         lambda p: _length_class(p.seqlen_k),
         lambda p, other: {"seqlens_k": (_LENGTHS[_length_class(other.seqlen_k)],) * p.batch},
     ),
@@ -164,7 +164,7 @@ def legal(cases: Sequence[SuiteCase], keys: Iterable[Key]) -> set[Pair]:
 _Donors = Mapping[Any, Collection[SuiteCase]]  # by their value of an axis
 
 
-def _donors(axis: Axis, cases: Sequence[SuiteCase]) -> _Donors:
+def _donors(axis: PairAxis, cases: Sequence[SuiteCase]) -> _Donors:
     """The cases of each value of an axis, one for each setting of its fields."""
     ways: dict[Any, dict[Any, SuiteCase]] = {}
     for case in cases:

@@ -120,7 +120,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProblemStep:
     """A value of an axis: its word in names, and the fields that it sets."""
 
     word: str
@@ -199,8 +199,8 @@ def _expand(
 
 
 def _combinations(
-    group: Field, lists: Sequence[Sequence[Step]], common: Mapping[str, Any], out: Sequence[Condition]
-) -> Iterator[tuple[Step, ...]]:
+    group: Field, lists: Sequence[Sequence[ProblemStep]], common: Mapping[str, Any], out: Sequence[Condition]
+) -> Iterator[tuple[ProblemStep, ...]]:
     if group.find("cover") is None:
         yield from itertools.product(*lists)
         return
@@ -228,13 +228,13 @@ def _may_meet(fields: Mapping[str, Any], condition: Condition) -> bool:
     return all(fields[field] in allowed for field, allowed in condition.items() if field in fields)
 
 
-def _axis(name: str, field: Field) -> list[Step]:
+def _axis(name: str, field: Field) -> list[ProblemStep]:
     """The values of an axis. An axis without a field has its words as values of its name."""
     if isinstance(field.value, dict):
         label = () if name in FIELDS else (name,)
         steps = field.value.items()
         return [
-            Step(word, {**({} if item.value is None else _fields(item)), **dict.fromkeys(label, word)})
+            ProblemStep(word, {**({} if item.value is None else _fields(item)), **dict.fromkeys(label, word)})
             for word, item in steps
         ]
     if name not in FIELDS:
@@ -242,10 +242,10 @@ def _axis(name: str, field: Field) -> list[Step]:
             f"an axis that is not a field needs words: WORD: {{field: value}}. Fields: {', '.join(FIELDS)}"
         )
     values = [_value(name, item) for item in field.items()]
-    return [Step(_WORDS.get(name, str)(value), {name: value}) for value in values]
+    return [ProblemStep(_WORDS.get(name, str)(value), {name: value}) for value in values]
 
 
-def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[Step]]) -> None:
+def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[ProblemStep]]) -> None:
     owner: dict[str, int] = {}
     for index, axis in enumerate(lists):
         for field in {field for step in axis for field in step.fields}:

@@ -214,7 +214,7 @@ def read_history(file: Path) -> tuple[Acceptance, ...]:
         raise GateError(f"{file}: the history can't be read: {error}. {_CORRECT}.") from error
     what = "a line of a baseline's history"
     lines = tuple(
-        Source(place=f"{file}:{number}", what=what, remedy=f"{_CORRECT}.", error=InconclusiveError)
+        Source(location=f"{file}:{number}", what=what, remedy=f"{_CORRECT}.", error=InconclusiveError)
         .parse(line)
         .record(Acceptance)
         for number, line in enumerate(text.splitlines(), 1)
@@ -277,7 +277,7 @@ def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
     journal = _journal(identity, folder)
     if not journal.is_file():
         return
-    source = Source(place=journal, what="a journal of accepted figures", remedy=_DELETE, error=InconclusiveError)
+    source = Source(location=journal, what="a journal of accepted figures", remedy=_DELETE, error=InconclusiveError)
     for name, text in source.read().texts().items():
         if name != Path(name).name:
             raise GateError(f"{journal}: {name!r} is not a file beside it. {_DELETE}")

@@ -20,13 +20,13 @@ from ckpm.matrix.dialects import archs, upstreams
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import Predicate, compile_where
 from ckpm.reports.gates.comparing import Threshold
-from ckpm.reports.verdicts import Row
+from ckpm.reports.verdicts import VerdictRow
 
 BUDGETS = data("reports", "gates", "budgets.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class BuiltLibrary:
     """Arch, upstream and toolchain of a library."""
 
     arch: str
@@ -61,7 +61,7 @@ class Budget:
     limits: tuple[Limit, ...]
     reason: str
 
-    def covers(self, key: Key, built: Built) -> bool:
+    def covers(self, key: Key, built: BuiltLibrary) -> bool:
         facts = ((self.archs, built.arch), (self.upstreams, built.upstream), (self.toolchains, built.toolchain))
         return all("*" in names or fact in names for names, fact in facts) and self.selects(key)
 
@@ -74,7 +74,7 @@ class Allowance(Budget):
     budget: str
     expires: datetime.date
 
-    def allows(self, key: Key, built: Built, budget: Budget, limit: Limit, value: float) -> bool:
+    def allows(self, key: Key, built: BuiltLibrary, budget: Budget, limit: Limit, value: float) -> bool:
         return (
             self.budget == budget.name
             and any(own.metric == limit.metric and own.holds(value) for own in self.limits)
@@ -93,9 +93,9 @@ class Budgets:
         figures: Mapping[str, Mapping[str, float]],
         thresholds: Mapping[str, Threshold],
         *,
-        built: Built,
+        built: BuiltLibrary,
         today: datetime.date,
-    ) -> tuple[Row, ...]:
+    ) -> tuple[VerdictRow, ...]:
         """A row for each figure beyond its limit: unchanged where it is allowed, else regressed.
 
         A metric that a kernel lacks is ``missing``: a limit that can't be checked fails.
@@ -115,7 +115,7 @@ class Budgets:
             verdict, note = "missing", f"budget {budget.name}: no figure"
             if value is not None:
                 verdict, note = self._excuse(key, built, budget, limit, value, today)
-            row = Row(
+            row = VerdictRow(
                 gate="static",
                 subject=name,
                 metric=limit.metric,
@@ -130,7 +130,7 @@ class Budgets:
         return tuple(rows)
 
     def _excuse(
-        self, key: Key, built: Built, budget: Budget, limit: Limit, value: float, today: datetime.date
+        self, key: Key, built: BuiltLibrary, budget: Budget, limit: Limit, value: float, today: datetime.date
     ) -> tuple[str, str]:
         """Verdict and note of a figure beyond its limit."""
         entries = [entry for entry in self.allowed if entry.allows(key, built, budget, limit, value)]

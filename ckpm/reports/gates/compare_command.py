@@ -14,12 +14,12 @@ from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH
 from ckpm.matrix.problems.case import TIERS
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.gates.statistics import read_settings
 from ckpm.reports.gates.versions import remarks
 from ckpm.reports.junit import write_gate
 from ckpm.reports.verdicts import demand
-from ckpm.timing.measure import performance_problems
 from ckpm.timing.tables import ARCH, UPSTREAM, WORK, library
 
 

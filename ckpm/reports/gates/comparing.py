@@ -13,7 +13,7 @@ from ckpm.base.errors import GateError
 from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, read_table
 from ckpm.reports.gates.baseline import Figures
-from ckpm.reports.verdicts import Row
+from ckpm.reports.verdicts import VerdictRow
 
 THRESHOLDS = data("reports", "gates", "thresholds.yaml")
 BUILT = "built"  # the metric of a subject that only one side has
@@ -47,13 +47,15 @@ def read_thresholds(file: Path = THRESHOLDS) -> dict[str, Threshold]:
     return read_table(file, ThresholdTable).record.metrics
 
 
-def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mapping[str, Threshold]) -> tuple[Row, ...]:
+def compare(
+    gate: str, baseline: Figures, candidate: Figures, thresholds: Mapping[str, Threshold]
+) -> tuple[VerdictRow, ...]:
     """Compare each figure of the baseline, in the order of subjects.
 
     A subject that only the baseline has is a regression. A new subject, or a metric that only one of the two has, is
     ``missing``, which fails until it is accepted.
     """
-    rows: list[Row] = []
+    rows: list[VerdictRow] = []
     for subject in sorted({*baseline, *candidate}):
         old, new = baseline.get(subject), candidate.get(subject)
         if old is None or new is None:
@@ -67,9 +69,9 @@ def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mappin
     return tuple(rows)
 
 
-def presence(gate: str, subject: str, *, built: bool, note: str) -> Row:
+def presence(gate: str, subject: str, *, built: bool, note: str) -> VerdictRow:
     """The row of a subject that only the candidate has (``built``), or only the baseline."""
-    return Row(
+    return VerdictRow(
         gate=gate,
         subject=subject,
         metric=BUILT,
@@ -81,7 +83,9 @@ def presence(gate: str, subject: str, *, built: bool, note: str) -> Row:
     )
 
 
-def _row(gate: str, subject: str, metric: str, old: float | None, new: float | None, threshold: Threshold) -> Row:
+def _row(
+    gate: str, subject: str, metric: str, old: float | None, new: float | None, threshold: Threshold
+) -> VerdictRow:
     for value in (old, new):
         if value is not None and not math.isfinite(value):
             raise GateError(f"{subject}: {metric}: {value} is not a finite number, and can't be compared.")
@@ -90,7 +94,7 @@ def _row(gate: str, subject: str, metric: str, old: float | None, new: float | N
         verdict, note = "missing", f"no figure in the {'baseline' if old is None else 'candidate'}"
     else:
         verdict = threshold.judge(old, new)
-    return Row(
+    return VerdictRow(
         gate=gate,
         subject=subject,
         metric=metric,

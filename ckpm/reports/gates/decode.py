@@ -11,7 +11,7 @@ from pathlib import Path
 from ckpm.attention.launch.counters import Measurements
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.decode import built as building
-from ckpm.decode.built import Built
+from ckpm.decode.built import BuiltDecode
 from ckpm.decode.measuring import attention_figures, measure
 from ckpm.decode.problem import problems
 from ckpm.kernels.code import code_object
@@ -20,12 +20,12 @@ from ckpm.reports.gates.comparing import compare, read_thresholds
 from ckpm.reports.gates.emulated import GATE as EMULATED
 from ckpm.reports.gates.emulated import THRESHOLDS
 from ckpm.reports.gates.emulated import by_problem as emulated_figures
-from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES, Judged, Kind
+from ckpm.reports.gates.library_gates import DECODE, DECODE_CYCLES, JudgedLibrary, Kind
 from ckpm.reports.gates.static import GATE as STATIC
 from ckpm.reports.gates.static import code_figures
 
 
-def built(arch: str, work: Path) -> Judged:
+def built(arch: str, work: Path) -> JudgedLibrary:
     """Read the files of ``nox -s build-decode`` for the arch."""
     file = building.manifest_path(work, arch)
     kernels_of = building.read(file, arch)
@@ -39,7 +39,7 @@ def built(arch: str, work: Path) -> Judged:
         measure=lambda: _count(kernels_of),
         rows=lambda accepted, new, _: compare(EMULATED, accepted.figures, new, read_thresholds(THRESHOLDS)),
     )
-    return Judged(
+    return JudgedLibrary(
         inputs=(file, *files),
         identity=lambda: identity(kernels_of),
         accept=f"{baseline.ACCEPT} --arch {arch} --family {DECODE}",
@@ -48,7 +48,7 @@ def built(arch: str, work: Path) -> Judged:
     )
 
 
-def identity(built: Built) -> dict[str, str]:
+def identity(built: BuiltDecode) -> dict[str, str]:
     """Facts that must equal the baseline's. The kernels' text is left out, because the gate judges it."""
     return {
         "arch": built.arch,
@@ -60,7 +60,7 @@ def identity(built: Built) -> dict[str, str]:
     }
 
 
-def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
+def _static(built: BuiltDecode, folder: Path) -> dict[str, dict[str, float]]:
     """Figures of each problem's attention kernel: of its code object and of its hot loop."""
     by_name = {}
     for problem in problems(built.arch):
@@ -74,7 +74,7 @@ def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
     return by_name
 
 
-def _count(built: Built) -> dict[str, dict[str, float]]:
+def _count(built: BuiltDecode) -> dict[str, dict[str, float]]:
     """Count every problem on the emulator."""
     device = EmulatedDevice(built.arch)
     outcomes = {problem.name: measure(device, built.stages[problem.name], problem) for problem in problems(built.arch)}

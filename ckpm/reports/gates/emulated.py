@@ -22,7 +22,7 @@ from ckpm.base.paths import data
 from ckpm.base.results import LIBRARY_SHA256, SOME_CASES, Results
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
-from ckpm.reports.verdicts import Row
+from ckpm.reports.verdicts import VerdictRow
 from ckpm.timing import measure
 from ckpm.timing.model import Machine, estimate, machine_of
 
@@ -62,7 +62,7 @@ def rows(
     new_figures: baseline.Figures,
     measured: Measurements,
     thresholds: Mapping[str, Threshold] | None = None,
-) -> tuple[Row, ...]:
+) -> tuple[VerdictRow, ...]:
     """A row for each figure, with the kernel or the reason why none ran. A missing problem is a regression."""
     notes = {problem: f"not run: {why}" for problem, why in measured.left_out.items()}
     notes |= {problem.problem: f"kernel {problem.kernel}" for problem in measured.problems}
@@ -98,6 +98,6 @@ def count_suite(library: Path) -> dict[str, dict[str, float]]:
     return counts
 
 
-def suite_rows(accepted: baseline.Baseline, counts: baseline.Figures) -> tuple[Row, ...]:
+def suite_rows(accepted: baseline.Baseline, counts: baseline.Figures) -> tuple[VerdictRow, ...]:
     """A row for each count of a kernel."""
     return compare(SUITES, accepted.figures, counts, read_thresholds(THRESHOLDS))

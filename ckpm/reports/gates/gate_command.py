@@ -24,9 +24,9 @@ from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import accept, complete
 from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.gates.judged import DECODE, Judged, gated_library
+from ckpm.reports.gates.library_gates import DECODE, JudgedLibrary, gated_library
 from ckpm.reports.junit import write_gate
-from ckpm.reports.verdicts import Gate, Row, demand
+from ckpm.reports.verdicts import Gate, VerdictRow, demand
 
 
 def add_gate_options(gate: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def run_gate(args: argparse.Namespace) -> None:
     complete(identity, args.baselines)
     refuse_inputs(output, [baseline.path_of(identity, name, args.baselines) for name in _chosen(args, judged)])
     thresholds = read_thresholds()
-    rows: list[Row] = []
+    rows: list[VerdictRow] = []
     provenance = dict(identity)
     for name in _chosen(args, judged):
         path = baseline.existing_path(identity, name, args.baselines)
@@ -79,7 +79,9 @@ def run_gate(args: argparse.Namespace) -> None:
             baseline.demand_same(accepted, identity, path, kind.present, judged.accept)
             rows += kind.rows(accepted, kind.measure(), thresholds)
         except InconclusiveError as error:
-            row = Row(gate=name, subject="library", metric="comparison", verdict="not comparable", note=str(error))
+            row = VerdictRow(
+                gate=name, subject="library", metric="comparison", verdict="not comparable", note=str(error)
+            )
             write_gate(Gate.of([row], provenance), output)  # the report must show it
             raise
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
@@ -143,7 +145,7 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
     return changes
 
 
-def _read_judged(args: argparse.Namespace) -> Judged:
+def _read_judged(args: argparse.Namespace) -> JudgedLibrary:
     """Read the library or the decode kernels that the options name."""
     check_built_arch(args.arch)
     kind = args.family
@@ -154,7 +156,7 @@ def _read_judged(args: argparse.Namespace) -> Judged:
     return gated_library(args.arch, args.upstream, kind, args.work)
 
 
-def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:
+def _chosen(args: argparse.Namespace, judged: JudgedLibrary) -> list[str]:
     """The gates to run."""
     if args.only in judged.left_out:
         raise UsageError(f"--only {args.only}: {judged.left_out[args.only]}.")

@@ -15,16 +15,16 @@ from ckpm.attention.launch.buffers import Prepared, prepare
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, upload
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import GateError
 from ckpm.kernels.abi import Status
+from ckpm.kernels.library.identity import identity_facts, keys_of, manifest_of
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import measured_kernel, serving_kernels
 from ckpm.reports.gates.comparing import presence
 from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
-from ckpm.timing.measure import identity_facts, keys_of, manifest_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Side:
     def serves(self, problem: SuiteCase) -> bool:
         return bool(serving_kernels(self.keys, problem))
 
-    def plan(self, device: Device, prepared: Prepared) -> Plan:
+    def plan(self, device: Device, prepared: Prepared) -> LaunchPlan:
         """Plan a case on the kernel that must be named, or on dispatch's choice. V2 is planned with V3 turned off."""
         if self.v3 is False:
             prepared = dataclasses.replace(prepared, posed=dataclasses.replace(prepared.posed, v3="off"))

@@ -18,7 +18,7 @@ from ckpm.base.tablefile import Record, Table, Text, read_table
 from ckpm.matrix.problems.case import CHOICES, SuiteCase
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.problems import flops, known_problems
-from ckpm.reports.verdicts import Gate, Row
+from ckpm.reports.verdicts import Gate, VerdictRow
 
 REFERENCES = data("reports", "gates", "references.yaml")
 MATCHED = ("tflops", "time_ratio")  # metrics that a gate's times can be held against
@@ -26,7 +26,7 @@ _MICROSECONDS = 1e-6
 _CAUSAL = ("top_left", "bottom_right")  # equal if both lengths are equal
 
 
-class Source(Record, frozen=True):
+class ReferenceSource(Record, frozen=True):
     """A document. ``rocm`` is None if the document doesn't name it."""
 
     title: Text
@@ -39,7 +39,7 @@ class Source(Record, frozen=True):
         return not gpu.startswith("emulated") and self.hardware.lower() in gpu.lower()
 
 
-class Shape(Record, frozen=True):
+class ReferenceShape(Record, frozen=True):
     """A problem as a document describes it; fields that it leaves open are None.
 
     Features that it doesn't mention are off: no window, no bias, no dropout, no LSE. ``seqlen`` is of Q and K, for
@@ -79,7 +79,7 @@ class Reference:
     """
 
     name: str
-    source: Source
+    source: ReferenceSource
     about: str
     label: str
     variant: str
@@ -87,7 +87,7 @@ class Reference:
     value: float
     unit: str
     tolerance: float
-    shape: Shape | None
+    shape: ReferenceShape | None
     assumed: str = ""
 
 
@@ -138,7 +138,7 @@ def compare_with_references(gate: Gate) -> list[Beside]:
     return comparisons
 
 
-def _value_of(metric: str, row: Row, problem: SuiteCase) -> float | None:
+def _value_of(metric: str, row: VerdictRow, problem: SuiteCase) -> float | None:
     if not row.candidate or row.unit != "us":
         return None
     if metric == "time_ratio":
@@ -146,10 +146,10 @@ def _value_of(metric: str, row: Row, problem: SuiteCase) -> float | None:
     return flops(problem) / (row.candidate * _MICROSECONDS) / 1e12
 
 
-class _Row(Record, frozen=True):
+class _ReferenceRow(Record, frozen=True):
     label: Text
     values: dict[str, Annotated[float, Meta(ge=0)]]
-    shape: Shape | None = None
+    shape: ReferenceShape | None = None
     assumed: Text = ""
 
 
@@ -160,14 +160,14 @@ class _Figures(Record, frozen=True):
     unit: str
     tolerance: Annotated[float, Meta(ge=0, lt=1)]
     why_tolerance: Text
-    shape: Shape | None
-    rows: tuple[_Row, ...]
+    shape: ReferenceShape | None
+    rows: tuple[_ReferenceRow, ...]
 
 
 class ReferenceTable(Record, frozen=True):
     """The record of references.yaml."""
 
-    sources: dict[str, Source]
+    sources: dict[str, ReferenceSource]
     figures: dict[str, _Figures]
 
 
@@ -201,14 +201,18 @@ def read_references(file: Path = REFERENCES) -> tuple[Reference, ...]:
     return tuple(references)
 
 
-def _shape(table: Table[ReferenceTable], figures: _Figures, row: _Row, *path: str | int) -> Shape | None:
+def _shape(
+    table: Table[ReferenceTable], figures: _Figures, row: _ReferenceRow, *path: str | int
+) -> ReferenceShape | None:
     """The shape of a row: common fields and its own; None if no problem is described."""
     if figures.shape is None or row.shape is None:
         return None
     if figures.metric not in MATCHED:
         raise table.fail(f"metric {figures.metric} is listed only; one of {', '.join(MATCHED)} can have a shape", *path)
-    both = {name: getattr(row.shape, name) for name in Shape.__struct_fields__}
-    shape = Shape(**{name: getattr(figures.shape, name) if value is None else value for name, value in both.items()})
+    both = {name: getattr(row.shape, name) for name in ReferenceShape.__struct_fields__}
+    shape = ReferenceShape(
+        **{name: getattr(figures.shape, name) if value is None else value for name, value in both.items()}
+    )
     if shape.seqlen is None or shape.causal is None:
         raise table.fail("needs seqlen and causal", *path, "shape")
     for name in ("dtype", "qscale", "kv_table", "kv_layout"):

@@ -15,9 +15,9 @@ from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.code_object import KernelCode
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.reports.gates import baseline
-from ckpm.reports.gates.budgets import Budgets, Built
+from ckpm.reports.gates.budgets import Budgets, BuiltLibrary
 from ckpm.reports.gates.comparing import Threshold, compare
-from ckpm.reports.verdicts import Row
+from ckpm.reports.verdicts import VerdictRow
 
 GATE = "static"
 _FIGURES = (
@@ -83,9 +83,9 @@ def rows(
     *,
     arch: str,
     today: datetime.date,
-) -> tuple[Row, ...]:
+) -> tuple[VerdictRow, ...]:
     """Compare each figure with the baseline, then add a row for each figure beyond a budget."""
     keys = {key.name: key for key in manifest.keys(tuple(measured))}
-    built = Built(arch=arch, upstream=manifest.upstream, toolchain=manifest.toolchain)
+    built = BuiltLibrary(arch=arch, upstream=manifest.upstream, toolchain=manifest.toolchain)
     beyond = budgets.rows(keys, measured, thresholds, built=built, today=today)
     return (*compare(GATE, accepted.figures, measured, thresholds), *beyond)

@@ -28,7 +28,7 @@ from ckpm.base.errors import GateError
 from ckpm.base.paths import data
 from ckpm.base.tablefile import Positive, Record, read_table
 from ckpm.reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
-from ckpm.reports.verdicts import Row
+from ckpm.reports.verdicts import VerdictRow
 
 GATE = "gpu"
 WARM, COLD = "time", "time, cold cache"  # its metrics: seconds of a launch with a warm and with a cold cache
@@ -92,7 +92,7 @@ def differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tu
 
 def rows(
     samples: Sequence[Samples], baseline: Mapping[str, str], candidate: Mapping[str, str], settings: Settings
-) -> tuple[Row, ...]:
+) -> tuple[VerdictRow, ...]:
     """A row for each problem, then the geometric mean of each metric. All are not comparable if the contexts differ."""
     if not samples:
         raise GateError("no times were taken: no problem was run.")
@@ -118,7 +118,7 @@ def mean_of(samples: Sequence[Samples]) -> Samples:
     return Samples(subject=MEAN, metric=samples[0].metric, **arms)
 
 
-def judge(samples: Samples, settings: Settings, floor: float | None = None) -> Row:
+def judge(samples: Samples, settings: Settings, floor: float | None = None) -> VerdictRow:
     """Judge one problem. ``floor`` replaces both effect floors, for the mean, which is not the time of a launch."""
     old, new, again = ([math.log(time) for time in getattr(samples, arm)] for arm in ARMS)
     middle = math.exp(sum(old) / len(old))
@@ -131,7 +131,7 @@ def judge(samples: Samples, settings: Settings, floor: float | None = None) -> R
         f"ratio {math.exp(change.estimate):.4f} ({math.exp(change.low):.4f} to {math.exp(change.high):.4f}), "
         f"p {p:.2g}, A/A {math.expm1(itself.estimate):+.2%}"
     )
-    return Row(
+    return VerdictRow(
         gate=GATE,
         subject=samples.subject,
         metric=samples.metric,
@@ -171,5 +171,7 @@ def _demand_sound(samples: Samples, settings: Settings) -> None:
                 raise GateError(f"{samples.subject}: {arm}[{at}]: {time} is not a time. The timer failed; run again.")
 
 
-def _not_comparable(samples: Samples, why: str) -> Row:
-    return Row(gate=GATE, subject=samples.subject, metric=samples.metric, unit="us", verdict="not comparable", note=why)
+def _not_comparable(samples: Samples, why: str) -> VerdictRow:
+    return VerdictRow(
+        gate=GATE, subject=samples.subject, metric=samples.metric, unit="us", verdict="not comparable", note=why
+    )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import mask_corner
 from ckpm.reports.gates.references import Reference, read_references
 from ckpm.reports.gates.statistics import WARM
@@ -22,7 +23,6 @@ from ckpm.reports.problems import flops, known_problems
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
 from ckpm.timing import grid
 from ckpm.timing.clock import BOARDS, LAUNCH_SECONDS, clock_of
-from ckpm.timing.measure import performance_problems
 from ckpm.timing.model import machines
 from ckpm.timing.record import SIMDS, Timed, Timings
 
@@ -150,7 +150,7 @@ def _measured_pair(gate: Gate, problem: SuiteCase) -> Pair | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class VersionLaunch:
     """An estimated launch. ``expected`` are TFLOP/s at the clock ``ghz``.
 
     ``least`` and ``most`` are cycles with other start offsets. ``published`` are TFLOP/s of the same problem, by
@@ -172,7 +172,7 @@ class Launch:
         )
 
 
-def launch(timed: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | None:
+def launch(timed: Timed, arch: str, beside: Iterable[Timed] = ()) -> VersionLaunch | None:
     """Estimate a launch. A long problem takes its copies' speeds from a problem ``beside`` it.
 
     None if problem or arch is unknown, no score is seen, or the launch is too small for ``resident`` copies on each
@@ -199,7 +199,7 @@ def launch(timed: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | No
         if reference.metric == "tflops" and reference.shape and reference.shape.is_of(problem)
     }
     seconds = cycles / ghz / 1e9 + LAUNCH_SECONDS
-    return Launch(
+    return VersionLaunch(
         cycles=cycles, least=least, most=most, ghz=ghz, expected=flops(problem) / seconds / 1e12, published=figures
     )  # fmt: skip
 
@@ -226,13 +226,13 @@ def _speeds(timed: Timed, beside: Iterable[Timed]) -> Iterator[tuple[float, tupl
         yield timed.cycles * alone.cycles / other.cycles, speeds
 
 
-def show_range(whole: Launch) -> str:
+def show_range(whole: VersionLaunch) -> str:
     """The range of the expected TFLOP/s as text."""
     low, high = whole.expected_range
     return f"{low:.0f} to {high:.0f}"
 
 
-def show_published(whole: Launch) -> str:
+def show_published(whole: VersionLaunch) -> str:
     """The published figures as text."""
     return ", ".join(f"{variant} {value:g}" for variant, value in whole.published.items())
 

@@ -9,10 +9,10 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
-from ckpm.base.results import Case, CaseFault
+from ckpm.base.results import CaseFault, CaseResult
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import BATCH_CHECKS
-from ckpm.reports.page.columns import STATUSES, Cell, Table, columns, severity
+from ckpm.reports.page.columns import STATUSES, Cell, ReportTable, columns, severity
 from ckpm.reports.page.inputs import LibraryResults, Tested
 from ckpm.reports.problems import known_problems
 
@@ -25,7 +25,7 @@ _NOT_IN_TEXT = "the text is left out to keep this report small; read it in "
 TEXT_BUDGET = 1_500_000  # characters of case texts in one report, and as many of faults
 
 
-def axes(cases: Iterable[Tested]) -> Table:
+def axes(cases: Iterable[Tested]) -> ReportTable:
     counts: Counter[tuple[str, str, object, str]] = Counter()
     for tested in cases:
         if problem := known_problems().get(tested.case.name):
@@ -44,7 +44,7 @@ def axes(cases: Iterable[Tested]) -> Table:
             ]
         )  # fmt: skip
     rows.sort(key=lambda row: severity(str(row[0])))
-    return Table(
+    return ReportTable(
         id="axes",
         short="Axes",
         title="Correctness by suite and axis",
@@ -63,7 +63,7 @@ def _axis_value(axis: str, value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def cases(cases: Sequence[Tested]) -> Table:
+def cases(cases: Sequence[Tested]) -> ReportTable:
     rows: list[list[Cell]] = []
     for tested in cases:
         case, used = tested.case, tested.case.tolerance_used
@@ -74,7 +74,7 @@ def cases(cases: Sequence[Tested]) -> Table:
                 tested.library.label, case.kernel,
             ]
         )  # fmt: skip
-    return Table(
+    return ReportTable(
         id="cases",
         short="Cases",
         title="Cases",
@@ -112,7 +112,7 @@ def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
     return by_case
 
 
-def batch_invariance(libraries: Iterable[LibraryResults], cases: Iterable[Tested]) -> Table:
+def batch_invariance(libraries: Iterable[LibraryResults], cases: Iterable[Tested]) -> ReportTable:
     """The kernels of batch prefill, with the cases that compared their bits in other batches."""
     compared: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for tested in cases:
@@ -128,7 +128,7 @@ def batch_invariance(libraries: Iterable[LibraryResults], cases: Iterable[Tested
             worst = next((status for status in STATUSES if counts[status]), "skipped")
             rows.append([f"{STATUSES[worst]} {worst}", name, library.label, counts.total()])
     rows.sort(key=lambda row: severity(str(row[0])))
-    return Table(
+    return ReportTable(
         id="batch-invariance",
         short="Batches",
         title="Batch invariance of kernels",
@@ -139,7 +139,7 @@ def batch_invariance(libraries: Iterable[LibraryResults], cases: Iterable[Tested
     )
 
 
-def faults(cases: Iterable[Tested]) -> Table:
+def faults(cases: Iterable[Tested]) -> ReportTable:
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
     left = TEXT_BUDGET
@@ -158,7 +158,7 @@ def faults(cases: Iterable[Tested]) -> Table:
                 case.kernel,
             ]
         )  # fmt: skip
-    return Table(
+    return ReportTable(
         id="faults",
         short="Faults",
         title="Faults",
@@ -172,7 +172,7 @@ def faults(cases: Iterable[Tested]) -> Table:
     )  # fmt: skip
 
 
-def _entry(case: Case) -> str:
+def _entry(case: CaseResult) -> str:
     return case.ledger.name if case.ledger else ""
 
 

@@ -31,7 +31,7 @@ class Folded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ReportTable:
     """Rows with the worst first. ``details`` are further lines of a row, by the row's number."""
 
     id: str

@@ -17,7 +17,7 @@ from ckpm.base.results import Results
 from ckpm.kernels.library import resources
 from ckpm.reports.junit import demand_passed, merge, summary
 from ckpm.reports.page.html import write_html
-from ckpm.reports.page.inputs import Inputs, files_of, gather
+from ckpm.reports.page.inputs import ReportInputs, files_of, gather
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.measurements import write_measurements
 from ckpm.reports.page.overall import demand_pass, overall
@@ -87,7 +87,7 @@ def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
 def _table(args: argparse.Namespace) -> None:
     """Write a table with a row for each case."""
     refuse_inputs(args.table, files_of(args.input))
-    inputs: Inputs = gather(args.input)
+    inputs: ReportInputs = gather(args.input)
     count = write_measurements(inputs, args.table)
     show(f"{count} rows: {args.table}")
     if count == 0:

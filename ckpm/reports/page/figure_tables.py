@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES
+from ckpm.reports.gates.library_gates import DECODE, DECODE_CYCLES
 from ckpm.reports.gates.references import compare_with_references, read_references
-from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
-from ckpm.reports.page.inputs import Inputs, measured_seconds
+from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, ReportTable, columns, severity
+from ckpm.reports.page.inputs import ReportInputs, measured_seconds
 from ckpm.reports.verdicts import Gate, worst
 from ckpm.timing.model import cannot_see, estimate, machines
 from ckpm.timing.sweeps.results import best
@@ -19,7 +19,7 @@ _FIGURES = {"vgpr": "VGPRs", "vgpr_spills": "spills", "occupancy_waves": "waves"
 _ARCH, _BASE = "gfx950", "fp8"  # of the document's measurements
 
 
-def model(inputs: Inputs) -> Table:
+def model(inputs: ReportInputs) -> ReportTable:
     rows: list[list[Cell]] = []
     machines_by_arch = machines()
     for library in inputs.libraries:
@@ -44,7 +44,7 @@ def model(inputs: Inputs) -> Table:
         "workgroup cycles", "steady cycles", "grid cycles", "modelled TFLOP/s, peak clock", "% of roof", "modelled us",
         "measured us", "flop/byte", "wave-instructions", "LDS conflict cycles", "bytes at least",
     )  # fmt: skip
-    return Table(
+    return ReportTable(
         id="model",
         short="Model",
         title="Performance by the emulated gate's model",
@@ -59,7 +59,7 @@ def model(inputs: Inputs) -> Table:
     )  # fmt: skip
 
 
-def gate_rows(inputs: Inputs) -> Table:
+def gate_rows(inputs: ReportInputs) -> ReportTable:
     rows: list[list[Cell]] = []
     left_out = 0
     for file, gate in inputs.gates.items():
@@ -77,7 +77,7 @@ def gate_rows(inputs: Inputs) -> Table:
                 ]
             )  # fmt: skip
     rows.sort(key=lambda row: severity(str(row[0])))
-    return Table(
+    return ReportTable(
         id="figures",
         short="Figures",
         title="Figures of the gates",
@@ -93,7 +93,7 @@ def gate_rows(inputs: Inputs) -> Table:
     )  # fmt: skip
 
 
-def references(inputs: Inputs) -> Table:
+def references(inputs: ReportInputs) -> ReportTable:
     rows: list[list[Cell]] = [
         [
             comparison.subject, comparison.reference.metric, comparison.reference.variant,
@@ -105,7 +105,7 @@ def references(inputs: Inputs) -> Table:
         for file, gate in inputs.gates.items()
         for comparison in compare_with_references(gate)
     ]  # fmt: skip
-    return Table(
+    return ReportTable(
         id="references",
         short="References",
         title="Measured beside published figures",
@@ -120,7 +120,7 @@ def references(inputs: Inputs) -> Table:
     )  # fmt: skip
 
 
-def best_kernels(inputs: Inputs) -> Table:
+def best_kernels(inputs: ReportInputs) -> ReportTable:
     """Table of the best kernels, the default farthest below the best first. Kernels with wrong numbers are left out."""
     rows: list[list[Cell]] = []
     for file, benchmark in inputs.benchmarks.items():
@@ -133,7 +133,7 @@ def best_kernels(inputs: Inputs) -> Table:
                 ]
             )  # fmt: skip
     counted = ("kernels", "% below best", "best", "default")
-    return Table(
+    return ReportTable(
         id="benchmarks",
         short="Benchmarks",
         title="Best kernels of benchmarks",
@@ -155,14 +155,14 @@ def best_kernels(inputs: Inputs) -> Table:
     )  # fmt: skip
 
 
-def decode(inputs: Inputs) -> Table:
+def decode(inputs: ReportInputs) -> ReportTable:
     rows: list[list[Cell]] = []
     for gate in inputs.gates.values():
         if gate.provenance.get("upstream") == DECODE:
             rows += _rows(gate)
     published = _reference_cells()
     figures = (*_FIGURES.values(), "cycles a token", *(f"published {name}" for name in (*_FIGURES.values(), "us")))
-    return Table(
+    return ReportTable(
         id="decode",
         short="Decode",
         title="Decode kernels in Triton beside published figures",

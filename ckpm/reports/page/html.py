@@ -20,8 +20,8 @@ from ckpm.base.display import printable
 from ckpm.base.files import sha256_of
 from ckpm.base.outputs import write_output
 from ckpm.base.paths import data
-from ckpm.reports.page.columns import Table
-from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.page.columns import ReportTable
+from ckpm.reports.page.inputs import ReportInputs
 from ckpm.reports.page.overall import SYMBOLS, Overall
 from ckpm.reports.page.plots import plots
 from ckpm.reports.page.sections import tables
@@ -29,7 +29,7 @@ from ckpm.reports.page.sections import tables
 _TEMPLATES = data("reports", "page", "templates")
 
 
-def write_html(inputs: Inputs, verdict: Overall, file: Path, written: datetime | None = None) -> None:
+def write_html(inputs: ReportInputs, verdict: Overall, file: Path, written: datetime | None = None) -> None:
     """Replace ``file`` in one step. ``written`` is the time in the report, by default now."""
     write_output(file, html(inputs, verdict, written or _now()).encode())
 
@@ -42,7 +42,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:
+def html(inputs: ReportInputs, verdict: Overall, written: datetime) -> str:
     """The document, whose tables are in one JSON text."""
     sections = tables(inputs)
     environment = jinja2.Environment(
@@ -65,7 +65,7 @@ def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:
     )
 
 
-def encode(tables: Sequence[Table]) -> Mapping[str, Any]:
+def encode(tables: Sequence[ReportTable]) -> Mapping[str, Any]:
     """``strings``, and for each table its columns' cells: numbers as they are, texts as numbers of strings."""
     numbers: dict[str, int] = {}
 
@@ -92,7 +92,7 @@ def _script_json(data: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
+def provenance(inputs: ReportInputs) -> list[tuple[str, list[tuple[str, str]]]]:
     """The origin of all results: the facts of each library by name, then each gate's further facts."""
     sources = [
         (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError
-from ckpm.base.results import LIBRARY_SHA256, Case, Results
+from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger
@@ -26,7 +26,7 @@ from ckpm.reports.resources import read_manifest
 from ckpm.reports.verdicts import Gate
 from ckpm.timing.record import Timings
 from ckpm.timing.score import SCORE, Score
-from ckpm.timing.sweeps.results import Results as Benchmark
+from ckpm.timing.sweeps.results import SweepResults as Benchmark
 
 _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{folder}{name}*.json" for name in ("gate", "gpu") for folder in ("", "*/*/"))
@@ -61,11 +61,11 @@ class Tested:
 
     library: LibraryResults
     suite: str
-    case: Case
+    case: CaseResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class ReportInputs:
     """All inputs. ``gates`` are by file; ``today`` decides which ledger entries have expired.
 
     ``history`` has the lines of the libraries' histories (reports.gates.baseline.accept) by arch/toolchain/upstream.
@@ -93,7 +93,7 @@ class Inputs:
             yield str(file.relative_to(self.folder)), timings
 
 
-def gates_of(inputs: Inputs, library: LibraryResults, arch: str) -> list[Gate]:
+def gates_of(inputs: ReportInputs, library: LibraryResults, arch: str) -> list[Gate]:
     """Gates of an arch that name the library's upstream, or are beside its manifest."""
     folder = library.manifest_file.parent
     return [
@@ -108,7 +108,7 @@ def gates_of(inputs: Inputs, library: LibraryResults, arch: str) -> list[Gate]:
     ]
 
 
-def measured_seconds(inputs: Inputs, library: LibraryResults, arch: str) -> dict[str, float]:
+def measured_seconds(inputs: ReportInputs, library: LibraryResults, arch: str) -> dict[str, float]:
     """Seconds of a launch on a GPU with a warm cache, by problem. The emulator's times don't count."""
     return {
         row.subject: row.candidate * _SECONDS[row.unit]
@@ -121,7 +121,7 @@ def measured_seconds(inputs: Inputs, library: LibraryResults, arch: str) -> dict
 
 def gather(
     folder: Path, ledger: Path = LEDGER, today: datetime.date | None = None, baselines: Path = baseline.FOLDER
-) -> Inputs:
+) -> ReportInputs:
     """Read the output of sessions: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
     ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` beside it or in the folder; ``parity.json``,
     ``timing-*.json``, ``model-score.json`` and ``benchmark/*.json`` in the folder.
@@ -145,7 +145,7 @@ def gather(
                 kind="orphan-results",
             )
     libraries = tuple(_library(file) for file in manifests)
-    return Inputs(
+    return ReportInputs(
         folder=folder,
         libraries=libraries,
         cases=tuple(

@@ -7,14 +7,14 @@ from ckpm.base.display import markdown as shown
 from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.page.columns import STATUSES
 from ckpm.reports.page.figure_tables import decode
-from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.page.inputs import ReportInputs
 from ckpm.reports.page.overall import SYMBOLS, Overall, count_status
 from ckpm.reports.page.timing_tables import rows_of_versions
 
 _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
 
 
-def markdown(inputs: Inputs, verdict: Overall) -> str:
+def markdown(inputs: ReportInputs, verdict: Overall) -> str:
     """The summary, the verdict first."""
     lines = [f"## {SYMBOLS[verdict.verdict]} CK FMHA batch prefill: {shown(verdict.headline)}", ""]
     lines += ["| verdict | check | result |", "| --- | --- | --- |"]
@@ -47,7 +47,7 @@ def markdown(inputs: Inputs, verdict: Overall) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _versions(inputs: Inputs) -> list[str]:
+def _versions(inputs: ReportInputs) -> list[str]:
     """The documents' tables of V2 and V3, if one of their rows was modelled or measured."""
     rows = rows_of_versions(inputs)
     if not any(row.modelled or row.measured for row in rows):
@@ -66,7 +66,7 @@ def _versions(inputs: Inputs) -> list[str]:
     return lines
 
 
-def _decode(inputs: Inputs) -> list[str]:
+def _decode(inputs: ReportInputs) -> list[str]:
     """The decode kernels' table, if a gate judged them."""
     table = decode(inputs)
     if not table.rows:
@@ -79,7 +79,7 @@ def _decode(inputs: Inputs) -> list[str]:
     return [*lines, "", shown(table.note)]
 
 
-def _counts(inputs: Inputs) -> list[str]:
+def _counts(inputs: ReportInputs) -> list[str]:
     if not inputs.libraries:
         return []
     statuses = list(reversed(STATUSES))

@@ -15,9 +15,9 @@ from ckpm.base.errors import NameSyntaxError, RecordError, UnknownWordError, Usa
 from ckpm.base.files import write_atomically
 from ckpm.matrix.export import to_csv
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
+from ckpm.matrix.problems.performance import compulsory_bytes
+from ckpm.reports.page.inputs import LibraryResults, ReportInputs, measured_seconds
 from ckpm.reports.problems import flops, known_problems
-from ckpm.timing.measure import compulsory_bytes
 
 PROBLEM_COLUMNS = (
     "problem_name", "batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype",
@@ -37,7 +37,7 @@ MEASURED_COLUMNS = ("latency_ms", "tflops", "bandwidth_gb_s")
 COLUMNS = (*PROBLEM_COLUMNS, *KERNEL_COLUMNS, *MEASURED_COLUMNS, "outcome", "arch", "upstream")
 
 
-def write_measurements(inputs: Inputs, file: Path) -> int:
+def write_measurements(inputs: ReportInputs, file: Path) -> int:
     """Write a ``.csv`` or ``.json`` file. Return the number of rows."""
     if file.suffix not in (".csv", ".json"):
         raise UsageError(f"--output {file}: a file that ends with .csv or .json is needed")
@@ -47,7 +47,7 @@ def write_measurements(inputs: Inputs, file: Path) -> int:
     return len(measured)
 
 
-def rows(inputs: Inputs) -> list[dict[str, Any]]:
+def rows(inputs: ReportInputs) -> list[dict[str, Any]]:
     """A row for each case and each measured problem whose kernel is known. Lengths are the longest of the batch."""
     ran = [
         (tested.library, tested.case.arch, tested.case.name, tested.case.kernel, tested.case.status)
@@ -123,7 +123,7 @@ def _measured_columns(problem: SuiteCase, seconds: float | None) -> dict[str, fl
     }
 
 
-def _json(inputs: Inputs, table: list[dict[str, Any]]) -> str:
+def _json(inputs: ReportInputs, table: list[dict[str, Any]]) -> str:
     metadata = {
         "arch": sorted({row["arch"] for row in table}),
         "total_kernels": sum(len(library.manifest.kernels) for library in inputs.libraries),

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpm.base.errors import CheckFailedError
-from ckpm.base.results import KNOWN_DEFECT, Case, Results
+from ckpm.base.results import KNOWN_DEFECT, CaseResult, Results
 from ckpm.reports.page.columns import STATUSES
-from ckpm.reports.page.inputs import Inputs, LibraryResults, gates_of
+from ckpm.reports.page.inputs import LibraryResults, ReportInputs, gates_of
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")
@@ -41,7 +41,7 @@ class Overall:
         return f"{self.verdict}{which}{also}"
 
 
-def overall(inputs: Inputs) -> Overall:
+def overall(inputs: ReportInputs) -> Overall:
     """Failed if any check failed, else inconclusive if any is, else passed if any passed."""
     checks = tuple(
         [check for library in inputs.libraries for check in _of_library(library, inputs)]
@@ -60,12 +60,12 @@ def demand_pass(verdict: Overall) -> None:
         raise CheckFailedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]), kind="not-passed")
 
 
-def count_status(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:
+def count_status(inputs: ReportInputs, library: LibraryResults, suite: str) -> Counter[str]:
     """A suite's cases by status (ckpm.reports.page.columns.STATUSES)."""
     return Counter(tested.case.status for tested in inputs.cases if tested.library is library and tested.suite == suite)
 
 
-def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
+def _of_library(library: LibraryResults, inputs: ReportInputs) -> list[Check]:
     if not library.suites:
         text = "no suite was run on this library"
         return [Check(name=f"suites of {library.label}", verdict="not run", text=text, section="cases")]
@@ -76,7 +76,7 @@ def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
     return checks
 
 
-def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], section: str) -> Check:
+def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[CaseResult], section: str) -> Check:
     """The check of a suite's counts. A suite of skipped cases counts as not run."""
     by_status = {status: counts.get(status, 0) for status in reversed(STATUSES)}
     bad, ran = by_status["failed"] + by_status["error"], by_status["passed"] + by_status[KNOWN_DEFECT]
@@ -97,7 +97,7 @@ def _of_parity(parity: Results | None) -> Check:
     return _of_counts("parity", parity.counts(), parity.failing, "parity")
 
 
-def _of_gates(inputs: Inputs) -> list[Check]:
+def _of_gates(inputs: ReportInputs) -> list[Check]:
     """A check for each gate, and one for each library that no gate judged."""
     checks = []
     for file, gate in inputs.gates.items():
@@ -119,7 +119,7 @@ def _of_gates(inputs: Inputs) -> list[Check]:
     return checks
 
 
-def _of_benchmarks(inputs: Inputs) -> list[Check]:
+def _of_benchmarks(inputs: ReportInputs) -> list[Check]:
     """A check for each benchmark. It passes if numbers agree with the reference; times alone don't pass."""
     checks = []
     for file, benchmark in inputs.benchmarks.items():
@@ -138,7 +138,7 @@ def _of_benchmarks(inputs: Inputs) -> list[Check]:
     return checks
 
 
-def _of_ledger(inputs: Inputs) -> Check:
+def _of_ledger(inputs: ReportInputs) -> Check:
     expired = [entry.name for entry in inputs.ledger.entries if entry.expires < inputs.today]
     if expired:
         return Check(name="ledger", verdict="failed", text=f"expired: {', '.join(expired)}", section="ledger")

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from ckpm.matrix.problems.performance import compulsory_bytes
 from ckpm.reports.gates.baseline import Acceptance
 from ckpm.reports.gates.emulated import MODEL_METRICS
 from ckpm.reports.gates.versions import version_of
-from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
+from ckpm.reports.page.inputs import LibraryResults, ReportInputs, measured_seconds
 from ckpm.reports.problems import flops, known_problems
-from ckpm.reports.verdicts import Row
-from ckpm.timing.measure import compulsory_bytes
+from ckpm.reports.verdicts import VerdictRow
 from ckpm.timing.model import Machine, estimate, machines
 from ckpm.timing.record import Timed
 
@@ -52,11 +52,11 @@ class Plot:
     svg: str  # escaped
 
 
-def plots(inputs: Inputs) -> list[Plot]:
+def plots(inputs: ReportInputs) -> list[Plot]:
     """Every plot that the figures allow; none if no gate compared times or cycles and no baseline was accepted."""
     drawn: list[Plot] = []
     for file, gate in inputs.gates.items():
-        by_metric: dict[tuple[str, str], list[Row]] = {}
+        by_metric: dict[tuple[str, str], list[VerdictRow]] = {}
         for row in gate.rows:
             timed = row.gate == "gpu" or row.metric in MODEL_METRICS
             if timed and row.baseline and row.candidate and _fits(row.baseline, row.candidate):
@@ -90,7 +90,7 @@ def _waves(source: str, problems: Sequence[Timed]) -> list[Plot]:
     ]
 
 
-def _ratios(what: str, rows: Sequence[Row]) -> Plot:
+def _ratios(what: str, rows: Sequence[VerdictRow]) -> Plot:
     """Candidate over baseline on a logarithmic axis, the largest changes first."""
     ratios = [((row.candidate or 0) / (row.baseline or 1), row) for row in rows]
     ratios.sort(key=lambda pair: -abs(math.log(pair[0])))
@@ -118,7 +118,7 @@ def _ratios(what: str, rows: Sequence[Row]) -> Plot:
     )
 
 
-def _roofline(inputs: Inputs, library: LibraryResults, arch: str) -> list[Plot]:
+def _roofline(inputs: ReportInputs, library: LibraryResults, arch: str) -> list[Plot]:
     """TFLOP/s over arithmetic intensity: the emulated gate's model of a full GPU, and measured times of a GPU."""
     machine = machines().get(arch)
     if machine is None:
@@ -181,7 +181,9 @@ def _modelled_points(library: LibraryResults, arch: str, machine: Machine) -> It
             yield guess.intensity, guess.steady_tflops * 1e12, "unchanged", title
 
 
-def _measured_points(inputs: Inputs, library: LibraryResults, arch: str) -> Iterable[tuple[float, float, str, str]]:
+def _measured_points(
+    inputs: ReportInputs, library: LibraryResults, arch: str
+) -> Iterable[tuple[float, float, str, str]]:
     """Intensity, FLOP/s, shape and tooltip of each problem that a GPU timed."""
     for name, seconds in measured_seconds(inputs, library, arch).items():
         problem = known_problems().get(name)
@@ -190,7 +192,7 @@ def _measured_points(inputs: Inputs, library: LibraryResults, arch: str) -> Iter
             yield operations / compulsory_bytes(problem), operations / seconds, "measured", title
 
 
-def _history(inputs: Inputs) -> list[Plot]:
+def _history(inputs: ReportInputs) -> list[Plot]:
     """Plot the sum of each metric that changed, over the accepted baselines, for each library and gate."""
     drawn = []
     for name, lines in inputs.history.items():

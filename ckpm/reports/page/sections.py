@@ -10,12 +10,12 @@ from ckpm.base.results import KNOWN_DEFECT
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.matrix.dialects import compute_units
 from ckpm.reports.page import case_tables, figure_tables, timing_tables
-from ckpm.reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, Table, columns, severity
-from ckpm.reports.page.inputs import Inputs, LibraryResults, Tested, gates_of
-from ckpm.reports.verdicts import VERDICTS, Row
+from ckpm.reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, ReportTable, columns, severity
+from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Tested, gates_of
+from ckpm.reports.verdicts import VERDICTS, VerdictRow
 
 
-def tables(inputs: Inputs) -> tuple[Table, ...]:
+def tables(inputs: ReportInputs) -> tuple[ReportTable, ...]:
     """All tables in the order of the report. Empty tables stay."""
     worst_first = list(STATUSES)
     cases = sorted(inputs.cases, key=lambda tested: worst_first.index(tested.case.status))
@@ -39,7 +39,7 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
     )
 
 
-def _kernels(inputs: Inputs) -> Table:
+def _kernels(inputs: ReportInputs) -> ReportTable:
     kernels: list[tuple[list[Cell], list[str]]] = []
     for library in inputs.libraries:
         judged = {arch: _static_rows(inputs, library, arch) for arch in library.manifest.archs}
@@ -63,7 +63,7 @@ def _kernels(inputs: Inputs) -> Table:
         for arch, limit in compute_units().items()
         if any(cells[2] == arch for cells, _ in kernels)
     )
-    return Table(
+    return ReportTable(
         id="kernels",
         short="Kernels",
         title="Kernels and their resources",
@@ -92,7 +92,7 @@ def _remarks(figures: KernelResources) -> Mapping[str, bool]:
     }
 
 
-def _parity(inputs: Inputs) -> Table:
+def _parity(inputs: ReportInputs) -> ReportTable:
     worst_first = list(STATUSES)
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
@@ -100,7 +100,7 @@ def _parity(inputs: Inputs) -> Table:
         if case.text:
             details[len(rows)] = case.text.splitlines()
         rows.append([f"{STATUSES[case.outcome]} {case.outcome}", case.upstream, case.name, case.message])
-    return Table(
+    return ReportTable(
         id="parity",
         short="Parity",
         title="Parity with upstream's codegen",
@@ -110,7 +110,7 @@ def _parity(inputs: Inputs) -> Table:
     )
 
 
-def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
+def _ledger(inputs: ReportInputs, cases: Iterable[Tested]) -> ReportTable:
     used = Counter(
         tested.case.ledger.name for tested in cases if tested.case.ledger and tested.case.status == KNOWN_DEFECT
     )
@@ -120,7 +120,7 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
         days = (entry.expires - inputs.today).days
         status = "✗ expired" if days < 0 else "! expires soon" if days <= 30 else "✓ believed"
         links = [entry.link] if entry.link else []
-        details[len(rows)] = [entry.place, *links, *(f"problems: {glob}" for glob in entry.problems)]
+        details[len(rows)] = [entry.location, *links, *(f"problems: {glob}" for glob in entry.problems)]
         where = [", ".join(names).replace("*", "all") for names in (entry.upstreams, entry.archs)]
         rows.append(
             [
@@ -128,7 +128,7 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
                 entry.reason,
             ]
         )  # fmt: skip
-    return Table(
+    return ReportTable(
         id="ledger",
         short="Ledger",
         title="Ledger of known defects",
@@ -141,9 +141,9 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
     )  # fmt: skip
 
 
-def _static_rows(inputs: Inputs, library: LibraryResults, arch: str) -> Mapping[str, list[Row]]:
+def _static_rows(inputs: ReportInputs, library: LibraryResults, arch: str) -> Mapping[str, list[VerdictRow]]:
     """Rows of the static gate by kernel of a library."""
-    by_subject: defaultdict[str, list[Row]] = defaultdict(list)
+    by_subject: defaultdict[str, list[VerdictRow]] = defaultdict(list)
     for gate in gates_of(inputs, library, arch):
         for row in gate.rows:
             if row.gate == "static":
@@ -151,12 +151,12 @@ def _static_rows(inputs: Inputs, library: LibraryResults, arch: str) -> Mapping[
     return by_subject
 
 
-def _beyond_budget(rows: Iterable[Row]) -> list[Row]:
+def _beyond_budget(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
     """Rows of the static gate for a kernel's budgets. They have no baseline."""
     return [row for row in rows if ", budget " in row.threshold]
 
 
-def _excesses(beyond: Iterable[Row]) -> list[str]:
+def _excesses(beyond: Iterable[VerdictRow]) -> list[str]:
     """Excesses of budgets as text. Excesses with the same excuse share a part."""
     by_excuse: defaultdict[str, list[str]] = defaultdict(list)
     for row in beyond:
@@ -166,14 +166,14 @@ def _excesses(beyond: Iterable[Row]) -> list[str]:
     return [f"{', '.join(figures)}: {excused}" for excused, figures in by_excuse.items()]
 
 
-def _hot_loop(rows: Iterable[Row]) -> list[str]:
+def _hot_loop(rows: Iterable[VerdictRow]) -> list[str]:
     """Instructions of the hot loop by class, in a line."""
     counts = {row.metric.removeprefix("loop_"): row.candidate for row in rows if row.metric.startswith("loop_")}
     listed = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in counts.items())
     return [f"instructions of the hot loop: {listed}"] if listed else []
 
 
-def _limits(inputs: Inputs) -> Sequence[str]:
+def _limits(inputs: ReportInputs) -> Sequence[str]:
     """The limits of reports/gates/budgets.yaml, each with its reason."""
     return [
         f"{budget.name} ({', '.join(budget.archs).replace('*', 'every arch')}): "
@@ -182,7 +182,7 @@ def _limits(inputs: Inputs) -> Sequence[str]:
     ]
 
 
-def _excuses(inputs: Inputs) -> Sequence[str]:
+def _excuses(inputs: ReportInputs) -> Sequence[str]:
     """Allowed excesses: kernels, limits, expiry."""
     return [
         f"{allowance.name}: {allowance.budget} up to "

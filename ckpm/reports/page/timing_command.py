@@ -11,7 +11,7 @@ from rich.console import Console
 from ckpm.base.console import console, make_table
 from ckpm.reports.gates.model_command import pairs_of
 from ckpm.reports.gates.versions import has_versions, published_rows
-from ckpm.reports.page.columns import Cell, Table
+from ckpm.reports.page.columns import Cell, ReportTable
 from ckpm.reports.page.timing_tables import phases, timing, versions
 from ckpm.timing.machine import numbers
 from ckpm.timing.record import Timings
@@ -44,7 +44,7 @@ def show(timings: Timings, out: Console) -> None:
         out.print(_sensitivity(timings))
 
 
-def _print(table: Table, out: Console) -> None:
+def _print(table: ReportTable, out: Console) -> None:
     """Print a table for each value of its first column of choices. Kernels' names and empty columns are left out."""
     split = next(at for at, column in enumerate(table.columns) if column.kind == "choice")
     for value in dict.fromkeys(row[split] for row in table.rows):

@@ -15,15 +15,15 @@ from ckpm.reports.gates.versions import (
     show_range,
     version_of,
 )
-from ckpm.reports.page.columns import Cell, Folded, Table, columns
-from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.page.columns import Cell, Folded, ReportTable, columns
+from ckpm.reports.page.inputs import ReportInputs
 from ckpm.reports.verdicts import V3_AGAINST_V2
 from ckpm.timing.machine import cannot_see as unseen
 from ckpm.timing.record import CAUSES, PHASES, Timings
 from ckpm.timing.score import GROUPS
 
 
-def timing(files: Iterable[tuple[str, Timings]]) -> Table:
+def timing(files: Iterable[tuple[str, Timings]]) -> ReportTable:
     """Cycles, the matrix units' share and the launch on a GPU, of each problem of labelled files."""
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
@@ -47,7 +47,7 @@ def timing(files: Iterable[tuple[str, Timings]]) -> Table:
         "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop",
         "expected TFLOP/s", "GHz", "% of that",
     )  # fmt: skip
-    return Table(
+    return ReportTable(
         id="timing",
         short="Timing",
         title="Workgroups on the timing model",
@@ -64,7 +64,7 @@ def timing(files: Iterable[tuple[str, Timings]]) -> Table:
     )  # fmt: skip
 
 
-def score(inputs: Inputs) -> Table:
+def score(inputs: ReportInputs) -> ReportTable:
     """Published measurements beside modelled figures, and the errors by group."""
     model_score = inputs.score
     rows: list[list[Cell]] = [
@@ -84,7 +84,7 @@ def score(inputs: Inputs) -> Table:
         f"{'; '.join(errors)}. Numbers of the model come from documents, rows of role calibrate, and assumptions. "
         "Errors are in percent. GHz is the clock at which TFLOP/s are expected."
     )
-    return Table(
+    return ReportTable(
         id="timing-score",
         short="Timing scored",
         title="The timing model's score on published measurements",
@@ -98,7 +98,7 @@ def score(inputs: Inputs) -> Table:
     )  # fmt: skip
 
 
-def phases(files: Iterable[tuple[str, Timings]]) -> Table:
+def phases(files: Iterable[tuple[str, Timings]]) -> ReportTable:
     """Stalls by phase and cause, in percent of the phase's cycles."""
     rows: list[list[Cell]] = [
         [
@@ -112,7 +112,7 @@ def phases(files: Iterable[tuple[str, Timings]]) -> Table:
     ]  # fmt: skip
     causes = [cause.replace("_", " ") for cause in CAUSES]
     counted = ("parts", "% of the waves", "% matrix at work", "% issued", *causes)
-    return Table(
+    return ReportTable(
         id="timing-phases",
         short="Timing by phase",
         title="Where waves stall, by phase",
@@ -130,7 +130,7 @@ def phases(files: Iterable[tuple[str, Timings]]) -> Table:
     )  # fmt: skip
 
 
-def rows_of_versions(inputs: Inputs) -> list[PublishedRow]:
+def rows_of_versions(inputs: ReportInputs) -> list[PublishedRow]:
     """Rows of the documents' tables, if any input is of V3."""
     files = [timings for _, timings in inputs.timings() if has_versions(timings)]
     compared = any(V3_AGAINST_V2 in gate.provenance for gate in inputs.gates.values())
@@ -138,7 +138,7 @@ def rows_of_versions(inputs: Inputs) -> list[PublishedRow]:
     return published_rows(files, inputs.gates.values()) if files or compared or built else []
 
 
-def versions(published: Iterable[PublishedRow]) -> Table:
+def versions(published: Iterable[PublishedRow]) -> ReportTable:
     """Table of the documents' rows: V2 and V3 as modelled, as measured, and as published."""
     rows: list[list[Cell]] = []
     for row in published:
@@ -156,7 +156,7 @@ def versions(published: Iterable[PublishedRow]) -> Table:
         "V2 loop %", "V3 loop %", "V2 cycles", "V3 cycles", "V2 modelled TFLOP/s", "V3 modelled TFLOP/s",
         "published V2", "published V3", "V2 on a GPU", "V3 on a GPU",
     )  # fmt: skip
-    return Table(
+    return ReportTable(
         id="v3",
         short="V3 against V2",
         title="V3 against V2, modelled, measured and as published",

@@ -13,10 +13,10 @@ from ckpm.base.junit import junit_text
 from ckpm.base.results import Results
 from ckpm.reports.junit import gate_results
 from ckpm.reports.release import archive, contents, sbom, signature, statements
-from ckpm.reports.release.record import Record
-from ckpm.reports.release.stages import Step
+from ckpm.reports.release.record import StageRecord
+from ckpm.reports.release.stages import StageStep
 from ckpm.reports.release.statements import Origin
-from ckpm.reports.release.verdict import Verdict
+from ckpm.reports.release.verdict import ReleaseVerdict
 from ckpm.reports.verdicts import Gate
 
 
@@ -27,9 +27,9 @@ class Release:
     ``direct`` are the packages that our distribution depends on.
     """
 
-    steps: tuple[Step, ...]
-    records: Mapping[str, Record]
-    verdict: Verdict
+    steps: tuple[StageStep, ...]
+    records: Mapping[str, StageRecord]
+    verdict: ReleaseVerdict
     work: Path
     tables: Mapping[str, Path]
     origin: Origin

@@ -23,11 +23,19 @@ from ckpm.reports.release import contents
 from ckpm.reports.release.archive import unpack
 from ckpm.reports.release.assemble import Release, assemble
 from ckpm.reports.release.record import Facts
-from ckpm.reports.release.run import Checkout, Plan, demand_all, demand_pinned, demand_undamaged, read_checkout, run
+from ckpm.reports.release.run import (
+    Checkout,
+    QualificationPlan,
+    demand_all,
+    demand_pinned,
+    demand_undamaged,
+    read_checkout,
+    run,
+)
 from ckpm.reports.release.sbom import direct_dependencies
 from ckpm.reports.release.stages import STAGES, read_stages, steps
 from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
-from ckpm.reports.release.verdict import Basis, Verdict, examine, judge, known_defects, read_waivers
+from ckpm.reports.release.verdict import Basis, ReleaseVerdict, examine, judge, known_defects, read_waivers
 from ckpm.reports.release.verify import describe, rebuild, verify
 
 OUTPUT = Path("build/release")
@@ -74,7 +82,7 @@ def run_qualify(args: argparse.Namespace) -> None:
     planned = steps(table, archs, upstream=facts.upstream, tier=facts.tier, toolchain=toolchain.name)
     work = args.work.absolute()
     with hold_lock(work / OUTPUT / ".lock", "name another --work"):
-        plan = Plan(
+        plan = QualificationPlan(
             steps=planned, facts=facts, work=work, epoch=checkout.epoch, only=args.only, shards=tuple(args.shard)
         )
         records = run(plan)
@@ -103,7 +111,7 @@ def run_qualify(args: argparse.Namespace) -> None:
     _conclude(verdict, folder, tar)
 
 
-def _conclude(verdict: Verdict, folder: Path, tar: Path) -> None:
+def _conclude(verdict: ReleaseVerdict, folder: Path, tar: Path) -> None:
     show(verdict.text)
     for waiver in verdict.waived:
         show(f"  waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}: {waiver.reason}")

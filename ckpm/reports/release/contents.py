@@ -15,7 +15,7 @@ from ckpm.base.bounded import read_bytes
 from ckpm.base.errors import TrustError
 from ckpm.base.files import sha256_of
 from ckpm.reports.release.record import Facts
-from ckpm.reports.release.stages import PROJECT, Step
+from ckpm.reports.release.stages import PROJECT, StageStep
 
 CHECKSUMS = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.sig"
@@ -41,7 +41,7 @@ def bundle_name(facts: Facts) -> str:
     return f"ckpm-{facts.commit[:12]}-{facts.upstream}-{facts.tier}"
 
 
-def path_of(step: Step, role: str, upstream: str) -> str:
+def path_of(step: StageStep, role: str, upstream: str) -> str:
     """The path of a step's output in the bundle; '' for an intermediate one."""
     name = PurePosixPath(step.outputs[role]).name
     match role:
@@ -54,16 +54,16 @@ def path_of(step: Step, role: str, upstream: str) -> str:
     return ""
 
 
-def junit_of(step: Step, upstream: str) -> str:
+def junit_of(step: StageStep, upstream: str) -> str:
     """The path of the JUnit file of a step's results or gate."""
     return f"junit/{_of(step, upstream)}.xml"
 
 
-def record_of(step: Step) -> str:
+def record_of(step: StageStep) -> str:
     return f"records/{step.arch}/{step.stage}.json"
 
 
-def _of(step: Step, upstream: str) -> str:
+def _of(step: StageStep, upstream: str) -> str:
     return step.stage if step.arch == PROJECT else f"{step.arch}/{upstream}/{step.stage}"
 
 

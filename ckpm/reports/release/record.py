@@ -18,7 +18,7 @@ from typing import Any
 from ckpm.base.errors import RecordError
 from ckpm.base.files import sha256_of, write_atomically
 from ckpm.base.records import Source, Value, as_text
-from ckpm.reports.release.stages import Step
+from ckpm.reports.release.stages import StageStep
 
 FOLDER = Path("build/release/records")  # of the folder that holds build/
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -36,7 +36,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class StageRecord:
     """A stage that passed. ``inputs`` and ``outputs`` are sha256 by file, relative to the folder that holds build/.
 
     The inputs include the library that a suite ran on.
@@ -70,9 +70,9 @@ class Record:
         write_atomically(work / record_path(self.arch, self.stage), self.as_bytes())
 
     @classmethod
-    def read(cls, file: Path) -> Record:
+    def read(cls, file: Path) -> StageRecord:
         """Read a record. Raises RecordError: it can't be read, lacks a field, or has another digest."""
-        source = Source(place=file, what="a stage's record", remedy="Run the stage again.", error=RecordError)
+        source = Source(location=file, what="a stage's record", remedy="Run the stage again.", error=RecordError)
         document = source.read()
         document.allow(
             ("format", "stage", "arch", "command", "inputs", "outputs", "digest", *_facts())
@@ -91,7 +91,7 @@ class Record:
             outputs=document.get("outputs").map(_checksum),
         )
 
-    def differences(self, step: Step, facts: Facts, inputs: Mapping[str, str]) -> list[str]:
+    def differences(self, step: StageStep, facts: Facts, inputs: Mapping[str, str]) -> list[str]:
         """Differences from a record of this step with these inputs, as text."""
         pairs: dict[str, tuple[object, object]] = {
             "stage": (self.stage, step.stage),

@@ -19,10 +19,10 @@ from ckpm.base.paths import PYTHONPATH
 from ckpm.base.processes import ended_by_signals, group, owned_command
 from ckpm.kernels.upstream.trees import damage, package_folder
 from ckpm.matrix.dialects import PackagedUpstream
-from ckpm.reports.release.record import FOLDER, Facts, Record, record_path
-from ckpm.reports.release.stages import Step
+from ckpm.reports.release.record import FOLDER, Facts, StageRecord, record_path
+from ckpm.reports.release.stages import StageStep
 
-Execute = Callable[[Step, Path, int], int]
+Execute = Callable[[StageStep, Path, int], int]
 log = logging.getLogger(__name__)
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
 _SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[^@/:]+):(?P<path>[^/].*)")  # git@HOST:PATH
@@ -30,14 +30,14 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class QualificationPlan:
     """Steps and their folders.
 
     ``work`` is the folder of build/. ``only`` are names of stages, empty for all. ``shards`` are folders like ``work``
     of other machines. ``epoch`` is the commit's time, for SOURCE_DATE_EPOCH.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[StageStep, ...]
     facts: Facts
     work: Path
     epoch: int
@@ -45,7 +45,7 @@ class Plan:
     shards: Sequence[Path] = ()
 
 
-def execute(step: Step, work: Path, epoch: int) -> int:
+def execute(step: StageStep, work: Path, epoch: int) -> int:
     """Run a step's command in ``work``, with its output on this terminal. Return the exit code."""
     path = os.pathsep.join(filter(None, (PYTHONPATH, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
@@ -54,14 +54,14 @@ def execute(step: Step, work: Path, epoch: int) -> int:
         return process.wait()
 
 
-def run(plan: Plan, execute: Execute = execute) -> Mapping[str, Record]:
+def run(plan: QualificationPlan, execute: Execute = execute) -> Mapping[str, StageRecord]:
     """Run steps. Return the records of passed steps by name. If a step fails, earlier records are kept."""
     for shard in plan.shards:
         if not any(shard.glob(f"{FOLDER}/*/*.json")):
             raise RecordError(
                 f"{shard}: no record of a stage in {FOLDER}. Name the folder that holds its build/.", kind="stage"
             )
-    passed: dict[str, Record] = {}
+    passed: dict[str, StageRecord] = {}
     for step in plan.steps:
         chosen = not plan.only or step.stage in plan.only
         missing = [need for need in step.needs if need not in passed]
@@ -80,7 +80,7 @@ def run(plan: Plan, execute: Execute = execute) -> Mapping[str, Record]:
     return passed
 
 
-def demand_all(steps: Sequence[Step], passed: Mapping[str, Record]) -> None:
+def demand_all(steps: Sequence[StageStep], passed: Mapping[str, StageRecord]) -> None:
     """Raise InconclusiveError if a step was neither run nor taken from a shard."""
     if missing := [step.name for step in steps if step.name not in passed]:
         raise InconclusiveError(
@@ -88,7 +88,7 @@ def demand_all(steps: Sequence[Step], passed: Mapping[str, Record]) -> None:
         )
 
 
-def _run(plan: Plan, step: Step, inputs: Mapping[str, str], execute: Execute) -> Record:
+def _run(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str], execute: Execute) -> StageRecord:
     (plan.work / record_path(step.arch, step.stage)).unlink(missing_ok=True)
     log.info(f"{step.name}: {step.shown}")
     make_folder(plan.work)
@@ -109,7 +109,7 @@ def _run(plan: Plan, step: Step, inputs: Mapping[str, str], execute: Execute) ->
         raise CheckFailedError(
             f"{step.name}: inputs changed while it ran: {', '.join(changed)}. Run ckpm qualify again.", kind="stage"
         )
-    record = Record(
+    record = StageRecord(
         stage=step.stage,
         arch=step.arch,
         command=step.command,
@@ -121,13 +121,13 @@ def _run(plan: Plan, step: Step, inputs: Mapping[str, str], execute: Execute) ->
     return record
 
 
-def _kept(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | None:
+def _kept(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str]) -> StageRecord | None:
     """The record of an earlier run in this folder, if its inputs are the same and its outputs unchanged."""
     file = plan.work / record_path(step.arch, step.stage)
     if not file.exists():
         return None
     try:
-        record = Record.read(file)
+        record = StageRecord.read(file)
     except RecordError as error:
         log.info(f"{step.name}: record ignored: {error}")
         return None
@@ -139,14 +139,14 @@ def _kept(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | None:
     return record
 
 
-def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | None:
+def _from_shards(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str]) -> StageRecord | None:
     """A shard's record; its outputs are copied here. A record that doesn't fit its shard is an error."""
-    accepted: Record | None = None
+    accepted: StageRecord | None = None
     for shard in plan.shards:
         file = shard / record_path(step.arch, step.stage)
         if not file.exists():
             continue
-        record = Record.read(file)
+        record = StageRecord.read(file)
         if reasons := record.differences(step, plan.facts, inputs) or record.find_damage(shard):
             raise RecordError(f"{file}: results that don't belong to this release: {'; '.join(reasons)}.", kind="stage")
         if accepted and accepted.outputs != record.outputs:
@@ -159,7 +159,7 @@ def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | 
     return accepted
 
 
-def _copy(record: Record, shard: Path, work: Path) -> Record:
+def _copy(record: StageRecord, shard: Path, work: Path) -> StageRecord:
     for name in record.outputs:
         target = work / name
         if os.path.realpath(target) == os.path.realpath(shard / name):

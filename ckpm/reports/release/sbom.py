@@ -21,7 +21,7 @@ from ckpm.base.errors import TrustError
 from ckpm.base.records import Source, Value
 from ckpm.matrix.dialects import upstreams
 from ckpm.reports.release.statements import package_of
-from ckpm.reports.release.verdict import Verdict
+from ckpm.reports.release.verdict import ReleaseVerdict
 
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?P<rest>.*(?:\n[ \t].*)*)", re.MULTILINE)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]+)")
@@ -83,7 +83,7 @@ def license_of(name: str, version: str) -> str:
 def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
     """Raise TrustError if the SBOM lacks a file, has one more, or another sha256. The message names it."""
     remedy = "Don't use the bundle; take it again from where it was published."
-    document = Source(place=file, what="a CycloneDX SBOM", remedy=remedy, error=TrustError).read()
+    document = Source(location=file, what="a CycloneDX SBOM", remedy=remedy, error=TrustError).read()
     files = [part for part in document.get("components").items() if part.get("type").text() == "file"]
     listed = {part.get("name").text(): _listed_sha256(part) for part in files}
     lines = [
@@ -106,7 +106,13 @@ def _listed_sha256(part: Value) -> str:
 
 
 def sbom(
-    name: str, sums: Mapping[str, str], verdict: Verdict, requirements: str, *, direct: Sequence[str], compiler: str
+    name: str,
+    sums: Mapping[str, str],
+    verdict: ReleaseVerdict,
+    requirements: str,
+    *,
+    direct: Sequence[str],
+    compiler: str,
 ) -> bytes:
     """The bill of materials. ``sums`` is sha256 of the files by name.
 

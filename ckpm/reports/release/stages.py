@@ -45,7 +45,7 @@ class StageTable(Record, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StageStep:
     """A stage on an arch, or ``PROJECT``. ``outputs`` are files by role, relative to the folder that holds build/.
 
     ``needs`` are the names of steps that come before it in :func:`steps`.
@@ -93,7 +93,9 @@ def _check_blanks(text: Field) -> None:
             raise text.fail(f"unknown blank {{{blank}}}; known: {', '.join(_BLANKS)}, and nothing beside the name")
 
 
-def steps(table: StageTable, archs: Sequence[str], *, upstream: str, tier: str, toolchain: str) -> tuple[Step, ...]:
+def steps(
+    table: StageTable, archs: Sequence[str], *, upstream: str, tier: str, toolchain: str
+) -> tuple[StageStep, ...]:
     """Every stage on every arch, ordered so that the needs of a step come before it.
 
     What ROCm's compiler built is tested on a GPU, other libraries on the emulator.
@@ -106,7 +108,7 @@ def steps(table: StageTable, archs: Sequence[str], *, upstream: str, tier: str, 
             blanks = {"stage": name, "arch": arch, **shared}
             needs = [step for need in stage.needs for step in _names(need, table.stages[need], arch, archs)]
             result.append(
-                Step(
+                StageStep(
                     stage=name,
                     arch=arch,
                     command=tuple(word.format(**blanks) for word in stage.command),

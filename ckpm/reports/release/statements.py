@@ -20,8 +20,8 @@ from ckpm.base.records import Source, Value, as_text
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.upstream.trees import OWN_HEADERS
 from ckpm.reports.release.contents import REQUIREMENTS
-from ckpm.reports.release.stages import Step
-from ckpm.reports.release.verdict import Verdict
+from ckpm.reports.release.stages import StageStep
+from ckpm.reports.release.verdict import ReleaseVerdict
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -46,7 +46,7 @@ class Origin:
     invocation: str = ""
 
 
-def provenance(sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step], origin: Origin) -> bytes:
+def provenance(sums: Mapping[str, str], verdict: ReleaseVerdict, steps: Sequence[StageStep], origin: Origin) -> bytes:
     """The provenance of a bundle. ``sums`` is sha256 by name and includes requirements.txt."""
     facts = verdict.facts
     run = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps([facts.commit, dict(sorted(sums.items()))]))
@@ -75,7 +75,7 @@ def _statement(sums: Mapping[str, str], definition: Mapping[str, Any], details: 
     return as_text(document)
 
 
-def _materials(sums: Mapping[str, str], verdict: Verdict, origin: Origin) -> list[dict[str, Any]]:
+def _materials(sums: Mapping[str, str], verdict: ReleaseVerdict, origin: Origin) -> list[dict[str, Any]]:
     images = [image.partition("@sha256:") for image in verdict.images]
     return [
         *_sources(verdict.facts.commit, origin.source, verdict.facts.upstream_identity),
@@ -109,9 +109,9 @@ def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest
     return _statement(sums, definition, {"builder": {"id": LOCAL_BUILDER}})
 
 
-def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step]) -> None:
+def demand_true(file: Path, sums: Mapping[str, str], verdict: ReleaseVerdict, steps: Sequence[StageStep]) -> None:
     """Raise TrustError unless a release writes this provenance of these files and this verdict."""
-    document = Source(place=file, what="an in-toto statement", remedy=_REMEDY, error=TrustError).read()
+    document = Source(location=file, what="an in-toto statement", remedy=_REMEDY, error=TrustError).read()
     subjects = {subject.get("name").text(): _sha256_of(subject) for subject in document.get("subject").items()}
     predicate = document.get("predicate")
     materials = predicate.get("buildDefinition").get("resolvedDependencies").items()
@@ -169,7 +169,7 @@ def envelope(statement: bytes, signatures: Sequence[str]) -> bytes:
 
 def demand_envelope(file: Path, statement: bytes) -> None:
     """Raise TrustError unless the file is an envelope of this statement, whoever signed it."""
-    document = Source(place=file, what="a DSSE envelope", remedy=_REMEDY, error=TrustError).read()
+    document = Source(location=file, what="a DSSE envelope", remedy=_REMEDY, error=TrustError).read()
     signatures = [signature.get("sig").text() for signature in document.get("signatures").items()]
     if file.read_bytes() != envelope(statement, signatures):
         raise TrustError(f"{file}: an envelope of another statement.", kind="statement")

@@ -20,11 +20,11 @@ from ckpm.base.results import FOREIGN_LIBRARY, KNOWN_DEFECT, LIBRARY_SHA256, Res
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.defects import defects
 from ckpm.matrix.problems.ledger import Ledger
-from ckpm.reports.release.record import Facts, Record
-from ckpm.reports.release.stages import PROJECT, Step
+from ckpm.reports.release.record import Facts, StageRecord
+from ckpm.reports.release.stages import PROJECT, StageStep
 from ckpm.reports.verdicts import Gate, demand
 
-Locate = Callable[[Step, str], Path]  # path of a step's output, by its role
+Locate = Callable[[StageStep, str], Path]  # path of a step's output, by its role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def known_defects(ledger: Ledger) -> set[str]:
     return {entry.name for entry in ledger.entries} | {defect.name for defect in defects()}
 
 
-def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate) -> Findings:
+def examine(steps: Sequence[StageStep], records: Mapping[str, StageRecord], locate: Locate) -> Findings:
     """Read the outputs of every stage, and check that each passed on the release's own library."""
     counts: Counter[str] = Counter()
     cases: dict[str, Mapping[str, int]] = {}
@@ -68,7 +68,7 @@ def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate
     return Findings(defects=dict(sorted(counts.items())), cases=cases)
 
 
-def _demand_own_library(step: Step, manifest: Manifest, records: Mapping[str, Record]) -> None:
+def _demand_own_library(step: StageStep, manifest: Manifest, records: Mapping[str, StageRecord]) -> None:
     digest = records[step.name].outputs.get(step.outputs.get("library", ""), "")
     if digest != manifest.library_sha256:
         raise RecordError(
@@ -76,7 +76,7 @@ def _demand_own_library(step: Step, manifest: Manifest, records: Mapping[str, Re
         )
 
 
-def _library_of(step: Step, steps: Sequence[Step], records: Mapping[str, Record]) -> str:
+def _library_of(step: StageStep, steps: Sequence[StageStep], records: Mapping[str, StageRecord]) -> str:
     """The sha256 of the library that a step ran on; '' for a stage without library."""
     if step.arch == PROJECT:
         return ""
@@ -112,7 +112,7 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict(Basis):
+class ReleaseVerdict(Basis):
     """The verdict over a release, which passed."""
 
     findings: Findings
@@ -142,7 +142,7 @@ class Verdict(Basis):
             "images": list(self.images),
             "waived": {
                 waiver.name: {
-                    **{name: str(getattr(waiver, name)) for name in _Row.__struct_fields__},
+                    **{name: str(getattr(waiver, name)) for name in _WaiverRow.__struct_fields__},
                     "count": self.findings.defects[waiver.name],
                 }
                 for waiver in self.waived
@@ -153,10 +153,12 @@ class Verdict(Basis):
         return as_text(document)
 
 
-def judge(basis: Basis, findings: Findings, waivers: Mapping[str, Waiver], *, today: datetime.date | None) -> Verdict:
+def judge(
+    basis: Basis, findings: Findings, waivers: Mapping[str, Waiver], *, today: datetime.date | None
+) -> ReleaseVerdict:
     """Judge the findings. ``today`` None is for a bundle that was judged before: dates of waivers are not checked."""
     demand_accepted(findings.defects, waivers, today)
-    return Verdict(
+    return ReleaseVerdict(
         **{field.name: getattr(basis, field.name) for field in dataclasses.fields(Basis)},
         findings=findings,
         waived=tuple(waivers[name] for name in sorted(findings.defects)),
@@ -164,24 +166,24 @@ def judge(basis: Basis, findings: Findings, waivers: Mapping[str, Waiver], *, to
     )
 
 
-class _Row(tablefile.Record, frozen=True):
+class _WaiverRow(tablefile.Record, frozen=True):
     accepted_by: tablefile.Text
     accepted_on: datetime.date
     until: datetime.date
     reason: tablefile.Text
 
 
-class Waiver(_Row, frozen=True, kw_only=True):
+class Waiver(_WaiverRow, frozen=True, kw_only=True):
     """An acceptance of the defect ``name``: person, day, last day and reason. ``place`` is its file:line."""
 
     name: str
-    place: str
+    location: str
 
 
 class WaiverTable(tablefile.Record, frozen=True):
     """The record of a file of waivers."""
 
-    waivers: dict[str, _Row]
+    waivers: dict[str, _WaiverRow]
 
 
 def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Mapping[str, Waiver]:
@@ -196,7 +198,7 @@ def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Map
             raise item.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this")
         if row.until < row.accepted_on:
             raise item.get("until").fail(f"is before {row.accepted_on}, the day of the acceptance")
-        waivers[name] = Waiver(name=name, place=f"{item.file.name}:{item.line}", **msgspec.structs.asdict(row))
+        waivers[name] = Waiver(name=name, location=f"{item.file.name}:{item.line}", **msgspec.structs.asdict(row))
     return waivers
 
 
@@ -211,9 +213,11 @@ def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], t
         if waiver is None:
             lines.append(f"{name} ({count}): not accepted")
         elif today and waiver.until < today:
-            lines.append(f"{name} ({count}): {waiver.place}: the acceptance ended on {waiver.until}")
+            lines.append(f"{name} ({count}): {waiver.location}: the acceptance ended on {waiver.until}")
         elif today and waiver.accepted_on > today:
-            lines.append(f"{name} ({count}): {waiver.place}: accepted only on {waiver.accepted_on}, which is to come")
+            lines.append(
+                f"{name} ({count}): {waiver.location}: accepted only on {waiver.accepted_on}, which is to come"
+            )
     if lines:
         raise CheckFailedError(
             "known defects without a waiver for this release:\n  "

@@ -15,10 +15,10 @@ from ckpm.base.paths import PROJECT
 from ckpm.base.processes import git
 from ckpm.base.records import Source, Value
 from ckpm.reports.release import contents, sbom, signature, statements
-from ckpm.reports.release.record import Facts, Record
+from ckpm.reports.release.record import Facts, StageRecord
 from ckpm.reports.release.run import Checkout, Execute, execute
-from ckpm.reports.release.stages import STAGES, StageTable, Step, read_stages, steps
-from ckpm.reports.release.verdict import Basis, Verdict, examine, judge, read_waivers
+from ckpm.reports.release.stages import STAGES, StageStep, StageTable, read_stages, steps
+from ckpm.reports.release.verdict import Basis, ReleaseVerdict, examine, judge, read_waivers
 
 _REMEDY = "Don't use it; take the bundle again from where it was published."
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
@@ -34,8 +34,8 @@ class Verified:
     """
 
     folder: Path
-    verdict: Verdict
-    steps: tuple[Step, ...]
+    verdict: ReleaseVerdict
+    steps: tuple[StageStep, ...]
     signer: str | None
     left_out: tuple[str, ...]
 
@@ -107,7 +107,7 @@ def _require(folder: Path, sums: Mapping[str, str], name: str) -> Path:
 def _basis(folder: Path, sums: Mapping[str, str]) -> tuple[Basis, bool]:
     """The fields of verdict.json besides the verdict. The second value is True if the bundle was signed."""
     file = _require(folder, sums, contents.VERDICT)
-    document = Source(place=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
+    document = Source(location=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
     commit = document.get("commit")
     if not _COMMIT.fullmatch(commit.text()):
         raise commit.fail("is not the full name of a commit")
@@ -126,11 +126,13 @@ def _read_texts(values: Value) -> tuple[str, ...]:
     return tuple(value.nonempty_text() for value in values.items())
 
 
-def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], facts: Facts) -> Mapping[str, Record]:
+def _records(
+    folder: Path, sums: Mapping[str, str], planned: tuple[StageStep, ...], facts: Facts
+) -> Mapping[str, StageRecord]:
     """Records of all steps. Their inputs and outputs must be the bundle's files."""
-    records: dict[str, Record] = {}
+    records: dict[str, StageRecord] = {}
     for step in planned:
-        record = Record.read(_require(folder, sums, contents.record_of(step)))
+        record = StageRecord.read(_require(folder, sums, contents.record_of(step)))
         inputs = {file: digest for need in step.needs for file, digest in records[need].outputs.items()}
         if lines := record.differences(step, facts, inputs):
             raise TrustError(
@@ -147,12 +149,12 @@ def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], f
 def _verdict(
     folder: Path,
     sums: Mapping[str, str],
-    planned: tuple[Step, ...],
-    records: Mapping[str, Record],
+    planned: tuple[StageStep, ...],
+    records: Mapping[str, StageRecord],
     basis: Basis,
     *,
     signed: bool,
-) -> Verdict:
+) -> ReleaseVerdict:
     """Judge the files, and compare the verdict with the written one."""
     upstream = basis.facts.upstream
     findings = examine(planned, records, lambda step, role: folder / contents.path_of(step, role, upstream))
@@ -165,7 +167,7 @@ def _verdict(
     return verdict
 
 
-def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], upstream: str) -> None:
+def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[StageStep, ...], upstream: str) -> None:
     """Check that every file is the output of a stage or one of our tables, and that none is missing."""
     tables = (contents.STAGES, contents.WAIVERS, contents.LEDGER, contents.REQUIREMENTS, contents.VERDICT)
     expected = {*tables, contents.SBOM, contents.PROVENANCE, contents.ENVELOPE}

@@ -1,1 +1,1 @@
-"""The tile engine: a configuration's kernels compiled, each run on each shape that it serves, figures kept."""
+"""The tile engine: compile a configuration's kernels, run each on each shape that it serves, and keep the figures."""

@@ -1,6 +1,6 @@
 """Cases of a sweep: each kernel of a call's first stage, on each shape that the kernel serves.
 
-The shapes are those of a category of the testing matrix. Without a category each kernel has one shape: the given sizes,
+The shapes come from a category of the testing matrix. Without a category each kernel has one shape: the given sizes,
 with the kernel's own head dims and features. :func:`tensors` makes the random arrays of a case.
 """
 
@@ -23,17 +23,17 @@ from ckpm.attention.reference import TOLERANCES
 from ckpm.matrix.keys import Key, example_page
 from ckpm.matrix.problems.matching import Matcher, is_tried
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
-from ckpm.matrix.problems.testing import Shape
+from ckpm.matrix.problems.testing import TestingShape
 
 _MASKS = {"no": "no", "": "no", "generic": "window"}  # a key's mask -> its shape's; others get top_left
 _BY_KERNEL = ("hdim_q", "hdim_v", "dtype", "mask", "bias", "dropout", "lse", "logits", "sink", "skip", "mode")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SweepCase:
     """One kernel of a call's first stage, on one shape. ``shape`` also has the kernel's mode, layouts and pages."""
 
-    shape: Shape
+    shape: TestingShape
     key: Key
 
     @property
@@ -42,45 +42,50 @@ class Case:
         return self.shape.name, self.key.name
 
 
-def cases(keys: Sequence[Key], shapes: Sequence[Shape], shard: Sequence[Key] | None = None) -> tuple[Case, ...]:
+def cases(
+    keys: Sequence[Key], shapes: Sequence[TestingShape], shard: Sequence[Key] | None = None
+) -> tuple[SweepCase, ...]:
     """Each kernel of one family with each of the shapes that it serves, shape by shape in dispatch order.
 
     With a ``shard`` of the kernels there are only its cases. ``keys`` are all kernels nevertheless, because the head
     dims of all decide which kernel serves a shape.
     """
     family, matcher = keys[0].family, Matcher(keys)
-    mine = {key.name for key in (keys if shard is None else shard)}
+    names = {key.name for key in (keys if shard is None else shard)}
     return tuple(
-        Case(_settle(shape, key), key)
+        SweepCase(_settle(shape, key), key)
         for shape in shapes
         if is_tried(family, shape)
         for key in matcher(family, shape).kernels
-        if key.name in mine
+        if key.name in names
     )
 
 
-def own_cases(keys: Sequence[Key], sizes: Shape) -> tuple[Case, ...]:
+def own_cases(keys: Sequence[Key], sizes: TestingShape) -> tuple[SweepCase, ...]:
     """Each kernel with a shape of its own. ``sizes`` gives batch, lengths and heads.
 
     A kernel that pads no keys gets as many as fill its tiles: the next multiple of kN0.
     """
-    made = []
+    kernel_cases = []
     for key in keys:
         shape = dataclasses.replace(sizes, direction="fwd", **_of_key(key))
         if not Matcher([key])(key.family, shape).kernels:
             step = key.tile.bn0 or 1
             shape = dataclasses.replace(shape, seqlen_k=-(-shape.seqlen_k // step) * step)
-        made.append(Case(_settle(dataclasses.replace(shape, name=_shape_name(shape)), key), key))
-    return tuple(made)
+        kernel_cases.append(SweepCase(_settle(dataclasses.replace(shape, name=_shape_name(shape)), key), key))
+    return tuple(kernel_cases)
 
 
-def _shape_name(shape: Shape) -> str:
-    """A name that kernels of other features don't share; features that are off are left out."""
+def _shape_name(shape: TestingShape) -> str:
+    """A name of the shape's sizes and of the features that are on."""
     s = shape
     sizes = f"b{s.batch}-q{s.seqlen_q}k{s.seqlen_k}-h{s.nhead_q}x{s.nhead_k}-d{s.hdim_q}x{s.hdim_v}-{s.dtype}"
-    words = [s.layout.lower() if s.layout != "BHSD" else "", *(one for one in (s.mask, s.bias) if one != "no")]
-    words += [name for name in ("lse", "dropout", "logits", "sink", "skip") if getattr(s, name)]
-    return "-".join(filter(None, (f"one/{sizes}", *words)))
+    features = [
+        s.layout.lower() if s.layout != "BHSD" else "",
+        *(feature for feature in (s.mask, s.bias) if feature != "no"),
+    ]
+    features += [name for name in ("lse", "dropout", "logits", "sink", "skip") if getattr(s, name)]
+    return "-".join(filter(None, (f"one/{sizes}", *features)))
 
 
 def _of_key(key: Key) -> dict[str, Any]:
@@ -94,7 +99,7 @@ def _of_key(key: Key) -> dict[str, Any]:
     }
 
 
-def _settle(shape: Shape, key: Key) -> Shape:
+def _settle(shape: TestingShape, key: Key) -> TestingShape:
     """The shape with the kernel's mode, layouts and pages."""
     paged = bool(key.paged_kv) or key.family == "batch_prefill"
     return dataclasses.replace(
@@ -120,9 +125,9 @@ _SINK_TOKENS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tensors:
-    """``q``, ``k`` and ``v`` are the arrays of a call with ``options``.
+    """Arrays of a case. ``q``, ``k`` and ``v`` are the arrays of a call with ``options``.
 
-    ``sequences`` are Q, K and V of each sequence [token, head, dim], ``more`` what the reference needs beside them.
+    ``sequences`` are Q, K and V of each sequence [token, head, dim], ``more`` the reference's other arguments.
     """
 
     q: Floats
@@ -133,8 +138,8 @@ class Tensors:
     more: Mapping[str, Any]
 
 
-def not_laid_out(case: Case) -> str:
-    """The feature of the case that is not made here; "" if nothing is missing."""
+def not_laid_out(case: SweepCase) -> str:
+    """The feature of the case that :func:`tensors` lacks; "" if nothing is missing."""
     s, key = case.shape, case.key
     if s.impossible:
         return s.impossible
@@ -153,7 +158,7 @@ def not_laid_out(case: Case) -> str:
     return ""
 
 
-def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
+def tensors(case: SweepCase, arch: str, *, random_values: bool) -> Tensors:
     """The arrays of a case, the same for every kernel that serves the shape.
 
     ``random_values``: the call returns the random values of dropout.
@@ -163,7 +168,7 @@ def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
     q = _drawn(random, s, arch, s.batch, s.seqlen_q, s.nhead_q, s.hdim_q)
     k = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_q)
     v = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_v)
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "dtype": s.dtype, "family": case.key.family, "mask": s.mask, "dropout": s.dropout,
         "seed": 7, "random_values": random_values and s.dropout > 0, "soft_cap": _CAP if s.logits else 0.0,
         "lse": s.lse,
@@ -172,69 +177,69 @@ def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
         "descales": (1.0, 1.0, 1.0) if s.qscale == "pertensor" else None,
     }  # fmt: skip
     if s.mode == "batch":
-        given["layout"] = s.layout
+        options["layout"] = s.layout
     more: dict[str, Any] = {}
     if s.bias == "bias":
         bias = _drawn(random, s, arch, s.nhead_q, s.batch * s.seqlen_q, s.seqlen_k)
         more["bias"] = np.split(bias, s.batch, axis=1)
-        given["bias"] = bias if s.mode == "group" else np.stack(more["bias"])
+        options["bias"] = bias if s.mode == "group" else np.stack(more["bias"])
     elif s.bias == "alibi":
         slopes = 2.0 ** -(1 + np.arange(s.nhead_q) % 8)
-        given["alibi_slopes"], more["slopes"] = slopes.astype(np.float32), np.tile(slopes, (s.batch, 1))
-    arrays = (_queries(q, s), *_keys(k, v, s, case.key.family, given))
+        options["alibi_slopes"], more["slopes"] = slopes.astype(np.float32), np.tile(slopes, (s.batch, 1))
+    arrays = (_queries(q, s), *_keys(k, v, s, case.key.family, options))
     return Tensors(
         q=arrays[0],
         k=arrays[1],
         v=arrays[2],
-        options=Options(**given),
+        options=Options(**options),
         sequences=(list(q), list(k), list(v)),
         more=more,
     )
 
 
-def _drawn(random: np.random.Generator, shape: Shape, arch: str, *sizes: int) -> Floats:
+def _drawn(random: np.random.Generator, shape: TestingShape, arch: str, *sizes: int) -> Floats:
     """Random numbers of -1 to 1, rounded to the shape's dtype."""
     drawn: Floats = decode(encode(random.uniform(-1, 1, sizes), shape.dtype, arch), shape.dtype, arch)
     return drawn
 
 
-def _queries(q: Floats, s: Shape) -> Floats:
+def _queries(q: Floats, s: TestingShape) -> Floats:
     if s.mode == "group":
         return q.reshape(-1, *q.shape[2:])
     return q.swapaxes(1, 2) if s.layout == "BHSD" else q
 
 
-def _keys(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
-    """K and V as they lie, with their tables among the options."""
+def _keys(k: Floats, v: Floats, s: TestingShape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
+    """K and V in the layout of the call. Their tables are added to the options."""
     if s.mode == "group":
-        given["cu_seqlens_q"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_q
+        options["cu_seqlens_q"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_q
     if s.paged_kv:
-        return _to_pages(k, v, s, family, given)
+        return _to_pages(k, v, s, family, options)
     if s.mode == "group":
-        given["cu_seqlens_k"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_k
+        options["cu_seqlens_k"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_k
     return _queries(k, s), _queries(v, s)
 
 
-def _to_pages(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
+def _to_pages(k: Floats, v: Floats, s: TestingShape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
     """K and V in pages, the last page first, with zeros after each sequence's end."""
-    ours = family == "batch_prefill"
-    size = (s.page_size or 1) if ours else _PAGE
+    is_prefill = family == "batch_prefill"
+    size = (s.page_size or 1) if is_prefill else _PAGE
     count = math.ceil(s.seqlen_k / size)
     padding = ((0, 0), (0, count * size - s.seqlen_k), (0, 0), (0, 0))
-    of_k, of_v = (np.pad(one, padding).reshape(-1, size, *one.shape[2:])[::-1] for one in (k, v))
+    of_k, of_v = (np.pad(tensor, padding).reshape(-1, size, *tensor.shape[2:])[::-1] for tensor in (k, v))
     table = np.arange(s.batch * count, dtype=np.int32)[::-1].reshape(s.batch, count)
     lengths = np.full(s.batch, s.seqlen_k, np.int32)
-    if ours and s.kv_table == "sglang":
-        given["pages"] = Pages(
+    if is_prefill and s.kv_table == "sglang":
+        options["pages"] = Pages(
             indices=np.ascontiguousarray(table.reshape(-1)),
             indptr=np.arange(s.batch + 1, dtype=np.int32) * count,
             last_page_lens=(lengths - 1) % size + 1 if size > 1 else None,
             kv_layout=s.kv_layout or "linear",
         )
     else:
-        layout = (s.kv_layout or "linear") if ours else "linear"
-        given["pages"] = Pages(indices=np.ascontiguousarray(table), seqlens_k=lengths, kv_layout=layout)
-    if ours and s.kv_layout == "vectorized":
+        layout = (s.kv_layout or "linear") if is_prefill else "linear"
+        options["pages"] = Pages(indices=np.ascontiguousarray(table), seqlens_k=lengths, kv_layout=layout)
+    if is_prefill and s.kv_layout == "vectorized":
         return _vectorize(of_k, of_v, 16 // ELEMENT_BYTES[s.dtype])
     return np.ascontiguousarray(of_k), np.ascontiguousarray(of_v)
 

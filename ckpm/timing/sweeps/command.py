@@ -22,10 +22,10 @@ from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_place, refuse_inputs
-from ckpm.timing.sweeps.asked import Asked, add_options, asked_for
-from ckpm.timing.sweeps.cases import Case
-from ckpm.timing.sweeps.results import Best, Results, as_csv, best, merge_results, value_of
-from ckpm.timing.sweeps.running import Progress, libraries_of, open_bench, resume, run_library, sort_out
+from ckpm.timing.sweeps.cases import SweepCase
+from ckpm.timing.sweeps.results import BestKernel, SweepResults, as_csv, best, merge_results, value_of
+from ckpm.timing.sweeps.running import SweepProgress, libraries_of, open_bench, resume, run_library, sort_out
+from ckpm.timing.sweeps.sweep_request import SweepRequest, add_options, asked_for
 
 log = logging.getLogger(__name__)
 _SHOWN = 10  # of wrong numbers and reasons
@@ -61,31 +61,28 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compile and run all cases, and write and print the results.
 
-    Raises:
-        Errors of asked_for, of a build and of writing. DeviceError: there is no such device, or it is lost.
-        RecordError: results of another run are in the way. InconclusiveError: no case could be run.
-        CheckFailedError: a kernel faulted, or its numbers differ from the reference; all others were run.
+    All cases are run, even if a kernel faults or its numbers differ from the reference. That is an error at the end.
     """
     for output in filter(None, (args.csv, args.json)):
         refuse_inputs(output, [args.config, *args.filter_file])
         demand_place(output)
-    asked = asked_for(args)
-    file = args.work / f"{args.config.stem}-{asked.arch}-{asked.tree.name}-{args.category or 'one'}{_shard(args)}.json"
+    sweep = asked_for(args)
+    file = args.work / f"{args.config.stem}-{sweep.arch}-{sweep.tree.name}-{args.category or 'one'}{_shard(args)}.json"
     demand_place(file)
-    log.info(f"{len(asked.keys)} kernels, {len(asked.cases)} cases of kernel and shape")
-    if not asked.cases and not args.compile_only:
+    log.info(f"{len(sweep.keys)} kernels, {len(sweep.cases)} cases of kernel and shape")
+    if not sweep.cases and not args.compile_only:
         raise InconclusiveError(
-            f"none of the {len(asked.keys)} kernels serves a shape of {args.category}.", kind="nothing-measured"
+            f"none of the {len(sweep.keys)} kernels serves a shape of {args.category}.", kind="nothing-measured"
         )
-    progress = Progress(resume(file, asked), file)
-    built = libraries_of(asked, args.toolchain, args.work / file.stem, job_count(args.jobs))
+    progress = SweepProgress(resume(file, sweep), file)
+    built = libraries_of(sweep, args.toolchain, args.work / file.stem, job_count(args.jobs))
     if args.compile_only:
         return 0
-    _run_all(args, asked, built, progress)
+    _run_all(args, sweep, built, progress)
     results = progress.results
     _write(args, results)
     if args.tuning:
-        show(f"{args.tuning}: {tune(args.tuning, results, asked.cases)} problems")
+        show(f"{args.tuning}: {tune(args.tuning, results, sweep.cases)} problems")
     _show(results, file)
     _judge(results)
     return 0
@@ -95,28 +92,28 @@ def _shard(args: argparse.Namespace) -> str:
     return "" if args.shard == "1/1" else f"-{args.shard.replace('/', 'of')}"
 
 
-def _run_all(args: argparse.Namespace, asked: Asked, built: list[Path], progress: Progress) -> None:
-    """Run what is not yet done."""
-    device = choose(args.device, asked.arch)
+def _run_all(args: argparse.Namespace, sweep: SweepRequest, built: list[Path], progress: SweepProgress) -> None:
+    """Run the cases that have no result yet."""
+    device = choose(args.device, sweep.arch)
     most = args.most_instructions if device.kind == "emulator" else None
     if before := len(progress.done()):
         log.info(f"{before} cases are done already")
-    left = sort_out(asked.cases, progress, most=most)
+    left = sort_out(sweep.cases, progress, most=most)
     try:
         for path in built if left else []:
-            run_library(open_bench(path, device, asked), left, asked, progress, verify=args.verify)
+            run_library(open_bench(path, device, sweep), left, sweep, progress, verify=args.verify)
     finally:
         progress.write()
 
 
-def _write(args: argparse.Namespace, results: Results) -> None:
+def _write(args: argparse.Namespace, results: SweepResults) -> None:
     if args.csv:
         write_atomically(args.csv, as_csv(results.rows))
     if args.json:
         results.write(args.json)
 
 
-def _show(results: Results, file: Path | None) -> None:
+def _show(results: SweepResults, file: Path | None) -> None:
     answers = best(results.rows)
     if answers:
         console().print(table(answers))
@@ -126,8 +123,8 @@ def _show(results: Results, file: Path | None) -> None:
     show(", ".join(f"{count} {name}" for name, count in counts.items()) + (f": {file}" if file else ""))
 
 
-def _judge(results: Results) -> None:
-    """Raises CheckFailedError, InconclusiveError."""
+def _judge(results: SweepResults) -> None:
+    """Refuse results with failed cases, or without rows."""
     if lines := results.failing:
         more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
         raise CheckFailedError("\n".join([f"{len(lines)} cases failed:", *lines[:_SHOWN], *more]), kind="wrong-numbers")
@@ -139,7 +136,7 @@ def _judge(results: Results) -> None:
 
 
 def run_best(args: argparse.Namespace) -> int:
-    """Raises RecordError; DiskFullError, OutputError."""
+    """Write and print the best kernels of a run's results."""
     for output in filter(None, (args.csv, args.json)):
         refuse_inputs(output, args.results)
         demand_place(output)
@@ -149,22 +146,19 @@ def run_best(args: argparse.Namespace) -> int:
     return 0
 
 
-def table(rows: Sequence[Best]) -> Table:
+def table(rows: Sequence[BestKernel]) -> Table:
     """A line for each problem. First is the problem whose default kernel is slowest compared with the best kernel."""
     shown = make_table(("problem", "mode", "best kernel"), ("value", "unit", "of", "default slower by"), fold=True)
-    for one in sorted(rows, key=lambda one: -one.behind):
-        figures = (f"{one.value:.6g}", one.unit, str(one.compared), f"{100 * one.behind:.1f} %")
-        shown.add_row(one.problem, one.mode, one.kernel, *figures)
+    for row in sorted(rows, key=lambda row: -row.behind):
+        figures = (f"{row.value:.6g}", row.unit, str(row.compared), f"{100 * row.behind:.1f} %")
+        shown.add_row(row.problem, row.mode, row.kernel, *figures)
     return shown
 
 
-def tune(file: Path, results: Results, cases: Sequence[Case]) -> int:
-    """Put the results into a tuning database, problem by problem, and return the number of problems.
-
-    Raises OutputError, RecordError.
-    """
+def tune(file: Path, results: SweepResults, cases: Sequence[SweepCase]) -> int:
+    """Put the results into a tuning database, problem by problem, and return the number of problems."""
     base, by_identity = TuningDatabase(file), {case.identity: case for case in cases}
-    problems: dict[str, tuple[Case, list[Measurement]]] = {}
+    problems: dict[str, tuple[SweepCase, list[Measurement]]] = {}
     for row in results.rows:
         case, value = by_identity.get((str(row["problem_name"]), str(row["kernel"]))), value_of(row)
         if case is None or value is None or row.get("agrees") is False:
@@ -172,12 +166,12 @@ def tune(file: Path, results: Results, cases: Sequence[Case]) -> int:
         measured = Measurement(kernel=case.key.name, value=value[1], unit=value[0], library=str(row["library"] or ""))
         problems.setdefault(f"{case.shape!r} {case.key.family}", (case, []))[1].append(measured)
     for case, measurements in problems.values():
-        problem = from_shape(case.shape, case.key.family, results.asked["arch"])
-        base.add(problem, results.asked["device"], measurements)
+        problem = from_shape(case.shape, case.key.family, results.request["arch"])
+        base.add(problem, results.request["device"], measurements)
     return len(problems)
 
 
-def summary(results: Results, answers: Sequence[Best]) -> Mapping[str, int]:
+def summary(results: SweepResults, answers: Sequence[BestKernel]) -> Mapping[str, int]:
     """Counts by name, for the last line of the output."""
     return {
         "kernels": results.kernels,
@@ -186,5 +180,5 @@ def summary(results: Results, answers: Sequence[Best]) -> Mapping[str, int]:
         "left out": len(results.left_out),
         "differ": sum(row.get("agrees") is False for row in results.rows),
         "of these known defects": sum(bool(row.get("known_defect")) for row in results.rows),
-        "defaults that are best": sum(one.behind == 0 for one in answers),
+        "defaults that are best": sum(answer.behind == 0 for answer in answers),
     }

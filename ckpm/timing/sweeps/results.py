@@ -1,11 +1,11 @@
 """A benchmark's results: their columns, their file, and the best kernel of each shape.
 
-The columns are those of CK's tile engine under its names and in its order, then ours. Times are a GPU's; counts of an
-emulator, and the cycles of the timing model, have columns of their own. The file is written after each case, so that a
-run that was ended goes on where it was; a file with another ``asked`` is refused.
+The columns are CK's tile engine's, under its names and in its order, then ours. Times are a GPU's. Counts of an
+emulator, and the cycles of the timing model, have columns of their own. The file is written after each case, so that an
+interrupted run continues. A file with another ``asked`` is refused.
 
-A shape in batch and in group mode is two problems. The default is the first that ran of a shape's kernels in dispatch
-order: of what was benchmarked, a library with all of these kernels would take it.
+A shape in batch and in group mode is two problems. The default is the first kernel in dispatch order that ran on a
+shape. A library with all of the benchmarked kernels would take it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FIELDS = (
 
 
 def identity(key: Key) -> SimpleNamespace:
-    """A kernel by FIELDS. What a family doesn't have is no, False or 0.
+    """A kernel by FIELDS. Features that a family lacks are no, False or 0.
 
     A mask of the simplified set, which serves every window, is called top_left as in configurations.
     """
@@ -56,13 +56,9 @@ def identity(key: Key) -> SimpleNamespace:
 
 
 def filter_keys(keys: Sequence[Key], expressions: Sequence[str], files: Sequence[Path]) -> list[Key]:
-    """The kernels that meet every expression over ``c.FIELD`` and every file's ``filter_config(c)``.
-
-    Raises:
-        WhereError: an expression is none, or names an unknown field. UsageError: of a file.
-    """
-    known = tuple(f"c.{name}" for name in FIELDS)
-    tests: list[Callable[[SimpleNamespace], bool]] = [compile_over(text, known) for text in expressions]
+    """The kernels that meet every expression over ``c.FIELD`` and every file's ``filter_config(c)``."""
+    names = tuple(f"c.{name}" for name in FIELDS)
+    tests: list[Callable[[SimpleNamespace], bool]] = [compile_over(text, names) for text in expressions]
     tests += [load_filter_file(file, "filter_config", "c") for file in files]
     return [key for key in keys if all(test(identity(key)) for test in tests)]
 
@@ -105,10 +101,14 @@ FAULT = "fault: "  # begins the reason of a case that was left out because its l
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
-    """``rows`` are what ran, ``left_out`` what did not: problem and kernel -> why. ``cases``: how many there are."""
+class SweepResults:
+    """Results of a run, with the facts that determine them (``asked``).
 
-    asked: Mapping[str, str]
+    ``rows`` are the cases that ran. ``left_out`` maps problem and kernel of the other cases to a reason. ``cases`` is
+    the number of all cases.
+    """
+
+    request: Mapping[str, str]
     kernels: int
     cases: int
     rows: Sequence[Row] = ()
@@ -132,8 +132,8 @@ class Results:
     def metadata(self) -> dict[str, Any]:
         """The tile engine's fields, then ours."""
         return {
-            "arch": self.asked["arch"],
-            "category": self.asked["category"],
+            "arch": self.request["arch"],
+            "category": self.request["category"],
             "total_kernels": self.kernels,
             "shapes_benchmarked": len({row["problem_name"] for row in self.rows}),
             "total_measurements": len(self.rows),
@@ -150,30 +150,30 @@ class Results:
             {
                 "format": FORMAT,
                 "metadata": self.metadata(),
-                "asked": dict(self.asked),
+                "request": dict(self.request),
                 "results": [dict(row) for row in self.rows],
                 "left_out": left_out,
             }
         )
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, self.text())
 
     @classmethod
-    def read(cls, file: Path) -> Results:
-        """Read a file. Raises RecordError, with the field: it can't be read, or is not a file of results."""
+    def read(cls, file: Path) -> SweepResults:
+        """Read a file of results. Raise RecordError, with the field, if it is damaged."""
         document = Source(file, "results of a benchmark", _REMEDY, RecordError).read()
         if not isinstance(document.value, dict) or document.value.get("format") != FORMAT:
             raise document.source.fail(f"no results of format {FORMAT}")
         metadata = document.get("metadata")
-        left_out = [one.record(_LeftOut) for one in document.get("left_out").items()]
+        left_out = [row.record(_LeftOut) for row in document.get("left_out").items()]
         return cls(
-            asked=document.get("asked").texts(),
+            request=document.get("request").texts(),
             kernels=metadata.get("total_kernels").count(),
             cases=metadata.get("total_cases").count(),
             rows=tuple(map(_row, document.get("results").items())),
-            left_out={(one.problem_name, one.kernel): one.reason for one in left_out},
+            left_out={(case.problem_name, case.kernel): case.reason for case in left_out},
         )
 
 
@@ -191,30 +191,28 @@ def _row(value: Value) -> Row:
     return value.record(dict[str, Cell])
 
 
-def merge_results(files: Sequence[Path]) -> Results:
-    """The shards of one run together.
-
-    Raises:
-        RecordError: one can't be read, is unfinished, is of another run, comes twice or is missing.
-    """
-    parts = [Results.read(file) for file in files]
-    first, count = parts[0], int(parts[0].asked["shard"].partition("/")[2])
+def merge_results(files: Sequence[Path]) -> SweepResults:
+    """Merge the results of all shards of one run. Refuse unfinished, different, repeated and missing shards."""
+    parts = [SweepResults.read(file) for file in files]
+    first, count = parts[0], int(parts[0].request["shard"].partition("/")[2])
     shards: dict[str, Path] = {}
     for file, part in zip(files, parts, strict=True):
-        differing = [name for name in first.asked if name != "shard" and part.asked.get(name) != first.asked[name]]
+        differing = [
+            name for name in first.request if name != "shard" and part.request.get(name) != first.request[name]
+        ]
         if differing:
             raise RecordError(f"{file}: of another run than {files[0]}: {differing[0]} differs.", kind="benchmark")
         if not part.finished:
             raise RecordError(f"{file}: unfinished: run its benchmark again, which then goes on.", kind="benchmark")
-        if part.asked["shard"] in shards:
+        if part.request["shard"] in shards:
             raise RecordError(
-                f"{file}: shard {part.asked['shard']} is {shards[part.asked['shard']]}, too.", kind="benchmark"
+                f"{file}: shard {part.request['shard']} is {shards[part.request['shard']]}, too.", kind="benchmark"
             )
-        shards[part.asked["shard"]] = file
+        shards[part.request["shard"]] = file
     if missing := [f"{at}/{count}" for at in range(1, count + 1) if f"{at}/{count}" not in shards]:
         raise RecordError(f"{files[0]}: the results of shard {', '.join(missing)} are missing.", kind="benchmark")
-    return Results(
-        asked={**first.asked, "shard": _WHOLE},
+    return SweepResults(
+        request={**first.request, "shard": _WHOLE},
         kernels=sum(part.kernels for part in parts),
         cases=sum(part.cases for part in parts),
         rows=tuple(row for part in parts for row in part.rows),
@@ -227,8 +225,8 @@ _Measured = tuple[Row, str, float]  # with its unit and number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
-    """The best kernel of one problem: the least value in ``unit``, and that of the default choice."""
+class BestKernel:
+    """The best kernel of one problem, with the least value in ``unit``, and the default kernel with its value."""
 
     problem: str
     mode: str
@@ -245,7 +243,7 @@ class Best:
         return self.default_value / self.value - 1
 
 
-def best(rows: Sequence[Row]) -> tuple[Best, ...]:
+def best(rows: Sequence[Row]) -> tuple[BestKernel, ...]:
     """The best kernel of each problem that has a time, or on the emulator modelled cycles.
 
     Rows whose numbers are wrong don't count.
@@ -265,10 +263,10 @@ def value_of(row: Row) -> tuple[str, float] | None:
     return None
 
 
-def _of_problem(problem: str, mode: str, measured: Sequence[_Measured]) -> Best:
-    least, unit, value = min(measured, key=lambda one: one[2])
-    default, _, default_value = min(measured, key=lambda one: int(one[0]["dispatch_order"] or 0))
-    return Best(
+def _of_problem(problem: str, mode: str, measured: Sequence[_Measured]) -> BestKernel:
+    least, unit, value = min(measured, key=lambda measurement: measurement[2])
+    default, _, default_value = min(measured, key=lambda measurement: int(measurement[0]["dispatch_order"] or 0))
+    return BestKernel(
         problem=problem, mode=mode, kernel=str(least["kernel"]), value=value, unit=unit,
         default=str(default["kernel"]), default_value=default_value, compared=len(measured),
     )  # fmt: skip

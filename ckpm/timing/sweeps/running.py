@@ -1,4 +1,4 @@
-"""Every case of a benchmark, library by library: built, run, and written down one by one."""
+"""Build the libraries of a benchmark, run every case, and record the results one by one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckpm.attention.call import Attention, uploaded_call
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import flatten
 from ckpm.attention.launch.device import Device, EmulatedDevice
-from ckpm.attention.launch.plan import UNTIMED, Plan, Timing
+from ckpm.attention.launch.plan import UNTIMED, LaunchPlan, Timing
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.problems.validation import validate
 from ckpm.base.errors import (
@@ -40,44 +40,44 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
-from ckpm.matrix.problems.testing import Shape
-from ckpm.timing.machine import Number, numbers, values
+from ckpm.matrix.problems.testing import TestingShape
+from ckpm.timing.machine import ModelNumber, numbers, values
 from ckpm.timing.record import SIMDS
-from ckpm.timing.sweeps.asked import Asked, layers, request
-from ckpm.timing.sweeps.cases import Case, Tensors, not_laid_out, tensors
-from ckpm.timing.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Results, Row, identity
+from ckpm.timing.sweeps.cases import SweepCase, Tensors, not_laid_out, tensors
+from ckpm.timing.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Row, SweepResults, identity
+from ckpm.timing.sweeps.sweep_request import SweepRequest, layers, request
 
 log = logging.getLogger(__name__)
 _TIMING = Timing(warmups=5, repeats=20)  # on a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class SweepBench:
     """A library on a device. ``keys`` are its kernels, ``known`` the timing model's figures, None without a model."""
 
     device: Device
     library: Library
     manifest: Manifest
     keys: tuple[Key, ...]
-    known: Mapping[str, Number] | None
+    numbers: Mapping[str, ModelNumber] | None
 
 
-def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
+def measure(bench: SweepBench, case: SweepCase, *, verify: bool) -> dict[str, Cell]:
     """The figures of one case.
 
     Raises:
         ProblemError: the problem can't be posed.
-        LaunchError: its library refuses it, or it faulted. LaunchError: dispatch took another kernel.
+        LaunchError: the library refused the launch, the device faulted, or dispatch took another kernel.
         HipError: memory ran out.
     """
-    made = tensors(case, bench.device.arch, random_values=verify)
-    posed = pose(bench.device, made.q, made.k, made.v, made.options)
+    arrays = tensors(case, bench.device.arch, random_values=verify)
+    posed = pose(bench.device, arrays.q, arrays.k, arrays.v, arrays.options)
     plan = _plan(bench, case, posed)
     emulated = bench.device if isinstance(bench.device, EmulatedDevice) else None
     if emulated is not None:
         emulated.forget_recording()
         emulated.reset_counters()
-        emulated.configure(record={"workgroup": None, "only": False} if bench.known else None)
+        emulated.configure(record={"workgroup": None, "only": False} if bench.numbers else None)
     try:
         done = uploaded_call(plan, posed, {}, 0, UNTIMED if emulated else _TIMING)
     finally:
@@ -86,58 +86,64 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
         raise LaunchError(f"dispatch took {done.ran.kernels[0]} for it.", kind="other-kernel")
     cells: dict[str, Cell] = dict(_counts(bench, emulated, case) if emulated else rates(case.shape, done.ran.median))
     if verify:
-        cells |= _verdict(case, made, done)
+        cells |= _verdict(case, arrays, done)
     return {**cells, "device": bench.device.kind, "library": bench.manifest.library_sha256}
 
 
-def _plan(bench: Bench, case: Case, posed: Posed) -> Plan:
-    """Make a plan of the case's kernel, named where launches take a name; dispatch chooses those of later stages."""
+def _plan(bench: SweepBench, case: SweepCase, posed: Posed) -> LaunchPlan:
+    """Make a plan of the case's kernel, named if launches take a name.
+
+    Dispatch chooses the kernels of later stages.
+    """
     p = replace(posed.problem, min_seqlen_q=1 if case.key.skip else 0)
     named = bench.library.arguments.BY_NAME
-    return Plan(validate(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
+    return LaunchPlan(validate(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
 
 
-def _counts(bench: Bench, device: EmulatedDevice, case: Case) -> dict[str, Cell]:
+def _counts(bench: SweepBench, device: EmulatedDevice, case: SweepCase) -> dict[str, Cell]:
     """The emulator's counts, and the cycles that the timing model gives the launch on an otherwise idle GPU."""
     totals = flatten(device.counters())
     return {**{name: totals[name] for name in COUNTS}, "modelled_cycles": _model_cycles(bench, device, case)}
 
 
-def _model_cycles(bench: Bench, device: EmulatedDevice, case: Case) -> int | None:
-    """The longest workgroup's cycles, beside as many others as are resident, times the rounds that the grid takes.
+def _model_cycles(bench: SweepBench, device: EmulatedDevice, case: SweepCase) -> int | None:
+    """The longest workgroup's cycles, together with all other resident ones, times the rounds of the grid.
 
-    None of several stages, of which only one is recorded.
+    None for several stages, of which only one is recorded.
     """
     recording = device.recorded_workgroup()
-    if bench.known is None or recording is None or len({key.family for key in bench.keys}) > 1:
+    if bench.numbers is None or recording is None or len({key.family for key in bench.keys}) > 1:
         return None
     occupancy = bench.manifest.kernels[case.key.name].archs[device.arch].occupancy_waves
     possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
     launched, units = int(recording["launched"]), device.compute_units
     resident = min(possible, -(-launched // units))
-    replayed = device.replay(values(bench.known, resident))
+    replayed = device.replay(values(bench.numbers, resident))
     return int(replayed["cycles"]) * -(-launched // (units * resident))
 
 
-def _verdict(case: Case, made: Tensors, done: Attention) -> dict[str, Cell]:
+def _verdict(case: SweepCase, arrays: Tensors, done: Attention) -> dict[str, Cell]:
     """Compare O, and LSE if there is one, with the float64 reference."""
     s, p = case.shape, done.problem
     drawn = done.random_values
     random = None if drawn is None else np.split(drawn, s.batch, axis=1) if s.mode == "group" else list(drawn)
-    o, lse = reference.attention(p, *made.sequences, random_values=random, **made.more)
+    o, lse = reference.attention(p, *arrays.sequences, random_values=random, **arrays.more)
     got = done.o
     if s.mode == "batch":
         got = np.concatenate(list(got.swapaxes(1, 2) if p.layout == "BHSD" else got))
     verdicts = [reference.agreement(got, o, s.dtype)]
     if done.lse is not None:
-        mine = done.lse if s.mode == "group" else np.concatenate(list(done.lse), axis=1)
-        verdicts.append(reference.agreement(mine, lse, "lse"))
-    worst = max(one.worst for one in verdicts)
+        kernel_lse = done.lse if s.mode == "group" else np.concatenate(list(done.lse), axis=1)
+        verdicts.append(reference.agreement(kernel_lse, lse, "lse"))
+    worst = max(verdict.worst for verdict in verdicts)
     # JSON has no infinity, which stands for NaN
-    return {"agrees": all(one.passed for one in verdicts), "tolerance_used": worst if np.isfinite(worst) else "nan"}
+    return {
+        "agrees": all(verdict.passed for verdict in verdicts),
+        "tolerance_used": worst if np.isfinite(worst) else "nan",
+    }
 
 
-def describe(case: Case) -> dict[str, Cell]:
+def describe(case: SweepCase) -> dict[str, Cell]:
     """The columns that name a case: its shape and its kernel."""
     named = vars(identity(case.key))
     return {
@@ -148,7 +154,7 @@ def describe(case: Case) -> dict[str, Cell]:
     }
 
 
-def rates(shape: Shape, milliseconds: float) -> dict[str, Cell]:
+def rates(shape: TestingShape, milliseconds: float) -> dict[str, Cell]:
     """The columns of a time. TFLOPS count both products over all of Q and K; bytes are Q, K, V and O once."""
     s = shape
     flop = 2 * s.batch * s.nhead_q * s.seqlen_q * s.seqlen_k * (s.hdim_q + s.hdim_v)
@@ -167,69 +173,65 @@ _SECONDS = 2.0  # between two writes of the results
 _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
-def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int) -> list[Path]:
-    """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.building.run."""
+def libraries_of(sweep: SweepRequest, toolchain: str, work: Path, jobs: int) -> list[Path]:
+    """Build libraries in which each kernel can be launched, and return their paths."""
     built = []
-    for at, keys in enumerate(layers(asked.keys), start=1):
-        place = work / f"layer-{at}"
-        place.mkdir(parents=True, exist_ok=True)
-        one = request(asked, keys, toolchain, Path(os.path.realpath(place)))
-        tally = build(one, jobs=jobs)
+    for at, keys in enumerate(layers(sweep.keys), start=1):
+        folder = work / f"layer-{at}"
+        folder.mkdir(parents=True, exist_ok=True)
+        library_request = request(sweep, keys, toolchain, Path(os.path.realpath(folder)))
+        tally = build(library_request, jobs=jobs)
         log.info(f"library {at}: {len(keys)} kernels, {tally.summary()}")
-        built.append(one.work / one.folder / LIBRARY)
+        built.append(library_request.work / library_request.folder / LIBRARY)
     return built
 
 
-def open_bench(path: Path, device: Device, asked: Asked) -> Bench:
-    """Raises LibraryError, RecordError."""
+def open_bench(path: Path, device: Device, sweep: SweepRequest) -> SweepBench:
+    """Load a library on the device. On the emulator add the timing model's figures."""
     manifest = Manifest.read(path.with_name(MANIFEST))
     check_library(path, manifest)
-    by_name = {key.name: key for key in asked.keys}
-    loaded = device.load(path, host(asked.library).arguments)
+    by_name = {key.name: key for key in sweep.keys}
+    loaded = device.load(path, host(sweep.library).arguments)
     keys: tuple[Key, ...] = tuple(by_name[name] for name in loaded.kernels)
-    known: dict[str, Number] | None = None
+    figures: dict[str, ModelNumber] | None = None
     if device.kind == "emulator":
         with contextlib.suppress(InconclusiveError):  # an arch without figures has counts and no model
-            known = numbers(device.arch)
-    return Bench(device=device, library=loaded, manifest=manifest, keys=keys, known=known)
+            figures = numbers(device.arch)
+    return SweepBench(device=device, library=loaded, manifest=manifest, keys=keys, numbers=figures)
 
 
-def resume(file: Path, asked: Asked) -> Results:
-    """Results of an earlier run of the same question, or none yet.
-
-    Raises:
-        RecordError: the file is damaged, or answers another question.
-    """
-    fresh = Results(asked=asked.facts, kernels=len(asked.keys), cases=len(asked.cases))
+def resume(file: Path, sweep: SweepRequest) -> SweepResults:
+    """Results of an earlier run of the same sweep, or none yet. Results of another sweep are refused."""
+    fresh = SweepResults(request=sweep.facts, kernels=len(sweep.keys), cases=len(sweep.cases))
     if not file.exists():
         return fresh
-    earlier = Results.read(file)
-    differing = [name for name, value in asked.facts.items() if earlier.asked.get(name) != value]
+    earlier = SweepResults.read(file)
+    differing = [name for name, value in sweep.facts.items() if earlier.request.get(name) != value]
     if differing:
         raise RecordError(
             f"{file}: results of another run: {differing[0]} differs. Name another --work, or remove the file.",
             kind="benchmark",
         )
-    known = {one.identity for one in asked.cases}
-    rows = tuple(row for row in earlier.rows if (str(row["problem_name"]), str(row["kernel"])) in known)
-    left_out = {key: why for key, why in earlier.left_out.items() if key in known}
+    identities = {case.identity for case in sweep.cases}
+    rows = tuple(row for row in earlier.rows if (str(row["problem_name"]), str(row["kernel"])) in identities)
+    left_out = {key: why for key, why in earlier.left_out.items() if key in identities}
     return replace(fresh, rows=rows, left_out=left_out)
 
 
-def too_large(case: Case, most: int) -> str:
-    """The reason why an emulator does not run it; "" if it does."""
+def too_large(case: SweepCase, most: int) -> str:
+    """The reason why the emulator does not run a case; "" if it does."""
     problem = from_shape(case.shape, case.key.family)
     return f"its wave-instructions are over --most-instructions {most}" if launch_instructions(problem) > most else ""
 
 
-class Progress:
+class SweepProgress:
     """Results as they come, written to ``file`` every few seconds and at the end."""
 
-    def __init__(self, results: Results, file: Path) -> None:
+    def __init__(self, results: SweepResults, file: Path) -> None:
         self.results, self._file, self._written = results, file, 0.0
 
     def done(self) -> set[tuple[str, str]]:
-        """The cases that need not be run again."""
+        """The cases that have a result."""
         ran = {(str(row["problem_name"]), str(row["kernel"])) for row in self.results.rows}
         return ran | set(self.results.left_out)
 
@@ -237,7 +239,7 @@ class Progress:
         self.results = replace(self.results, rows=(*self.results.rows, row))
         self._write()
 
-    def leave_out(self, case: Case, why: str) -> None:
+    def leave_out(self, case: SweepCase, why: str) -> None:
         self.results = replace(self.results, left_out={**self.results.left_out, case.identity: why})
         self._write()
 
@@ -246,13 +248,13 @@ class Progress:
             self.write()
 
     def write(self) -> None:
-        """Raises DiskFullError, OutputError."""
+        """Write the results to the file."""
         self.results.write(self._file)
         self._written = time.monotonic()
 
 
-def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> list[Case]:
-    """The cases that are still to be run; those that can't be are left out with their reason.
+def sort_out(cases: Sequence[SweepCase], progress: SweepProgress, *, most: int | None) -> list[SweepCase]:
+    """The cases that are still to be run. Cases that can't be run are left out with their reason.
 
     ``most`` wave-instructions of a launch, None without a limit.
     """
@@ -270,26 +272,24 @@ def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> 
     return left
 
 
-def known_defect(asked: Asked, key: Key) -> str:
-    """The ledger's entry for a kernel, "" without one. Raises CheckFailedError: it has expired."""
+def known_defect(sweep: SweepRequest, key: Key) -> str:
+    """The name of the ledger's entry for a kernel, "" without one. An expired entry is an error."""
     problem = SuiteCase(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
     ledger = read_ledger()
-    entry = ledger.find(problem, source(asked.tree.name, asked.tree.dialect), asked.arch)
+    entry = ledger.find(problem, source(sweep.tree.name, sweep.tree.dialect), sweep.arch)
     if entry is None:
         return ""
     Ledger(file=ledger.file, entries=(entry,)).check_dates(datetime.date.today())
     return entry.name
 
 
-def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Progress, *, verify: bool) -> None:
-    """Run the cases of the library's kernels. One that faults is left out with a reason that begins with FAULT.
-
-    Raises:
-        DeviceError: the device is lost. CheckFailedError: the ledger's entry for a kernel that is wrong has expired.
-    """
-    mine = {key.name for key in bench.keys}
+def run_library(
+    bench: SweepBench, cases: Sequence[SweepCase], sweep: SweepRequest, progress: SweepProgress, *, verify: bool
+) -> None:
+    """Run the cases of the library's kernels. A case that faults is left out with a reason that begins with FAULT."""
+    names = {key.name for key in bench.keys}
     for case in cases:
-        if case.key.name not in mine:
+        if case.key.name not in names:
             continue
         try:
             cells = measure(bench, case, verify=verify)
@@ -299,21 +299,21 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
             if error.kind == "other-kernel":
                 progress.leave_out(case, str(error).replace("\n", " "))
                 continue
-            progress.leave_out(case, _end_text(error, case, known_defect(asked, case.key)))
+            progress.leave_out(case, _end_text(error, case, known_defect(sweep, case.key)))
             if bench.device.fault() is not None:
                 bench.device.recover()
                 if bench.device.lost:
                     raise DeviceError("the GPU's context is lost: only a new process gets another") from error
         else:
-            wrong = known_defect(asked, case.key) if cells.get("agrees") is False else ""
-            order = asked.order[case.key.name]
+            wrong = known_defect(sweep, case.key) if cells.get("agrees") is False else ""
+            order = sweep.order[case.key.name]
             progress.add({**describe(case), **cells, "dispatch_order": order, "known_defect": wrong})
 
 
-def _end_text(error: LaunchError | HipError, case: Case, defect: str) -> str:
+def _end_text(error: LaunchError | HipError, case: SweepCase, defect: str) -> str:
     """The reason of a launch that did not end well: a refusal, a known defect, or a fault."""
     why = str(error).partition("\n")[0]
-    if isinstance(error, LaunchError) and any(f": {one.name.lower()}: " in str(error) for one in _REFUSED):
+    if isinstance(error, LaunchError) and any(f": {status.name.lower()}: " in str(error) for status in _REFUSED):
         # without library and kernel, so that equal reasons are counted together
         return why.rpartition(f"{case.key.name}: ")[2]
     return f"known defect {defect}: {why}" if defect else f"{FAULT}{why}"

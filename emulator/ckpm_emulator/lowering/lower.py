@@ -39,10 +39,10 @@ def lower_sop(instruction: Instruction, op: MicroOp) -> None:
         if hasattr(type(record), field) and not (field == "ssrc0" and name in _WITHOUT_SOURCE):
             shape = shapes.get(field, _B32)
             op.src[i] = source(op, getattr(record, field).offset, shape, literal)
-            op.words[i] = shape.dwords
+            op.dwords[i] = shape.dwords
     if "sdst" in shapes:
         op.dst = scalar_destination(record.sdst.offset)
-        op.words[3] = shapes["sdst"].dwords
+        op.dwords[3] = shapes["sdst"].dwords
     if name in ("s_getpc_b64", "s_swappc_b64"):
         op.offset = instruction.pc + instruction.size
     if name == "s_set_gpr_idx_on":
@@ -95,21 +95,21 @@ def lower_smem(instruction: Instruction, op: MicroOp) -> None:
         return
     data, dwords = scalar_destination(record.sdata.offset), record.op_regs.get("sdata", 1)
     if "store" in name or "atomic" in name:
-        op.src[2], op.words[2] = Source(data), dwords
+        op.src[2], op.dwords[2] = Source(data), dwords
         op.flags |= m.WRITES | m.RETURN * ("atomic" in name and record.glc)
     else:
-        op.dst, op.words[3] = data, dwords
+        op.dst, op.dwords[3] = data, dwords
     if name in ("s_memtime", "s_memrealtime"):
         return
     op.src[0] = Source(m.SCALAR + record.sbase.offset)
-    op.words[0] = 4 if "buffer" in name else 2
+    op.dwords[0] = 4 if "buffer" in name else 2
     if record.imm:
         op.offset = record.offset - (1 << 21) if record.offset & (1 << 20) else record.offset
     if record.soffset_en:
         op.src[1] = Source(m.SCALAR + record.soffset.offset)
     elif not record.imm:
         op.src[1] = Source(m.SCALAR + (record.offset & 0x7F))
-    op.words[1] = int(op.src[1].code != m.NONE)
+    op.dwords[1] = int(op.src[1].code != m.NONE)
 
 
 def lower_matrix(instruction: Instruction, op: MicroOp, arch: str) -> None:
@@ -123,9 +123,9 @@ def lower_matrix(instruction: Instruction, op: MicroOp, arch: str) -> None:
         op.src[i] = Source(
             register - 256 + (m.ACCUMULATION if in_agprs else 0) if register >= 256 else m.SCALAR + register
         )
-        op.words[i] = shapes[field].dwords
+        op.dwords[i] = shapes[field].dwords
     op.dst = record.vdst.offset - 256 + (m.ACCUMULATION if record.acc_cd else 0)
-    op.words[3] = shapes["vdst"].dwords
+    op.dwords[3] = shapes["vdst"].dwords
     op.literal, op.literal_high = matrix_table.flops(name), _CYCLES * matrix_table.passes(name, record, arch)
     if name.startswith(matrix_table.SPARSE):
         op.control = _first_index_bit(name, record, shapes["src0"])
@@ -301,7 +301,7 @@ def _records(micro_ops: Sequence[MicroOp]) -> npt.NDArray[np.void]:
         ops["src"]["select"][:, i] = [op.src[i].select for op in micro_ops]
     for field in (
         *("dst", "scalar_dst", "literal", "literal_high", "offset", "flags", "control"),
-        *("words", "extra", "destination_select", "destination_unused", "omod"),
+        *("dwords", "extra", "destination_select", "destination_unused", "omod"),
     ):
         ops[field] = [getattr(op, field) for op in micro_ops]
     return ops

@@ -22,14 +22,14 @@ def lower_ds(instruction: Instruction, op: MicroOp) -> None:
     accumulation = m.ACCUMULATION if record.acc else 0
     if "addr" in shapes:
         op.src[0] = Source(record.addr.offset - 256)
-        op.words[0] = 1
+        op.dwords[0] = 1
     for i, field in ((1, "data0"), (2, "data1")):
         if field in shapes:
             op.src[i] = Source(getattr(record, field).offset - 256 + accumulation)
-            op.words[i] = shapes[field].dwords
+            op.dwords[i] = shapes[field].dwords
     if "vdst" in shapes:
         op.dst = record.vdst.offset - 256 + accumulation
-        op.words[3] = shapes["vdst"].dwords
+        op.dwords[3] = shapes["vdst"].dwords
         op.flags |= m.RETURN
     if name.startswith(("ds_read2", "ds_write2", "ds_wrxchg2")):
         element = 8 if name.endswith("b64") else 4
@@ -60,13 +60,13 @@ def lower_mubuf(instruction: Instruction, op: MicroOp) -> None:
 def _buffer(instruction: Instruction, op: MicroOp) -> None:
     record, name = instruction.record, instruction.name
     op.src[0] = Source(record.vaddr.offset - 256)
-    op.words[0] = record.offen + record.idxen
+    op.dwords[0] = record.offen + record.idxen
     op.src[1] = Source(m.SCALAR + record.srsrc.offset)
-    op.words[1] = 4
+    op.dwords[1] = 4
     op.src[2] = source(op, record.soffset.offset, Form(32, "B32"))
-    op.words[2] = 1
+    op.dwords[2] = 1
     op.dst = record.vdata.offset - 256 + (m.ACCUMULATION if record.acc else 0)
-    op.words[3] = instruction.forms["vdata"].dwords
+    op.dwords[3] = instruction.forms["vdata"].dwords
     op.offset = record.offset
     op.flags |= m.OFFEN * record.offen | m.IDXEN * record.idxen
     if "store" in name or "atomic" in name:
@@ -90,21 +90,21 @@ def lower_flat(instruction: Instruction, op: MicroOp) -> None:
     bits = 12 if segment == "FLAT" else 13
     op.offset = record.offset - (1 << bits) if segment != "FLAT" and record.offset >> (bits - 1) else record.offset
     op.src[0] = Source(record.addr.offset - 256)
-    op.words[0] = 1 if segment == "SCRATCH" else 2
+    op.dwords[0] = 1 if segment == "SCRATCH" else 2
     if segment != "FLAT" and record.saddr.offset != _OFF:
         op.src[1] = Source(m.SCALAR + record.saddr.offset)
-        op.words[0], op.words[1] = 1, 1 if segment == "SCRATCH" else 2
+        op.dwords[0], op.dwords[1] = 1, 1 if segment == "SCRATCH" else 2
     if segment == "SCRATCH" and not record.sve:
         op.flags |= m.NO_ADDRESS
-        op.words[0] = 0
+        op.dwords[0] = 0
     if segment == "FLAT":
         op.flags |= m.GENERIC
     if segment != "SCRATCH" and ("store" in name or "atomic" in name):
         op.flags |= m.WRITES
     if "data" in shapes:
         op.src[2] = Source(record.data.offset - 256 + accumulation)
-        op.words[2] = shapes["data"].dwords
+        op.dwords[2] = shapes["data"].dwords
     if "vdst" in shapes and ("load" in name or record.sc0) and "_lds_" not in name:
         op.dst = record.vdst.offset - 256 + accumulation
-        op.words[3] = shapes["vdst"].dwords
+        op.dwords[3] = shapes["vdst"].dwords
     op.flags |= _order(name, record)

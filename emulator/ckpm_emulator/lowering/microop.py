@@ -30,7 +30,7 @@ MICRO_OP = np.dtype(
         ("offset", "<i4"),
         ("flags", "<u2"),
         ("control", "<u2"),
-        ("words", "u1", (4,)),
+        ("dwords", "u1", (4,)),
         ("destination_select", "u1"),
         ("destination_unused", "u1"),
         ("omod", "u1"),

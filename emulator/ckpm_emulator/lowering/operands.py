@@ -35,7 +35,7 @@ class MicroOp:
     offset: int = 0
     flags: int = 0
     control: int = 0
-    words: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    dwords: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     extra: list[int] = field(default_factory=lambda: [0, 0])
     destination_select: int = m.DWORD
     destination_unused: int = 0

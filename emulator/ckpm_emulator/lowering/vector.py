@@ -40,11 +40,11 @@ def lower_vop(instruction: Instruction, op: MicroOp) -> None:
     literal = getattr(record, "literal", None)
     if "src0" in shapes:
         op.src[0] = source(op, operand(record, "src0").offset, shapes["src0"], literal)
-        op.words[0] = shapes["src0"].dwords
+        op.dwords[0] = shapes["src0"].dwords
     if hasattr(type(record), "vsrc1"):
         shape1 = shapes.get("vsrc1", _B32)
         op.src[1] = source(op, operand(record, "vsrc1").offset, shape1)
-        op.words[1] = shape1.dwords
+        op.dwords[1] = shape1.dwords
     if encoding.endswith(("_SDWA", "_SDWA_SDST")):
         _sdwa(op, record, shapes)
     elif encoding.endswith("_DPP16"):
@@ -65,7 +65,7 @@ def lower_vop3(instruction: Instruction, op: MicroOp) -> None:
     for i, field in enumerate(("src0", "src1", "src2")):
         if field in shapes:
             op.src[i] = source(op, getattr(record, field).offset, shapes[field])
-            op.words[i] = shapes[field].dwords
+            op.dwords[i] = shapes[field].dwords
     if name.startswith("v_bitop3"):
         op.control = record.neg | record.abs << 3 | record.omod << 6
         demand(not record.opsel and not record.clmp, f"op_sel or clamp of {name}")
@@ -171,7 +171,7 @@ def lower_vop3p(instruction: Instruction, op: MicroOp) -> None:
         if mixed:  # an inline constant is of the type that op_sel_hi chooses
             shape = Form(16, "F16") if high >> i & 1 else Form(32, "F32")
         op.src[i] = source(op, getattr(record, field).offset, shape)
-        op.words[i] = shape.dwords
+        op.dwords[i] = shape.dwords
         neg = (record.neg >> i & 1, record.neg_hi >> i & 1)
         if packed or mixed:
             op.src[i].select = record.opsel >> i & 1 | (high >> i & 1) << 1
@@ -201,7 +201,7 @@ def lower_accvgpr(instruction: Instruction, op: MicroOp) -> None:
         op.src[0].code += m.ACCUMULATION
     if name != "v_accvgpr_read":
         op.dst += m.ACCUMULATION
-    op.words[0] = op.words[3] = 1
+    op.dwords[0] = op.dwords[3] = 1
 
 
 def _destination(instruction: Instruction, op: MicroOp, shapes: Mapping[str, Form], record: Any) -> None:
@@ -215,7 +215,7 @@ def _destination(instruction: Instruction, op: MicroOp, shapes: Mapping[str, For
             op.dst = scalar_destination(record.sdst.offset)
         else:
             op.dst = m.SCALAR + _VCC
-        op.words[3] = 2
+        op.dwords[3] = 2
         return
     register = record.vdst.offset
     if name in _LANES_TO_SCALAR:
@@ -223,10 +223,10 @@ def _destination(instruction: Instruction, op: MicroOp, shapes: Mapping[str, For
         op.dst = scalar_destination(register - 256 if register >= 256 else register)
         return
     op.dst = register - 256
-    op.words[3] = shapes["vdst"].dwords if "vdst" in shapes else 1
+    op.dwords[3] = shapes["vdst"].dwords if "vdst" in shapes else 1
     if name.startswith(_ACCUMULATES):
         op.src[2] = Source(op.dst)
-        op.words[2] = op.words[3]
+        op.dwords[2] = op.dwords[3]
     if "_co_u32" in name or name in ("v_div_scale_f32", "v_div_scale_f64", "v_mad_u64_u32", "v_mad_i64_i32"):
         explicit = hasattr(type(record), "sdst")
         op.scalar_dst = scalar_destination(record.sdst.offset) if explicit else m.SCALAR + _VCC

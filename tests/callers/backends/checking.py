@@ -12,7 +12,7 @@ from ckpm.attention.reference import agreement
 from tests.callers.backends.cases import Case
 from tests.callers.backends.numbers import Numbers
 
-_PLACES = ("ckpm.attention.call", "ckpm.attention.familiar.installing")
+_PLACES = ("ckpm.attention.call", "ckpm.attention.callers.installing")
 
 
 class _Calls(logging.Handler):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention.backward.reference import Backward, BoundedGradients, exact_gradients
+from ckpm.attention.backward.reference import BackwardInputs, BoundedGradients, exact_gradients
 from ckpm.attention.launch.encodings import bits_type, decode, encode
 from ckpm.attention.reference import exact, inputs_of
 from ckpm.attention.tolerances import ROUNDING, compare
@@ -122,7 +122,7 @@ class _Run:
             line = compare(name, computed, expected.values[name], expected.tolerances[name])
             assert line.passed, str(line)
 
-    def _pose(self) -> Backward:
+    def _pose(self) -> BackwardInputs:
         kind, generator = self.kind, np.random.default_rng(0)
         left, right = _WINDOW if kind.mask == "window" else (-1, 0 if kind.mask != "no" else -1)
         problem = Problem(
@@ -149,7 +149,7 @@ class _Run:
         v = [numbers(length, self.kv_heads, self.hdim_v) for length in self.shape.seqlens_k]
         inputs = inputs_of(problem, q, k, v)
         forward = exact(inputs)
-        return Backward(
+        return BackwardInputs(
             inputs=inputs, o=forward.o, dout=numbers(self.total_q, self.heads, self.hdim_v), lse=forward.lse
         )
 
@@ -164,7 +164,7 @@ class _Run:
         tolerances["dq"] = tolerances["dq"] + additions * step * _PARTIAL * largest
         return dataclasses.replace(expected, tolerances=tolerances)
 
-    def _launch(self, backward: Backward) -> Mapping[str, Array]:
+    def _launch(self, backward: BackwardInputs) -> Mapping[str, Array]:
         kind, memory = self.kind, self.memory
         inputs = backward.inputs
         d = (backward.dout * backward.o).sum(axis=2).T

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ckpm.attention.jit.orders import Place, order_for
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.keys import Key
 
@@ -28,6 +28,6 @@ COMPILER = Toolchain(
 )
 
 
-def make_request(arch: str = "gfx950") -> tuple[Request, tuple[Key, ...]]:
+def make_request(arch: str = "gfx950") -> tuple[BuildRequest, tuple[Key, ...]]:
     order, keys = order_for(NAME, Place(upstream="aiter"), arch, DIALECT)
     return order.request(TREE, COMPILER, Path()), keys

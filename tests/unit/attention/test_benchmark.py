@@ -26,15 +26,14 @@ from ckpm.matrix.configurations.sweeps import read_sweep
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher
-from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
+from ckpm.matrix.problems.testing import TestingShape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, select, take_shard
-from ckpm.timing.sweeps import asked as asking
-from ckpm.timing.sweeps import command, running
-from ckpm.timing.sweeps.asked import layers
-from ckpm.timing.sweeps.cases import FAMILIES, Case, cases, not_laid_out, own_cases
+from ckpm.timing.sweeps import command, running, sweep_request
+from ckpm.timing.sweeps.cases import FAMILIES, SweepCase, cases, not_laid_out, own_cases
 from ckpm.timing.sweeps.command import tune
-from ckpm.timing.sweeps.results import COLUMNS, Results, as_csv, best, filter_keys, identity, merge_results
+from ckpm.timing.sweeps.results import COLUMNS, SweepResults, as_csv, best, filter_keys, identity, merge_results
 from ckpm.timing.sweeps.running import describe, rates
+from ckpm.timing.sweeps.sweep_request import layers
 from tests.unit.attention.fakes import FakeDevice
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +63,7 @@ SOME = st.sets(st.integers(0, len(KEYS) - 1), min_size=1).map(lambda drawn: [KEY
 
 
 def test_sweep_without_category_runs_each_kernel_once() -> None:
-    cases = own_cases(KEYS, parse_shape(asking.SIZES))
+    cases = own_cases(KEYS, parse_shape(sweep_request.SIZES))
     assert [case.key for case in cases] == KEYS
     for case in cases:
         assert Matcher([case.key])("fwd", case.shape).kernels == (case.key,)
@@ -111,7 +110,7 @@ def test_each_kernel_is_alone_with_its_signature_in_one_library(keys: list[Key])
     split = layers(keys)
     assert sorted(key.name for layer in split for key in layer) == sorted(key.name for key in keys)
     for layer in split:
-        for case in own_cases(layer, parse_shape(asking.SIZES)):
+        for case in own_cases(layer, parse_shape(sweep_request.SIZES)):
             assert Matcher(layer)("fwd", case.shape).kernels == (case.key,)
 
 
@@ -149,7 +148,9 @@ def test_rows_name_their_shape_and_their_kernel() -> None:
 
 
 def test_rates_are_of_shape() -> None:
-    shape = Shape(batch=2, seqlen_q=1000, seqlen_k=1000, nhead_q=4, nhead_k=2, hdim_q=128, hdim_v=128, dtype="fp16")
+    shape = TestingShape(
+        batch=2, seqlen_q=1000, seqlen_k=1000, nhead_q=4, nhead_k=2, hdim_q=128, hdim_v=128, dtype="fp16"
+    )
     # two products of 2 * 8 heads * 10^6 * 128 flop in 1 ms; Q and O of 8 heads, K and V of 4, 2 bytes each
     assert rates(shape, 1.0) == {
         "latency_ms": 1.0,
@@ -175,16 +176,16 @@ def test_filters_speak_tile_engines_words(tmp_path: Path) -> None:
         filter_keys(KEYS, [], [file])
 
 
-def results(rows: int = 2, shard: str = "1/1", **changes: Any) -> Results:
+def results(rows: int = 2, shard: str = "1/1", **changes: Any) -> SweepResults:
     table = [{**describe(case), "dispatch_order": at, "modelled_cycles": 9 - at} for at, case in enumerate(CI[:rows])]
     facts = {"arch": "gfx950", "category": "smoke", "shard": shard, "device": "emulator"}
-    return Results(**{"asked": facts, "kernels": 3, "cases": rows, "rows": tuple(table), **changes})
+    return SweepResults(**{"request": facts, "kernels": 3, "cases": rows, "rows": tuple(table), **changes})
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     written = results(left_out={("shape", "kernel"): "why"}, cases=3)
     written.write(tmp_path / "r.json")
-    assert Results.read(tmp_path / "r.json") == written
+    assert SweepResults.read(tmp_path / "r.json") == written
     document = json.loads((tmp_path / "r.json").read_text())
     wanted = {"arch": "gfx950", "category": "smoke", "total_kernels": 3, "total_measurements": 2}
     assert wanted.items() <= document["metadata"].items()
@@ -204,7 +205,7 @@ def test_damaged_results_are_error(tmp_path: Path, damage: Any) -> None:
     file = tmp_path / "r.json"
     file.write_text(damage(results().text().decode()))
     with pytest.raises(RecordError, match=str(file)):
-        Results.read(file)
+        SweepResults.read(file)
 
 
 def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path) -> None:
@@ -220,12 +221,12 @@ def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path)
     results(cases=9, shard="2/2").write(second)
     with pytest.raises(RecordError, match="unfinished"):
         merge_results([first, second])
-    results(asked={**results(shard="2/2").asked, "device": "hip"}).write(second)
+    results(request={**results(shard="2/2").request, "device": "hip"}).write(second)
     with pytest.raises(RecordError, match="device differs"):
         merge_results([first, second])
 
 
-def timed_row(case: Case, order: int, milliseconds: float, **more: Any) -> dict[str, Any]:
+def timed_row(case: SweepCase, order: int, milliseconds: float, **more: Any) -> dict[str, Any]:
     return {**describe(case), "dispatch_order": order, "latency_ms": milliseconds, "library": "00", **more}
 
 
@@ -257,8 +258,8 @@ class Bench:
         self.cells: dict[str, Any] = {"modelled_cycles": 7, "device": "emulator", "library": "00"}
         self.fails: Exception | None = None
         tree = SimpleNamespace(name="aiter", dialect=DIALECT, identity="tree")
-        monkeypatch.setattr(asking, "locate", lambda *_, **__: tree)
-        monkeypatch.setattr(asking, "detect", lambda *_, **__: SimpleNamespace(identity="compiler"))
+        monkeypatch.setattr(sweep_request, "locate", lambda *_, **__: tree)
+        monkeypatch.setattr(sweep_request, "detect", lambda *_, **__: SimpleNamespace(identity="compiler"))
         monkeypatch.setattr(command, "libraries_of", lambda request, *_: list(range(len(layers(request.keys)))))
         monkeypatch.setattr(command, "choose", lambda *_: SimpleNamespace(kind="emulator", fault=lambda: None))
         monkeypatch.setattr(command, "open_bench", self.open_bench)
@@ -267,7 +268,7 @@ class Bench:
     def open_bench(self, layer: int, device: Any, request: Any) -> Any:
         return SimpleNamespace(keys=layers(request.keys)[layer], device=device)
 
-    def measure(self, bench: Any, case: Case, *, verify: bool) -> dict[str, Any]:
+    def measure(self, bench: Any, case: SweepCase, *, verify: bool) -> dict[str, Any]:
         if len(self.measured) == self.stop_after:
             raise KeyboardInterrupt
         self.measured.append(case.identity)
@@ -289,14 +290,14 @@ def test_ended_run_is_resumed(bench: Bench, tmp_path: Path) -> None:
     bench.stop_after = 10
     assert cli.main(SMALL) == 130
     file = tmp_path / "build/benchmark/fwd_ci-gfx950-aiter-one.json"
-    assert len(Results.read(file).rows) == 10
+    assert len(SweepResults.read(file).rows) == 10
     bench.stop_after = 10**6
     assert cli.main([*SMALL, "--csv", "a.csv", "--json", "a.json"]) == 0
     wanted = [key.name for key in KEYS if key.hdim_q == 128 and not key.logits]
     assert sorted(name for _, name in bench.measured) == sorted(wanted)  # each once
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
     assert {row["kernel"] for row in rows} == set(wanted)
-    assert Results.read(tmp_path / "a.json").finished
+    assert SweepResults.read(tmp_path / "a.json").finished
     assert cli.main(SMALL) == 0
     assert len(bench.measured) == len(wanted)  # nothing is left to be run
 
@@ -318,7 +319,7 @@ def test_shards_of_run_make_whole(bench: Bench, capsys: pytest.CaptureFixture[st
         assert cli.main([*SMALL, "--shard", f"{at}/3", "--json", f"{at}.json"]) == 0
     assert len(set(bench.measured)) == len(bench.measured)
     assert cli.main(["sweep", "best", "3.json", "1.json", "2.json", "--json", "all.json"]) == 0
-    whole = Results.read(Path("all.json"))
+    whole = SweepResults.read(Path("all.json"))
     assert {str(row["kernel"]) for row in whole.rows} == {k.name for k in KEYS if k.hdim_q == 128 and not k.logits}
     assert cli.main(["sweep", "best", "3.json", "1.json"]) == 3
     assert "shard 2/3 are missing" in capsys.readouterr().err
@@ -335,14 +336,16 @@ def test_defect_in_ledger_is_named_and_does_not_fail_run(bench: Bench) -> None:
     bench.cells["agrees"] = False
     line = ["sweep", "run", str(CONFIG), "--filter", "c.hdim_q == 192", "--max-kernels", "2", "--device", "emulator"]
     assert cli.main([*line, "--verify", "--json", "a.json"]) == 0
-    assert {row["known_defect"] for row in Results.read(Path("a.json")).rows} == {"v-overwrites-the-last-slice-of-k"}
+    assert {row["known_defect"] for row in SweepResults.read(Path("a.json")).rows} == {
+        "v-overwrites-the-last-slice-of-k"
+    }
 
 
 @pytest.mark.parametrize(("message", "code"), [("unsupported: no such kernel", 9), ("hip_error: it died", 8)])
 def test_refusal_is_reason_and_fault_failure(bench: Bench, message: str, code: int) -> None:
     bench.fails = LaunchError(f"lib: kernel: {message}")
     assert cli.main([*SMALL, "--max-kernels", "1", "--json", "a.json"]) == code
-    (why,) = Results.read(Path("a.json")).left_out.values()
+    (why,) = SweepResults.read(Path("a.json")).left_out.values()
     assert message in why
     bench.fails = None
     assert cli.main([*SMALL, "--max-kernels", "1"]) == code  # its verdict is kept, as all results are
@@ -351,7 +354,7 @@ def test_refusal_is_reason_and_fault_failure(bench: Bench, message: str, code: i
 def test_large_shapes_are_left_out_on_emulator_with_reason(bench: Bench) -> None:
     line = [*SMALL, "--category", "smoke", "--most-instructions", "100000", "--json", "a.json"]
     assert cli.main(line) == 0
-    stored = Results.read(Path("a.json"))
+    stored = SweepResults.read(Path("a.json"))
     assert stored.finished
     assert {row["problem_name"] for row in stored.rows}.isdisjoint(name for name, _ in stored.left_out)
     assert all("over --most-instructions 100000" in why for why in stored.left_out.values())
@@ -374,7 +377,7 @@ def test_meaningless_options_are_one_error(
     assert message in capsys.readouterr().err
 
 
-def launch_case(case: Case, *, answer: str = "", verify: bool = False) -> tuple[dict[str, Any], FakeDevice]:
+def launch_case(case: SweepCase, *, answer: str = "", verify: bool = False) -> tuple[dict[str, Any], FakeDevice]:
     """A case measured on a device that times every launch with 1.5 ms and writes nothing."""
     device = FakeDevice("hip")
     device.chosen = (answer or case.key.name,)
@@ -382,7 +385,7 @@ def launch_case(case: Case, *, answer: str = "", verify: bool = False) -> tuple[
         Path("/nowhere", case.key.family, "libckpm.so"), host(library_with(case.key.family)).arguments
     )
     manifest: Any = SimpleNamespace(upstream="aiter", dialect=DIALECT, library_sha256="00ff")
-    bench = running.Bench(device=device, library=library, manifest=manifest, keys=(case.key,), known=None)
+    bench = running.SweepBench(device=device, library=library, manifest=manifest, keys=(case.key,), numbers=None)
     return running.measure(bench, case, verify=verify), device
 
 
@@ -407,13 +410,15 @@ def test_kernels_of_every_family_get_their_arguments(family: str) -> None:
 
 
 def test_launch_of_another_kernel_measures_nothing() -> None:
-    case = own_cases(KEYS, parse_shape(asking.SIZES))[0]
+    case = own_cases(KEYS, parse_shape(sweep_request.SIZES))[0]
     with pytest.raises(LaunchError, match="dispatch took another"):
         launch_case(case, answer="another")
 
 
 def test_numbers_that_were_never_written_do_not_agree() -> None:
-    case = next(case for case in own_cases(KEYS, parse_shape(asking.SIZES)) if case.key.lse and not case.key.dropout)
+    case = next(
+        case for case in own_cases(KEYS, parse_shape(sweep_request.SIZES)) if case.key.lse and not case.key.dropout
+    )
     cells, _ = launch_case(case, verify=True)
     assert cells["agrees"] is False
     assert not float(cells["tolerance_used"]) <= 1

@@ -22,7 +22,7 @@ def read(tmp_path: Path, text: str) -> tuple[KernelSet, ...]:
 
 
 def kernel_set(*patterns: str, upstream: str = "aiter") -> KernelSet:
-    return KernelSet(name="mine", upstream=upstream, patterns=patterns, place="program.cpp:3")
+    return KernelSet(name="mine", upstream=upstream, patterns=patterns, location="program.cpp:3")
 
 
 def test_set_is_read_as_compiler_would(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_set_is_read_as_compiler_would(tmp_path: Path) -> None:
     first, second = read(tmp_path, text)
     assert (first.name, first.upstream, first.patterns) == ("first", "aiter", ("dtype=bf16 hdim_q=128", "dtype=fp16"))
     assert (second.name, second.upstream, second.patterns) == ("second", "ckpm", ("lse=true",))
-    assert (first.place, second.place) == (f"{tmp_path}/program.cpp:6", f"{tmp_path}/program.cpp:8")
+    assert (first.location, second.location) == (f"{tmp_path}/program.cpp:6", f"{tmp_path}/program.cpp:8")
 
 
 @pytest.mark.parametrize(

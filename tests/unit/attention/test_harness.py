@@ -19,7 +19,7 @@ from ckpm.kernels.abi import AppendKvArguments, BwdArguments, CheckedArguments, 
 from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
 from ckpm.kernels.families.libraries import host
-from ckpm.kernels.families.words import features
+from ckpm.kernels.families.spellings import features
 
 ENUMS = {
     "CKPM_": abi.Status,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.familiar import aiter as served
-from ckpm.attention.familiar.aiter_latent import LSE
-from ckpm.attention.familiar.installing import SERVED, install
+from ckpm.attention.callers import aiter as served
+from ckpm.attention.callers.aiter_latent import LSE
+from ckpm.attention.callers.installing import SERVED, install
 from ckpm.base.errors import LaunchError, ProblemError
 from tests.unit.attention.fakes import make_dispatcher, prefill
 

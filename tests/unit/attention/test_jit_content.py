@@ -15,11 +15,11 @@ import pytest
 from ckpm.attention.jit import entries
 from ckpm.kernels.families.family import INCLUDE
 from ckpm.kernels.library import request as build_request
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from tests.unit.attention.jit_requests import make_request
 
 
-def key_of(request: Request | None = None) -> str:
+def key_of(request: BuildRequest | None = None) -> str:
     default, keys = make_request()
     request = request or default
     return entries.content_key(request, entries.texts(request, keys))
@@ -67,7 +67,7 @@ def test_another_header_of_ours_has_another_key(tmp_path: Path, monkeypatch: pyt
     request, keys = make_request()
     copy = tmp_path / "include"
     shutil.copytree(INCLUDE, copy)
-    monkeypatch.setattr(Request, "headers", property(lambda self: (copy,)))
+    monkeypatch.setattr(BuildRequest, "headers", property(lambda self: (copy,)))
     before = entries.content_key(request, entries.texts(request, keys))
     with (copy / "ckpm.h").open("a") as header:
         header.write("\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.cpp.index import INDEX
-from ckpm.attention.jit.entries import RECORD, VERSION, Entries, Record
+from ckpm.attention.jit.entries import RECORD, VERSION, Entries, EntryRecord
 from ckpm.base.errors import OutputError, TrustError
 from ckpm.base.files import StoppedError
 from ckpm.kernels.library.manifest import MANIFEST
@@ -31,8 +31,8 @@ with Entries(pathlib.Path(sys.argv[1])).lock(sys.argv[2], threading.Event()):
 """
 
 
-def record(version: int = VERSION) -> Record:
-    return Record(version=version, content=CONTENT, kernel="a_kernel", arch="gfx950", seconds=1.5, compilers=2.0)
+def record(version: int = VERSION) -> EntryRecord:
+    return EntryRecord(version=version, content=CONTENT, kernel="a_kernel", arch="gfx950", seconds=1.5, compilers=2.0)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_stored_entry_is_returned(entries: Entries) -> None:
     assert entries.get(CONTENT) == folder
     assert (folder / LIBRARY).read_bytes() == b"library"
     assert (folder / "src/unit.hip").read_text() == "text"
-    assert Record.read(folder / RECORD) == record()
+    assert EntryRecord.read(folder / RECORD) == record()
     assert entries.get(CONTENT + "0") is None
 
 

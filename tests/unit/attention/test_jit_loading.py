@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ckpm.attention.jit import command, compiling
-from ckpm.attention.jit.compiling import Compiled
+from ckpm.attention.jit.compiling import CompiledKernels
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch import device as devices
 from ckpm.base.errors import LibraryError, RecordError
@@ -81,12 +81,12 @@ def test_command_shows_where_time_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library(tmp_path)
-    first = Compiled(
-        asked="one", name="one", folder=tmp_path, compiled=True, render=0.25, wait=1.5, build=20.125, compilers=30.5
+    first = CompiledKernels(
+        request="one", name="one", folder=tmp_path, compiled=True, render=0.25, wait=1.5, build=20.125, compilers=30.5
     )
-    second = Compiled(asked="two", name="two", folder=tmp_path, compiled=False, render=0.0625)
+    second = CompiledKernels(request="two", name="two", folder=tmp_path, compiled=False, render=0.0625)
 
-    def each(*_: Any, **__: Any) -> Iterator[Compiled]:
+    def each(*_: Any, **__: Any) -> Iterator[CompiledKernels]:
         compiling.log.info("compiling one")
         yield from (first, second)
 

@@ -27,7 +27,7 @@ from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.selection import Selection, select
-from ckpm.suites.checks import Bench, Result, run_case
+from ckpm.suites.checks import CaseBench, Result, run_case
 from tests.unit.attention import fakes
 from tests.unit.attention.fakes import make_case
 
@@ -116,7 +116,7 @@ make = functools.partial(make_case, name="batch-prefill/x.y", suite="batch-prefi
 
 def bench(
     monkeypatch: pytest.MonkeyPatch, spoil: Callable[[dict[str, np.ndarray], int], None] | None = None, **device: Any
-) -> tuple[Bench, FakeDevice, FakeLibrary]:
+) -> tuple[CaseBench, FakeDevice, FakeLibrary]:
     """A fake library that sees the problem of each launch, which a real one reads from its buffers."""
     fake = FakeDevice(**device)
     library = FakeLibrary(fake, spoil)
@@ -127,7 +127,7 @@ def bench(
         real(prepared)
 
     monkeypatch.setattr(launching, "check", note)
-    return Bench(device=fake, library=cast(Library, library), keys=KEYS), fake, library
+    return CaseBench(device=fake, library=cast(Library, library), keys=KEYS), fake, library
 
 
 # ---- contradictions

@@ -11,8 +11,8 @@ import pytest
 
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.call import fmha
-from ckpm.attention.familiar.aiter import mha_batch_prefill_func
-from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
+from ckpm.attention.callers.aiter import mha_batch_prefill_func
+from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, CkPrefillError

@@ -11,7 +11,7 @@ import pytest
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
-from ckpm.attention.familiar.tensors import listed_pages
+from ckpm.attention.callers.tensors import listed_pages
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError
 from tests.attention.cache_views import LAYOUTS, view_cache, view_latent

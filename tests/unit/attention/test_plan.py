@@ -16,7 +16,7 @@ from ckpm.attention.launch.arguments import fwd_fields, prefill_fields
 from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.device import Fault
 from ckpm.attention.launch.fwd_launching import pose
-from ckpm.attention.launch.plan import Plan, Timing
+from ckpm.attention.launch.plan import LaunchPlan, Timing
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, LaunchError, ProblemError
 from ckpm.kernels.abi import LaunchArguments, Status
@@ -27,7 +27,7 @@ from tests.unit.attention.fakes import POINTERS, PREFILL, FakeDevice, built, mak
 SPLIT = Problem(family="fwd_splitkv", splits=3, seqlen_k=300, lse=True, nhead_q=4, nhead_k=2)
 
 
-def split() -> tuple[Plan, FakeDevice]:
+def split() -> tuple[LaunchPlan, FakeDevice]:
     dispatcher, device = make_dispatcher(
         Registry((*built("fwd_splitkv", dtype="bf16"), *built("fwd_splitkv_combine", dtype="bf16")))
     )
@@ -166,7 +166,7 @@ def test_plan_field_that_family_lacks_is_refused() -> None:
 
 def test_workspaces_are_sized_kept_and_each_stream_s_own() -> None:
     planned, device = split()
-    plan = Plan(planned.problem, planned.device, planned.library, stages=planned.stages)
+    plan = LaunchPlan(planned.problem, planned.device, planned.library, stages=planned.stages)
     rows = 3 * 4 * 128
     assert plan.workspaces == {"o_acc": rows * 128 * 4, "lse_acc": rows * 4}
     for stream in (0, 0, 7, 0, 7):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.dispatcher import Explanation
+from ckpm.attention.dispatcher import ChoiceExplanation
 from ckpm.attention.problems.validation import validate
 from ckpm.attention.registry import Registry
 from ckpm.attention.splitting import LEAST_KEYS, best_split
@@ -131,7 +131,7 @@ def test_plan_without_split_says_why() -> None:
     assert "keys are not split: 128 workgroups without splits for 256 compute units" in str(dispatcher.why(short))
 
 
-def against_splits(explained: Explanation) -> set[str]:
+def against_splits(explained: ChoiceExplanation) -> set[str]:
     return {why for kernel, why in explained.refused.items() if kernel.key.pipeline == "qr_async_split"}
 
 

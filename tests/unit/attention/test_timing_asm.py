@@ -12,7 +12,7 @@ import pytest
 from ckpm.base.errors import TrustError
 from ckpm.matrix.dialects import check_upstream
 from ckpm.timing import asm
-from ckpm.timing.published import Shape
+from ckpm.timing.published import PublishedShape
 from tests.programs.objects.launching import pack
 
 MEMBER = "aiter_meta/hsa/gfx942/fmha_v3_fwd/MI300/fwd_hd128_bf16_causal_rtna.co"
@@ -20,7 +20,7 @@ MEMBER = "aiter_meta/hsa/gfx942/fmha_v3_fwd/MI300/fwd_hd128_bf16_causal_rtna.co"
 
 def test_arguments_are_those_of_host_code() -> None:
     """The expected block is made by the table of names and offsets that the code objects' own tests use."""
-    shape = Shape(batch=3, heads=16, kv_heads=4, length=512, head_dim=128, causal=True)
+    shape = PublishedShape(batch=3, heads=16, kv_heads=4, length=512, head_dim=128, causal=True)
     at = {"o": 1, "q": 2, "k": 3, "v": 4, "lse": 5}
     query, key = 16 * 128 * 2, 4 * 128 * 2
     expected = {

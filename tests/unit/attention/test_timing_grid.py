@@ -8,7 +8,7 @@ from ckpm.base.errors import InconclusiveError
 from ckpm.timing.grid import DIES, cycles
 from ckpm.timing.launches import Workgroup, answers, asm_keys, ck_keys, declared_copies, estimate, latency
 from ckpm.timing.machine import launch_numbers
-from ckpm.timing.published import Shape, published_figures
+from ckpm.timing.published import PublishedShape, published_figures
 
 ALONE = (1.0,)
 
@@ -51,7 +51,7 @@ def test_copies_that_do_not_slow_one_another_double_the_rate() -> None:
 
 
 def test_causal_grids_have_their_keys() -> None:
-    shape = Shape(batch=1, heads=2, kv_heads=1, length=512, head_dim=128, causal=True)
+    shape = PublishedShape(batch=1, heads=2, kv_heads=1, length=512, head_dim=128, causal=True)
     assert list(asm_keys(shape)) == [512] * 2  # tiles 0 and 1 of 256 queries together, for each head
     assert list(ck_keys(shape, 128)) == [512, 512, 384, 384, 256, 256, 128, 128]
 
@@ -70,7 +70,7 @@ def test_copies_declared_by_ck_come_from_kernel_name() -> None:
 def test_latency_is_of_cache_that_holds_k_and_v(batch: int, length: int, level: str) -> None:
     """8 heads of K and V with 1,024 tokens of 128 dims in bf16 are 4 MiB, as much as L2 holds; 64 of them 256 MiB."""
     measured = {figure.label: figure.value for figure in published_figures() if figure.kernel == "global-chase"}
-    shape = Shape(batch=batch, heads=64, kv_heads=8, length=length, head_dim=128, causal=False)
+    shape = PublishedShape(batch=batch, heads=64, kv_heads=8, length=length, head_dim=128, causal=False)
     for arch in ("gfx942", "gfx950"):
         assert latency(shape, launch_numbers(arch)) == measured[level]
 

@@ -10,7 +10,7 @@ import pytest
 
 from ckpm.base.errors import InconclusiveError, TableError, UsageError
 from ckpm.timing.machine import TABLE, cannot_see, numbers, values
-from ckpm.timing.modelling import Asked, Modelled
+from ckpm.timing.modelling import Modelled, ModelRequest
 from ckpm.timing.streams import ADD, EXPONENTIAL, LOAD, READ, dot, gemm, large
 
 
@@ -73,9 +73,9 @@ def test_more_copies_than_compute_unit_holds_are_refused() -> None:
     )
     resources = SimpleNamespace(archs={"gfx950": SimpleNamespace(occupancy_waves=2)})
     modelled = Modelled(
-        device=cast("Any", device), library=cast("Any", None), keys=(), known={}, file_facts={},
+        device=cast("Any", device), library=cast("Any", None), keys=(), numbers={}, file_facts={},
         manifest=cast("Any", SimpleNamespace(kernels={"one": resources})),
     )  # fmt: skip
     problem = cast("Any", SimpleNamespace(name="p"))
     with pytest.raises(UsageError, match=r"^--resident 9: a compute unit of gfx950 has room .* of 8 workgroups of p"):
-        modelled.replay(problem, "one", Asked(resident=9))
+        modelled.replay(problem, "one", ModelRequest(resident=9))

@@ -15,16 +15,16 @@ from ckpm.commands import main
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.timing import modelling, tables
-from ckpm.timing.measure import performance_problems
 from ckpm.timing.record import Copies, Timed
 from tests.unit.reports.timing_samples import make_timed
 
 KEYS = tuple(
     select(dialect("prefill-v3"), Selection(archs=("gfx950",), tier="full", where=(tables.WHERE,)))
 )  # fmt: skip
-Launched = list[tuple[SuiteCase, str, modelling.Asked]]
+Launched = list[tuple[SuiteCase, str, modelling.ModelRequest]]
 
 
 class Place:
@@ -41,7 +41,7 @@ class Place:
     def provenance(self, tier: str) -> dict[str, str]:
         return {"tier": tier, "arch": "gfx950"}
 
-    def model(self, problem: SuiteCase, named: str, options: modelling.Asked) -> Timed | str:
+    def model(self, problem: SuiteCase, named: str, options: modelling.ModelRequest) -> Timed | str:
         self.launched.append((problem, named, options))
         key = next(key for key in KEYS if key.name == named)
         tiles = -(-problem.seqlens_q[0] // key.tile.bm0) * problem.nhead_q

@@ -13,15 +13,15 @@ from ckpm.attention.arrays import pytorch
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
+from ckpm.attention.callers.aiter import flash_attn_varlen_func, mha_batch_prefill_func
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.aiter import flash_attn_varlen_func, mha_batch_prefill_func
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError
 from ckpm.kernels.abi import Mask, QScale, Status
 from tests.unit.attention.fakes import FakeDevice, built, fp8_prefill, make_dispatcher, prefill
 
 torch: Any = pytest.importorskip("torch")
-operators: Any = pytest.importorskip("ckpm.attention.familiar.torch")
+operators: Any = pytest.importorskip("ckpm.attention.callers.torch")
 
 INT = torch.int32
 

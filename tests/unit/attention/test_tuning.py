@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.tuning import SCHEMA, Best, Measurement, TuningDatabase
+from ckpm.attention.tuning import SCHEMA, BestMeasurement, Measurement, TuningDatabase
 from ckpm.base.errors import OutputError, ProblemError, RecordError
 from tests.unit.attention.fakes import PREFILL
 
@@ -31,7 +31,7 @@ def test_best_is_least_measurement(tmp_path: Path) -> None:
         Measurement(kernel="b", value=2.0, library="00ff"),
         Measurement(kernel="a", value=2.5),
     )
-    assert again.best(PREFILL, "hip", ["a", "b"]) == Best(kernel="b", value=2.0, unit="ms", compared=2)
+    assert again.best(PREFILL, "hip", ["a", "b"]) == BestMeasurement(kernel="b", value=2.0, unit="ms", compared=2)
     assert again.best(PREFILL, "hip", ["d"]) is None
     assert again.best(PREFILL, "emulator", ["a"]) is None
 
@@ -58,7 +58,7 @@ def test_units_are_not_mixed(tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
     base.add(PREFILL, "hip", [Measurement(kernel="a", value=0.1, unit="modelled ms")])
     base.add(PREFILL, "hip", [Measurement(kernel=name, value=value) for name, value in (("a", 9.0), ("b", 8.0))])
-    assert base.best(PREFILL, "hip", ["a", "b"]) == Best(kernel="b", value=8.0, unit="ms", compared=2)
+    assert base.best(PREFILL, "hip", ["a", "b"]) == BestMeasurement(kernel="b", value=8.0, unit="ms", compared=2)
 
 
 def test_problems_are_told_apart_by_their_shape_and_arch(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ckpm.base.paths import PYTHONPATH
 from ckpm.reports.release.run import execute
-from ckpm.reports.release.stages import Step
+from ckpm.reports.release.stages import StageStep
 
 # A stage with a worker in the background; both ignore the signals of an orderly end.
 STAGE = """
@@ -48,6 +48,6 @@ def test_killed_owner_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_stage_ends_with_code_of_its_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    step = Step(stage="s", arch="gfx950", command=("count", "--where", "key.nope == 1"), outputs={}, needs=())
+    step = StageStep(stage="s", arch="gfx950", command=("count", "--where", "key.nope == 1"), outputs={}, needs=())
     assert execute(step, tmp_path, 0) == 2
     assert "unknown field 'key.nope'" in capfd.readouterr().err

@@ -105,7 +105,7 @@ def test_doctor_names_gpu_and_its_runtime(system: Path) -> None:
     gpu(system)
     assert (doctor._gpu().state, doctor._gpu().detail) == ("missing", "gfx950, no libamdhip64.so")
     runtime = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
-    assert doctor._gpu() == doctor.Finding("GPU", "ok", f"gfx950, {runtime}")
+    assert doctor._gpu() == doctor.Examination("GPU", "ok", f"gfx950, {runtime}")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ckpm.kernels.code import code_object
 from ckpm.kernels.code.toolchains import Toolchain, embedded
 from ckpm.kernels.library import building
 from ckpm.kernels.library.doctor import examine
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
 from ckpm_emulator import toolchain as core
 from ckpm_emulator.cli import main as emulator_command
@@ -26,7 +26,7 @@ from ckpm_emulator.errors import TrustError as UntrustedCoreError
 from tests.emulator.test_core_build import use_small_core
 from tests.unit.shared import capture_logs
 
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 Stub = Callable[..., Toolchain]
 
 
@@ -46,7 +46,7 @@ def someone_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "trusted_owners", lambda: frozenset({os.geteuid() + 4711}))
 
 
-def build(request: Request) -> tuple[str, int]:
+def build(request: BuildRequest) -> tuple[str, int]:
     tally, text = capture_logs(lambda: building.run(request, jobs=2))
     return text, tally.compiled
 

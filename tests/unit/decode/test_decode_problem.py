@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.table import Guarded, read_guard_table
-from ckpm.decode.problem import BASE, FORCED, Launch, attention_candidate, quantise, reduction_candidate
+from ckpm.decode.problem import BASE, FORCED, DecodeLaunch, attention_candidate, quantise, reduction_candidate
 from tests.decode.posed import dequantise
 
 
@@ -51,7 +51,7 @@ def configurations_of(kernel: Guarded, arch: str, head_dim: int) -> list[dict[st
 
 @pytest.mark.parametrize(("arch", "head_dim"), FORCED)
 def test_forced_launch_is_in_guard_table(arch: str, head_dim: int) -> None:
-    launch: Launch = FORCED[arch, head_dim]
+    launch: DecodeLaunch = FORCED[arch, head_dim]
     expected = {"BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n, "STEP": launch.step, **launch.options}
     tables = [configurations_of(kernel, arch, head_dim) for kernel in read_guard_table(OWN).kernels]
     assert expected in [configuration for table in tables for configuration in table]

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from ckpm.base.errors import CheckFailedError, InputError, RecordError, SetupError, TableError
 from ckpm.commands import main
 from ckpm.decode.guard import command
-from ckpm.decode.guard.candidates import Candidate, Judged, candidate
+from ckpm.decode.guard.candidates import Candidate, JudgedCandidate, candidate
 from ckpm.decode.guard.compiling import judge
-from ckpm.decode.guard.figures import Budget, Figures, over_budget
-from ckpm.decode.guard.ratchet import Accepted, changes, merge
+from ckpm.decode.guard.figures import Figures, KernelBudget, over_budget
+from ckpm.decode.guard.ratchet import AcceptedKernel, changes, merge
 from ckpm.decode.guard.table import read_guard_table
 
 LEAN = Figures(vgpr=120, agpr=0, sgpr=90, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=2048, waves=4)
-BUDGET = Budget(vgpr=128, vgpr_spills=0, lds_bytes=4096, waves=2)
+BUDGET = KernelBudget(vgpr=128, vgpr_spills=0, lds_bytes=4096, waves=2)
 CANDIDATE = Candidate(
     kernel="softmax",
     arch="gfx950",
@@ -30,12 +30,12 @@ CANDIDATE = Candidate(
 )
 
 
-def make_judged(figures: Figures | None = LEAN, **other: Any) -> Judged:
+def make_judged(figures: Figures | None = LEAN, **other: Any) -> JudgedCandidate:
     reasons = over_budget(figures, BUDGET) if figures else ("doesn't compile",)
-    return Judged(candidate=dataclasses.replace(CANDIDATE, **other), figures=figures, reasons=reasons)
+    return JudgedCandidate(candidate=dataclasses.replace(CANDIDATE, **other), figures=figures, reasons=reasons)
 
 
-def make_accepted(*all_judged: Judged) -> Accepted:
+def make_accepted(*all_judged: JudgedCandidate) -> AcceptedKernel:
     return merge(None, all_judged, ["softmax"], compiler="triton 3.9.0", reason="first")
 
 
@@ -93,7 +93,9 @@ OTHER = make_judged(constexprs={"BLOCK": 128})
         ([make_judged(None)], [make_judged(None)], []),
     ],
 )
-def test_other_candidates_ask_for_acceptance(before: list[Judged], now: list[Judged], kinds: list[str]) -> None:
+def test_other_candidates_ask_for_acceptance(
+    before: list[JudgedCandidate], now: list[JudgedCandidate], kinds: list[str]
+) -> None:
     """A candidate is new or gone, or stops or begins to compile."""
     assert [change.kind for change in changes(make_accepted(*before), now, ["softmax"])] == kinds
     assert changes(make_accepted(*before), [], ["another"]) == []  # not asked about
@@ -130,10 +132,10 @@ def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
     file = tmp_path / "accepted.json"
     before = make_accepted(make_judged(), make_judged(None, constexprs={"BLOCK": 4096}))
     before.write(file)
-    assert Accepted.read(file) == before
+    assert AcceptedKernel.read(file) == before
     file.write_text(file.read_text().replace('"vgpr": 120', '"vgpr": -1'))
     with pytest.raises(RecordError, match=r"candidates\[.\].figures.vgpr: must be a whole number >= 0"):
-        Accepted.read(file)
+        AcceptedKernel.read(file)
 
 
 def test_accepting_one_kernel_keeps_others() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ckpm.base.errors import CheckFailedError, CompileError, DiskFullError
 from ckpm.docker import context, rootfs
-from ckpm.docker.context import Labels, Sources
+from ckpm.docker.context import ImageSources, Labels
 from ckpm.docker.images import Image, image, images
 from ckpm.matrix.dialects import PackagedUpstream, check_upstream
 from tests.unit.shared import git
@@ -43,7 +43,7 @@ def test_package_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(context, "fetch_archive", fetch)
     for name in ("rocm-7.2-build", "rocm-7.2-test"):
         folder = tmp_path / name / "context"
-        context.fill(image(name), folder, Sources(cache=tmp_path))
+        context.fill(image(name), folder, ImageSources(cache=tmp_path))
         assert [file.read_bytes() for file in (folder / "packages").iterdir()] == [b"wheel"]
     assert fetched == ["amd_aiter-0.1.7.post2.dev18-py3-none-any.whl"]
 

@@ -10,10 +10,10 @@ import pytest
 
 from ckpm.base.errors import SetupError
 from ckpm.docker.engines import (
-    Build,
+    ContainerRun,
     Engine,
+    ImageBuild,
     Mount,
-    Run,
     build_command,
     detect,
     device_groups,
@@ -87,7 +87,9 @@ def test_no_usable_engine_fails_with_reasons_and_remedy(
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
-BUILD = Build(context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "abc"}, secrets={"apt.conf": Path("/s")})
+BUILD = ImageBuild(
+    context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "abc"}, secrets={"apt.conf": Path("/s")}
+)
 
 
 @pytest.mark.parametrize("name", ["podman", "buildah"])
@@ -120,11 +122,11 @@ def test_docker_build_rewrites_times() -> None:
 
 @pytest.mark.parametrize("name", ["docker", "podman", "buildah"])
 def test_second_build_uses_no_cache(name: str) -> None:
-    fresh = Build(context=Path("/c"), tag="t", epoch=7, cached=False)
+    fresh = ImageBuild(context=Path("/c"), tag="t", epoch=7, cached=False)
     assert "--no-cache" in build_command(Engine(name, name), fresh)
 
 
-RUN = Run(
+RUN = ContainerRun(
     image="i:1",
     command=["nox", "-l"],
     user="1000:1001",

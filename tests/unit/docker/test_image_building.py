@@ -18,7 +18,7 @@ from ckpm.base.errors import (
 )
 from ckpm.commands import parse
 from ckpm.docker import building, command, context, rootfs
-from ckpm.docker.context import Labels, Sources
+from ckpm.docker.context import ImageSources, Labels
 from ckpm.docker.engines import Engine
 from ckpm.docker.images import image, images
 from tests.unit.docker.fake_engine import Answer, FakeEngine
@@ -50,9 +50,9 @@ class Docker:
         self.fake = FakeEngine(folder, "docker", {**output, **(answers or {})})
         self.engine = Engine("docker", str(self.fake.program))
         self.work = folder / "work"
-        self.sources = Sources(folder / "cache", labels=Labels(revision="abc"))
+        self.sources = ImageSources(folder / "cache", labels=Labels(revision="abc"))
 
-    def build(self) -> building.Built:
+    def build(self) -> building.BuiltImage:
         return building.build(self.engine, ONE, self.work, self.sources)
 
     def prove(self) -> None:
@@ -159,8 +159,8 @@ def test_failing_pull_is_classified(tmp_path: Path, complaint: str, kind: type[C
     assert len(docker.fake.calls("pull")) == 1
 
 
-def built(**packages: str) -> building.Built:
-    return building.Built(image="i", tag="t", identity="aa", packages=packages)
+def built(**packages: str) -> building.BuiltImage:
+    return building.BuiltImage(image="i", tag="t", identity="aa", packages=packages)
 
 
 def test_lock_covers_all_images_of_base(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import pytest
 
 from ckpm.base.errors import SetupError
 from ckpm.docker import running
-from ckpm.docker.engines import Engine, Run
+from ckpm.docker.engines import ContainerRun, Engine
 from tests.unit.docker.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[3]
-ORDER = Run(image="i:1", command=["true"])
+ORDER = ContainerRun(image="i:1", command=["true"])
 SIGNALS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
 
 # Two processes that hold a pipe open and only end after a signal.

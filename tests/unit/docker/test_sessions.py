@@ -12,7 +12,7 @@ from nox.sessions import _normalize_path
 from ckpm.base.paths import INSTALLED, data
 from ckpm.commands import main
 from ckpm.docker import running, sessions
-from ckpm.docker.engines import Engine, Mount, Run
+from ckpm.docker.engines import ContainerRun, Engine, Mount
 from ckpm.docker.images import image
 from tests.unit.docker.fake_engine import FakeEngine
 from tests.unit.shared import git
@@ -26,7 +26,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def plan(tmp_path: Path, **pip: str) -> Run:
+def plan(tmp_path: Path, **pip: str) -> ContainerRun:
     settings = {name.replace("_", "-"): value for name, value in pip.items()}
     return sessions.plan(
         TEST,
@@ -72,7 +72,7 @@ def test_real_sessions_are_accepted() -> None:
     sessions.demand_sessions(["build-gfx950", "test-large-kv", "docs"])
 
 
-def targets(run: Run) -> dict[str, Mount]:
+def targets(run: ContainerRun) -> dict[str, Mount]:
     return {str(mount.target): mount for mount in run.mounts}
 
 

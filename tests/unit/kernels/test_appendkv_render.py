@@ -7,8 +7,8 @@ import re
 from ckpm.kernels.families import fwd_appendkv
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.render import dispatch_text, plan_units
+from ckpm.kernels.families.spellings import features
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.words import features
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.names import parse
 from ckpm.matrix.selection import Selection, select

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpm.base.errors import UpstreamError
-from ckpm.kernels.families import batch_prefill, words
+from ckpm.kernels.families import batch_prefill, spellings
 from ckpm.kernels.families.render import instance_text, plan_units, unit_text
 from ckpm.kernels.parity.bindings import Binding, bindings, differences
 from ckpm.kernels.parity.cpp_constants import fold_constants
@@ -236,11 +236,11 @@ def test_spelling_loses_nothing(tokens: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "name",  # what includes our own headers is compared with no codegen
-    [name for name in dialect_names() if dialect(name).detection and not words.features(name).own_headers],
+    [name for name in dialect_names() if dialect(name).detection and not spellings.features(name).own_headers],
 )
 def test_unit_binds_what_its_instances_bind(name: str) -> None:
     keys = keys_of(name, "batch_prefill")[::101]
-    features = words.features(name)
+    features = spellings.features(name)
     for unit in plan_units(keys):
         apart = [only(instance_text(key, features)) for key in unit.keys]
         assert bindings(unit_text(unit, features)) == apart

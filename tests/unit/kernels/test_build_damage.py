@@ -20,22 +20,22 @@ from ckpm.base.files import abandoned_drafts, write_atomically
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
 from ckpm.kernels.library.progress import Tally
-from ckpm.kernels.library.request import LIBRARY, Request, prepare
+from ckpm.kernels.library.request import LIBRARY, BuildRequest, prepare
 from ckpm.kernels.upstream import headers
 from ckpm.kernels.upstream.headers import states
 from tests.unit.shared import capture_logs
 
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 Stub = Callable[..., Toolchain]
 FEW = ("key.logits", "key.lse")
 pytestmark = pytest.mark.usefixtures("copied_manifest")
 
 
-def build(request: Request) -> tuple[Tally, str]:
+def build(request: BuildRequest) -> tuple[Tally, str]:
     return capture_logs(lambda: building.run(request, jobs=2))
 
 
-def is_sound(request: Request) -> bool:
+def is_sound(request: BuildRequest) -> bool:
     folder = request.work / request.folder
     sources = list((folder / "src").glob("*.hip"))
     return (
@@ -182,7 +182,7 @@ def test_draft_is_known_by_its_dead_process_alone(tmp_path: Path) -> None:
     assert abandoned_drafts(tmp_path / "absent") == []
 
 
-def with_header(request: Request) -> tuple[Request, Path]:
+def with_header(request: BuildRequest) -> tuple[BuildRequest, Path]:
     header = request.tree.root / "core.hpp"
     header.write_text("// core\n")
     return dataclasses.replace(request, tree=dataclasses.replace(request.tree, headers=states([header]))), header
@@ -196,7 +196,7 @@ def edit_header(toolchain: Toolchain, header: Path) -> Toolchain:
     return toolchain
 
 
-def objects(request: Request) -> list[Path]:
+def objects(request: BuildRequest) -> list[Path]:
     assert request.object_cache
     built, cached = (request.work / request.folder / "obj").glob("*.o"), request.object_cache.glob("*/*")
     return [*built, *cached]

@@ -20,17 +20,17 @@ import pytest
 from ckpm.base.errors import CompileError, DiskFullError
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
-from ckpm.kernels.library.plan import Plan
+from ckpm.kernels.library.plan import BuildPlan
 from ckpm.kernels.library.progress import Tally
-from ckpm.kernels.library.request import LIBRARY, Request, prepare, scons_command
+from ckpm.kernels.library.request import LIBRARY, BuildRequest, prepare, scons_command
 from tests.unit.shared import capture_logs
 
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 Stub = Callable[..., Toolchain]
 FEW = ("key.logits", "key.lse")
 
 
-def build(request: Request, jobs: int = 2) -> tuple[Tally, str]:
+def build(request: BuildRequest, jobs: int = 2) -> tuple[Tally, str]:
     return capture_logs(lambda: building.run(request, jobs=jobs))
 
 
@@ -241,7 +241,7 @@ def test_signatures_hold_no_path(stub_toolchain: Stub, request_for: Make) -> Non
 def test_plan_survives_its_file(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
     plan, _ = prepare(request_for(stub_toolchain()))
     plan.write(tmp_path / "plan.json")
-    assert Plan.read(tmp_path / "plan.json") == plan
+    assert BuildPlan.read(tmp_path / "plan.json") == plan
 
 
 def test_failure_of_every_kernel_is_blamed_on_tree(stub_toolchain: Stub, request_for: Make) -> None:

@@ -20,9 +20,9 @@ from ckpm.base.paths import PROJECT
 from ckpm.base.processes import build_lock
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
-from ckpm.kernels.library.request import Request, scons_command
+from ckpm.kernels.library.request import BuildRequest, scons_command
 
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 Stub = Callable[..., Toolchain]
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ckpm.attention.launch.arguments import backward_fields, workspaces, zeroed_workspaces
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import ProblemError, UsageError
-from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
+from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, shared_spellings
 from ckpm.kernels.families.libraries import host, library_of, whole
 from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
+from ckpm.kernels.families.spellings import features
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.words import features
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import parse
@@ -108,7 +108,7 @@ def test_conditions_are_what_kernel_needs() -> None:
         "a.seqlen_k <= 256",
     }
     short = next(key for key in MAIN if key.tile.max_seq_q == 32 and key.pad == "npad")
-    assert words.spads(short) == (True,)
+    assert shared_spellings.spads(short) == (True,)
     assert {"a.seqlen_q <= 32", "a.hdim_q % 64 == 0"} <= set(dq_dk_dv.conditions(short, spad=True))
 
 

@@ -18,7 +18,7 @@ import pytest
 from ckpm.base.errors import SetupError, UsageError
 from ckpm.commands import main
 from ckpm.kernels.changes.history import changed_paths, commit_of
-from ckpm.kernels.changes.plan import Plan, plan_since, to_json
+from ckpm.kernels.changes.plan import ChangePlan, plan_since, to_json
 from ckpm.kernels.changes.rules import read_rules, rules
 from ckpm.kernels.families.libraries import host, libraries
 from ckpm.matrix.dialects import dialect, upstreams
@@ -50,10 +50,10 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make_plan(clone: Path) -> Callable[..., Plan]:
+def make_plan(clone: Path) -> Callable[..., ChangePlan]:
     """``make_plan({"path": text before})``: a plan since a commit with these other texts; None is a missing file."""
 
-    def make(before: dict[str, str | Edit | None]) -> Plan:
+    def make(before: dict[str, str | Edit | None]) -> ChangePlan:
         now = {path: (clone / path).read_text() if (clone / path).exists() else "new\n" for path in before}
         try:
             for path, text in before.items():
@@ -75,7 +75,7 @@ def make_plan(clone: Path) -> Callable[..., Plan]:
     return make
 
 
-def test_plan_of_no_change_has_lint_only(make_plan: Callable[..., Plan]) -> None:
+def test_plan_of_no_change_has_lint_only(make_plan: Callable[..., ChangePlan]) -> None:
     plan = make_plan({})
     assert (plan.changes, plan.kernels, plan.suites, plan.builds, plan.runs) == ((), (), {}, (), ())
     assert plan.commands == ("nox -s lint && nox -s workflows && nox -s docs",)
@@ -99,14 +99,14 @@ def test_plan_of_no_change_has_lint_only(make_plan: Callable[..., Plan]) -> None
     ],
 )
 def test_plan_of_room_without_kernels_builds_nothing(
-    make_plan: Callable[..., Plan], path: str, checks: set[str], suites: set[str], gates: bool
+    make_plan: Callable[..., ChangePlan], path: str, checks: set[str], suites: set[str], gates: bool
 ) -> None:
     plan = make_plan({path: "before\n"})
     assert (plan.kernels, plan.builds, plan.everything) == ((), (), ())
     assert (set(plan.checks), set(plan.suites), any(run.gate for run in plan.runs)) == (checks, suites, gates)
 
 
-def test_plan_of_file_without_rule_holds_everything(make_plan: Callable[..., Plan]) -> None:
+def test_plan_of_file_without_rule_holds_everything(make_plan: Callable[..., ChangePlan]) -> None:
     plan = make_plan({"new_room/unheard_of.py": None})
     assert len(plan.everything) == 1
     assert all(change.names is None for change in plan.kernels)
@@ -117,13 +117,13 @@ def test_plan_of_file_without_rule_holds_everything(make_plan: Callable[..., Pla
     assert plan.archs == ("gfx90a", "gfx942", "gfx950")
 
 
-def test_plan_of_comment_holds_no_kernel(make_plan: Callable[..., Plan]) -> None:
+def test_plan_of_comment_holds_no_kernel(make_plan: Callable[..., ChangePlan]) -> None:
     plan = make_plan({SMALL_TABLE: lambda text: "# a comment\n" + text})
     assert (plan.kernels, plan.builds, plan.runs) == ((), (), ())
     assert "parity" in plan.checks
 
 
-def test_plan_of_axis_value_holds_kernels_with_it(make_plan: Callable[..., Plan]) -> None:
+def test_plan_of_axis_value_holds_kernels_with_it(make_plan: Callable[..., ChangePlan]) -> None:
     """lse was true alone before: every kernel without LSE is new, here and in the dialects that inherit the axis."""
     table = "matrix/dialects/ck-2025-06/batch_prefill.yaml"
     plan = make_plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
@@ -140,12 +140,12 @@ def test_plan_of_axis_value_holds_kernels_with_it(make_plan: Callable[..., Plan]
     assert {build.arch for build in plan.builds} == {"gfx90a", "gfx942", "gfx950"}
 
 
-def test_plan_of_problem_holds_its_suite_only(make_plan: Callable[..., Plan]) -> None:
+def test_plan_of_problem_holds_its_suite_only(make_plan: Callable[..., ChangePlan]) -> None:
     plan = make_plan({"matrix/problems/dispatch.yaml": lambda text: text.replace("tier: full", "tier: nightly", 1)})
     assert (set(plan.suites), plan.kernels, plan.builds) == ({"dispatch"}, (), ())
 
 
-def test_plan_of_bad_old_table_holds_everything(make_plan: Callable[..., Plan]) -> None:
+def test_plan_of_bad_old_table_holds_everything(make_plan: Callable[..., ChangePlan]) -> None:
     plan = make_plan({SMALL_TABLE: "archs: ["})
     assert "can't be compared" in plan.everything[0]
     assert all(change.names is None for change in plan.kernels)
@@ -163,7 +163,7 @@ def test_plan_of_bad_new_table_holds_everything(clone: Path) -> None:
 
 
 def test_plan_without_manifest_holds_everything(
-    make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+    make_plan: Callable[..., ChangePlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ckpm.kernels.changes.manifest._SCRIPT", Path("absent.py"))
     plan = make_plan({"matrix/selections.yaml": lambda text: text + "# before\n"})
@@ -216,7 +216,7 @@ def test_plan_of_unknown_revision_ends_with_its_code(capsys: pytest.CaptureFixtu
     assert (code, "no-such-branch" in capsys.readouterr().err) == (expected.exit_code, True)
 
 
-def test_to_json_has_every_reason(make_plan: Callable[..., Plan]) -> None:
+def test_to_json_has_every_reason(make_plan: Callable[..., ChangePlan]) -> None:
     document = json.loads(to_json(make_plan({SMALL_TABLE: lambda text: text + "# before\n"})))
     reason = "kernels and their selection, compared by text"
     assert document["changes"] == [{"path": SMALL_TABLE, "reason": reason, "everything": False}]
@@ -230,7 +230,7 @@ def test_rules_have_libraries_that_can_be_rendered() -> None:
         assert {upstreams()[name].dialect for name in every} <= set(host(library.name).dialects())
 
 
-def test_plan_of_our_headers_runs_smoke_tier_of_ckpm(make_plan: Callable[..., Plan]) -> None:
+def test_plan_of_our_headers_runs_smoke_tier_of_ckpm(make_plan: Callable[..., ChangePlan]) -> None:
     """Their smoke tier alone: 4,848 kernels are for releases and not for a change."""
     plan = make_plan({"kernels/include_prefill/fmha_fwd.hpp": lambda text: f"{text}\n"})
     runs = [run for run in plan.runs if run.upstream == "ckpm"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.kernels.families import words
+from ckpm.kernels.families import spellings
 from ckpm.kernels.families.batch_prefill import harness_text
 from ckpm.kernels.families.family import INCLUDE
 from ckpm.kernels.families.render import dispatch_text, instance_text
@@ -19,7 +19,7 @@ from ckpm.matrix.selection import Selection, select
 
 UPSTREAM = upstreams()["ckpm"]
 HEADERS = INCLUDE.parent / UPSTREAM.headers
-FEATURES = words.features(UPSTREAM.dialect)
+FEATURES = spellings.features(UPSTREAM.dialect)
 
 
 def keys(mask_impl: str, tier: str = "full", name: str = "ckpm") -> list[Key]:
@@ -74,7 +74,7 @@ def test_dispatch_of_every_kernel_calls_our_selector() -> None:
 def test_dispatch_of_our_headers_goes_on_to_larger_head_dims() -> None:
     """Upstreams' dispatch looks in the first head dim that holds the request's, and refuses what that one lacks."""
     every = keys("simplified", "smoke", "ckpm-extended")
-    assert "else if(t.hdim_q <=" not in dispatch_text(every, words.features("ckpm-extended"))
+    assert "else if(t.hdim_q <=" not in dispatch_text(every, spellings.features("ckpm-extended"))
     assert "else if(t.hdim_q <=" in dispatch_text(keys("simplified"), FEATURES)
 
 
@@ -82,7 +82,7 @@ def test_pages_of_any_size_are_multiples_of_step_of_our_headers() -> None:
     """They have one load mode, so dispatch asks for none; the request that has a kernel of its page size takes that."""
     every = keys("simplified", "smoke", "ckpm-extended")
     arms = [
-        line for line in dispatch_text(every, words.features("ckpm-extended")).splitlines() if "t.page_size" in line
+        line for line in dispatch_text(every, spellings.features("ckpm-extended")).splitlines() if "t.page_size" in line
     ]
     whole = [line for line in arms if f"t.page_size % {PAGE_STEP} == 0" in line]
     assert len(whole) == len([key for key in every if key.page_size == ANY_PAGE]) == 6
@@ -96,7 +96,7 @@ def test_pages_of_any_size_are_multiples_of_step_of_our_headers() -> None:
     [("ckpm-extended", "a power of two or a multiple of 16"), ("rocm-libraries-2026", "a power of two")],
 )
 def test_library_without_pages_of_any_size_refuses_them(name: str, message: str) -> None:
-    text = harness_text(name, words.features(name))
+    text = harness_text(name, spellings.features(name))
     assert f'"page_size must be {message}"' in text
     assert ("p.page_size % 16 != 0" in text) == (name == "ckpm-extended")
 

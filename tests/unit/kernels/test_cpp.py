@@ -11,11 +11,12 @@ import pytest
 
 from ckpm.base.errors import CodeObjectError, UsageError
 from ckpm.kernels.abi import LaunchArguments
-from ckpm.kernels.families import batch_prefill, words
+from ckpm.kernels.families import batch_prefill
+from ckpm.kernels.families import spellings as cpp
 from ckpm.kernels.families.batch_prefill import harness_text
 from ckpm.kernels.families.render import dispatch_text, instance_text, plan_units, unit_text
+from ckpm.kernels.families.spellings import spellings
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.words import spellings
 from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.names import parse
@@ -39,25 +40,25 @@ KEYS = {name: select(dialect(name), Selection(archs=("gfx950",))) for name in DI
     ],
 )
 def test_padding_words(pad: str, flags: tuple[bool, ...]) -> None:
-    assert words.pad_flags(pad) == flags
+    assert cpp.pad_flags(pad) == flags
 
 
 def test_padding_word_that_is_none() -> None:
     with pytest.raises(ValueError, match="not a padding: pdvs"):
-        words.pad_flags("pdvs")
+        cpp.pad_flags("pdvs")
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_dispatch_traits_tell_all_kernels_apart(name: str) -> None:
     """Two kernels of one trait would be one definition twice: the link would fail, or worse, pick one."""
-    features = words.features(name)
+    features = cpp.features(name)
     traits = [batch_prefill.trait(key, features) for key in KEYS[name]]
     assert len(set(traits)) == len(KEYS[name])
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
-    text = dispatch_text(KEYS[name], words.features(name))
+    text = dispatch_text(KEYS[name], cpp.features(name))
     listed = re.findall(r'\{"(fmha_\w+)", &fmha_batch_prefill_<(T\d+)>\}', text)
     assert [kernel for kernel, _ in listed] == [key.name for key in KEYS[name]]
     returned = re.findall(r"return fmha_batch_prefill_<(T\d+)>\(s, a\);", text)
@@ -65,7 +66,7 @@ def test_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
 
 
 def test_merged_instances_are_single_ones_numbered_apart() -> None:
-    features = words.features("ck-2025-11")
+    features = cpp.features("ck-2025-11")
     unit = plan_units(KEYS["ck-2025-11"])[0]
     text = unit_text(unit, features)
     for index, key in enumerate(unit.keys):
@@ -73,7 +74,7 @@ def test_merged_instances_are_single_ones_numbered_apart() -> None:
 
 
 def test_only_gload_bodies_are_guarded() -> None:
-    features = words.features("rocm-libraries-2026")
+    features = cpp.features("rocm-libraries-2026")
     for key in KEYS["rocm-libraries-2026"]:
         guarded = "#if !defined(__HIP_DEVICE_COMPILE__) || defined(__gfx94__)" in instance_text(key, features)
         assert guarded == (key.load == "gload"), key.name
@@ -81,7 +82,7 @@ def test_only_gload_bodies_are_guarded() -> None:
 
 def test_april_2026_s_cpp_has_no_load_mode() -> None:
     """Its traits end with the page table, and dispatch doesn't ask for the pool's size."""
-    features, keys = words.features("rocm-libraries-2026-04"), KEYS["rocm-libraries-2026-04"]
+    features, keys = cpp.features("rocm-libraries-2026-04"), KEYS["rocm-libraries-2026-04"]
     texts = [dispatch_text(keys, features), *(instance_text(key, features) for key in keys[::50])]
     assert not [text for text in texts if "KVCacheLoadMode" in text or "select_kv_load_mode" in text]
     assert {key.load for key in keys} == {"bload"}
@@ -123,13 +124,13 @@ def test_paged_symbol_is_of_one_kernel(name: str, loads: tuple[str | None, ...])
     ],
 )
 def test_load_selector_is_called_as_header_declares_it(base: bool, call: str) -> None:
-    features = words.features("rocm-libraries-2026", selector_takes_base=base)
+    features = cpp.features("rocm-libraries-2026", selector_takes_base=base)
     assert any(call in condition for condition in batch_prefill.conditions(KEYS["rocm-libraries-2026"][0], features))
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_harness_refuses_values_unknown_to_its_dialect(name: str) -> None:
-    text = harness_text(name, words.features(name))
+    text = harness_text(name, cpp.features(name))
     for field in ("kv_last_page_lens", "batch_stride_block_table", "qscale_type", "page_size"):
         assert (f"p.{field} != " in text) == (name not in PAGED or field == "qscale_type")
     assert ("a.page_block_size" in text) == (name in PAGED)
@@ -204,7 +205,7 @@ def test_every_2026_kernel_asks_for_another_symbol(name: str) -> None:
 def test_conditions_without_tile_condition() -> None:
     key = next(key for key in KEYS["ck-2025-11"] if key.tile.when == "few_blocks")
     plain = dataclasses.replace(key, tile=dataclasses.replace(key.tile, when="always"))
-    features = words.features("ck-2025-11")
+    features = cpp.features("ck-2025-11")
     assert set(batch_prefill.conditions(key, features)) - set(batch_prefill.conditions(plain, features)) == {
         "get_num_blocks(128) < num_cus * min_cu_util_rate"
     }
@@ -212,7 +213,7 @@ def test_conditions_without_tile_condition() -> None:
 
 def test_dialect_of_names_only_has_no_cpp() -> None:
     with pytest.raises(UsageError, match=r"rocm-libraries-2027 has no C\+\+ to render: only its kernels' names"):
-        words.features("rocm-libraries-2027")
+        cpp.features("rocm-libraries-2027")
     of_trees = {name for name in dialect_names() if dialect(name).detection}
     of_our_headers = {package.dialect for package in upstreams().values() if package.headers}
     assert of_trees | of_our_headers == set(spellings()["dialects"])

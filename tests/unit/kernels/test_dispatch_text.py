@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpm.base.errors import UpstreamError
-from ckpm.kernels.parity.c_arithmetic import Formula, Number, evaluate, make
+from ckpm.kernels.parity.c_arithmetic import CNumber, Formula, evaluate, make
 from ckpm.kernels.parity.conditions import TRUE, condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_tokens import tokenize
 from ckpm.kernels.parity.dispatch_text import compare, parse
@@ -187,18 +187,18 @@ U, I = True, False  # noqa: E741
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("7 / 2 * 2", Number(6, I)),
-        ("-7 / 2", Number(-3, I)),
-        ("-7 % 3", Number(-1, I)),
-        ("2147483647 + 1", Number(-(2**31), I)),
-        ("1u - 2", Number(2**32 - 1, U)),
-        ("unsigned(-1) / 2", Number(2**31 - 1, U)),
-        ("static_cast<ck_tile::index_t>(4294967295u)", Number(-1, I)),
-        ("(unsigned)a.n * 65536", Number(0, U)),
-        ("twice(a.n + 1) - 1", Number(131_073, U)),
+        ("7 / 2 * 2", CNumber(6, I)),
+        ("-7 / 2", CNumber(-3, I)),
+        ("-7 % 3", CNumber(-1, I)),
+        ("2147483647 + 1", CNumber(-(2**31), I)),
+        ("1u - 2", CNumber(2**32 - 1, U)),
+        ("unsigned(-1) / 2", CNumber(2**31 - 1, U)),
+        ("static_cast<ck_tile::index_t>(4294967295u)", CNumber(-1, I)),
+        ("(unsigned)a.n * 65536", CNumber(0, U)),
+        ("twice(a.n + 1) - 1", CNumber(131_073, U)),
     ],
 )
-def test_arithmetic_is_that_of_c(text: str, value: Number) -> None:
+def test_arithmetic_is_that_of_c(text: str, value: CNumber) -> None:
     twice = Formula((("x", ("unsigned",)),), (("y", ("unsigned",), ("x", "*", "2")),), ("y",), ("unsigned",))
     assert evaluate(tokenize(text), {"a.n": make(65_536, False)}, {"twice": twice}) == value
 

@@ -21,7 +21,7 @@ from ckpm.matrix.dialects import upstreams
 from tests.unit.kernels.test_upstream import CODEGEN, make_tree
 
 
-def states(findings: list[doctor.Finding]) -> dict[str, str]:
+def states(findings: list[doctor.Examination]) -> dict[str, str]:
     return {finding.subject: finding.state for finding in findings}
 
 
@@ -173,5 +173,5 @@ def test_row_tells_what_rocm_can_do(
     monkeypatch: pytest.MonkeyPatch, compiler: str, gpu: str, variable: str, row: tuple[str, str, str]
 ) -> None:
     monkeypatch.setenv("CKPM_ROCM", variable)
-    finding = doctor._rocm_road(doctor.Finding("toolchain rocm", compiler, ""), doctor.Finding("GPU", gpu, ""))
+    finding = doctor._rocm_road(doctor.Examination("toolchain rocm", compiler, ""), doctor.Examination("GPU", gpu, ""))
     assert (finding.state, finding.detail, finding.advice) == row

@@ -17,11 +17,11 @@ from ckpm.base.errors import CodeObjectError, NameSyntaxError, UsageError
 from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import table
-from ckpm.kernels.families.family import INCLUDE, Family, Host, Scenario
+from ckpm.kernels.families.family import INCLUDE, Host, KernelFamily, Scenario
 from ckpm.kernels.families.libraries import host, libraries, library_of, option
-from ckpm.kernels.families.words import Features, environment
+from ckpm.kernels.families.spellings import Features, environment
 from ckpm.kernels.library.manifest import family_of
-from ckpm.kernels.library.request import Request, prepare
+from ckpm.kernels.library.request import BuildRequest, prepare
 from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.families import Family as MatrixFamily
@@ -57,7 +57,7 @@ def toy_harness(written_in: str, features: Features) -> str:
 
 
 SMALL = SuiteCase(name="", suite="kernels", tier="full", group="toy")
-TOY = Family(
+TOY = KernelFamily(
     name="toy",
     substitutions=toy_words,
     instance="toy_instance.hip.j2",
@@ -115,7 +115,7 @@ def test_toy_is_rendered_by_its_own_templates(
 
 
 def test_toy_s_library_is_planned_in_folder_of_its_own(
-    toy: MatrixFamily, stub_toolchain: Callable[..., Toolchain], request_for: Callable[..., Request]
+    toy: MatrixFamily, stub_toolchain: Callable[..., Toolchain], request_for: Callable[..., BuildRequest]
 ) -> None:
     request = request_for(stub_toolchain(), families=("toy",))
     plan, keys = prepare(request)

@@ -13,8 +13,8 @@ from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import CodeObjectError, ProblemError
 from ckpm.kernels.families import fwd, fwd_pagedkv
 from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
+from ckpm.kernels.families.spellings import arch_tag, features
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.words import arch_tag, features
 from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.names import parse

@@ -122,7 +122,7 @@ def test_any_json_is_read_or_refused_with_its_path(value: object, path: tuple[st
         inner[path[-1]] = value
     else:
         stored = value
-    source = Source(place="m.json", what="a manifest", remedy="", error=RecordError)
+    source = Source(location="m.json", what="a manifest", remedy="", error=RecordError)
     complaint = "m.json: none"
     try:
         Manifest.of(source.parse(json.dumps(stored)))

@@ -10,7 +10,7 @@ import pytest
 
 from ckpm.base.errors import UpstreamError, UsageError
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library.request import Request, prepare
+from ckpm.kernels.library.request import BuildRequest, prepare
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
@@ -22,12 +22,16 @@ ALIEN = "fmha_batch_prefill_of_2027"
 
 
 @pytest.fixture
-def request_of_checkout(request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain]) -> Request:
+def request_of_checkout(
+    request_for: Callable[..., BuildRequest], stub_toolchain: Callable[..., Toolchain]
+) -> BuildRequest:
     request = request_for(stub_toolchain())
     return dataclasses.replace(request, tree=dataclasses.replace(request.tree, name="checkout"))
 
 
-def test_kernels_that_tree_lacks_are_left_out(request_of_checkout: Request, caplog: pytest.LogCaptureFixture) -> None:
+def test_kernels_that_tree_lacks_are_left_out(
+    request_of_checkout: BuildRequest, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     request = request_of_checkout
     names = [key.name for key in select(dialect(request.tree.dialect), request.selection)]
@@ -38,7 +42,7 @@ def test_kernels_that_tree_lacks_are_left_out(request_of_checkout: Request, capl
     assert f"1 missing ({ALIEN}); 3 extra ({min(names[:3])}, ..)" in note
 
 
-def test_tree_that_lists_no_selected_kernel_is_refused(request_of_checkout: Request) -> None:
+def test_tree_that_lists_no_selected_kernel_is_refused(request_of_checkout: BuildRequest) -> None:
     list_names_instead(request_of_checkout.tree.root, [ALIEN])
     with pytest.raises(UsageError, match="no selected kernel is listed by the tree's codegen"):
         prepare(request_of_checkout)

@@ -15,18 +15,18 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import CheckFailedError, CodeObjectError, UpstreamError, UsageError
-from ckpm.base.processes import Pool
-from ckpm.base.results import Case, Results
+from ckpm.base.processes import ProcessPool
+from ckpm.base.results import CaseResult, Results
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.families import words
+from ckpm.kernels.families import spellings
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.render import Unit, dispatch_text, instance_text, unit_text
 from ckpm.kernels.parity import cases as parity
 from ckpm.kernels.parity import command as parity_command
 from ckpm.kernels.parity import machine_code
 from ckpm.kernels.parity import names as parity_names
-from ckpm.kernels.parity.machine_code import Comparison
+from ckpm.kernels.parity.machine_code import CodeComparison
 from ckpm.kernels.upstream import codegen_runner
 from ckpm.kernels.upstream.codegen_runner import Rendered
 from ckpm.kernels.upstream.tree import FMHA, Tree
@@ -37,7 +37,7 @@ from ckpm.matrix.published import stored_lists
 from tests.unit.enumerated import keys_of
 
 DIALECT = "ck-2025-11"
-FEATURES = words.features(DIALECT)
+FEATURES = spellings.features(DIALECT)
 BATCH_PREFILL = dialect(DIALECT).family("batch_prefill")
 
 
@@ -150,7 +150,7 @@ def texts_of(keys: list[Key]) -> dict[str, str]:
     return {**upstream.instances, "fmha_batch_prefill_api": upstream.dispatch}
 
 
-def cases(tree: Tree, *archs: str) -> dict[str, Case]:
+def cases(tree: Tree, *archs: str) -> dict[str, CaseResult]:
     live_cases = parity.live_cases(tree, archs, [200], ["simplified"])
     return {case.classname.split(".")[2]: case for case in live_cases}
 
@@ -220,7 +220,7 @@ def test_names_of_api_of_two_families(tree: Tree) -> None:
     families = [dialect(DIALECT).family(name) for name in ("fwd_splitkv_combine", "fwd_splitkv")]
     names = [key.name for family in families for key in enumerate_keys(family, arch="gfx950")]
 
-    def outcomes(listed: list[str]) -> dict[str, Case]:
+    def outcomes(listed: list[str]) -> dict[str, CaseResult]:
         script.write_text('# "--targets"\n' + LISTS.replace("{NAMES!r}", repr(listed)))
         archs = ("gfx950", "gfx1100")
         names_cases = parity_names.names_cases(tree, ["fwd_splitkv"], archs, [0], ["simplified"])
@@ -287,13 +287,13 @@ def functions(image: bytes) -> dict[str, bytes]:
 @pytest.fixture
 def compared(
     tree: Tree, stub_toolchain: Callable[..., Toolchain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., list[Comparison]]:
+) -> Callable[..., list[CodeComparison]]:
     """``compared(pairs, breaks=WORD)``: both texts of the pairs through a compiler that refuses the word."""
     monkeypatch.setattr(codeobject, "functions", functions)
 
-    def run(pairs: list[tuple[Key, str]], name: str = DIALECT, breaks: str = "") -> list[Comparison]:
+    def run(pairs: list[tuple[Key, str]], name: str = DIALECT, breaks: str = "") -> list[CodeComparison]:
         old, cache = dataclasses.replace(tree, dialect=name), tmp_path / "cache" / breaks.replace(" ", "")
-        with Pool(2) as pool:
+        with ProcessPool(2) as pool:
             return machine_code.compare(pairs, old, stub_toolchain(breaks), "gfx950", cache=cache, pool=pool)()
 
     return run
@@ -301,10 +301,10 @@ def compared(
 
 def alone(key: Key, name: str = DIALECT) -> str:
     """Our text of one kernel, which stands for upstream's."""
-    return unit_text(Unit("theirs", (key,)), words.features(name))
+    return unit_text(Unit("theirs", (key,)), spellings.features(name))
 
 
-def test_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> None:
+def test_known_defect_is_strict(compared: Callable[..., list[CodeComparison]]) -> None:
     """Kernels that can't compile are sampled once more, must fail in both texts, and are reported when they compile."""
     name = "ck-2025-06"
     keys = keys_of(name, "batch_prefill")
@@ -313,10 +313,10 @@ def test_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> No
     assert "col" not in {key.vlayout for key in machine_code.choose(keys[:1], name, "gfx950")}
     column = chosen[-1]
 
-    def result(text: str, breaks: str) -> Comparison:
+    def result(text: str, breaks: str) -> CodeComparison:
         return compared([(column, text)], name, breaks)[0]
 
-    assert result(alone(column, name), "template") == Comparison(
+    assert result(alone(column, name), "template") == CodeComparison(
         column.name, 0, "", defect="column-major-v-does-not-compile"
     )
     assert "upstream's text compiles, but the known defect" in result("int x;", "template").difference
@@ -324,7 +324,7 @@ def test_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> No
 
 
 def test_machine_code_is_compared_byte_for_byte(
-    keys: list[Key], compared: Callable[..., list[Comparison]], tmp_path: Path
+    keys: list[Key], compared: Callable[..., list[CodeComparison]], tmp_path: Path
 ) -> None:
     """Ours are compiled in one unit, upstream's one by one; a difference in one kernel is that kernel's alone."""
     pairs = [(key, alone(key)) for key in keys[:4]]
@@ -332,7 +332,7 @@ def test_machine_code_is_compared_byte_for_byte(
     pairs[2] = (keys[2], alone(keys[5]))
     pairs[3] = (keys[3], "int x;")
     comparisons = compared(pairs)
-    assert comparisons[0] == Comparison(keys[0].name, len(functions(pairs[0][1].encode())[keys[0].name]), "")
+    assert comparisons[0] == CodeComparison(keys[0].name, len(functions(pairs[0][1].encode())[keys[0].name]), "")
     assert comparisons[0].code_bytes > 1000
     assert comparisons[1].difference.startswith("upstream's code has ")
     assert "they differ from byte 0x" in comparisons[1].difference
@@ -345,7 +345,7 @@ def test_machine_code_is_compared_byte_for_byte(
 
 
 def test_kernel_that_neighbours_change_is_named_and_equal_alone(
-    keys: list[Key], compared: Callable[..., list[Comparison]], monkeypatch: pytest.MonkeyPatch
+    keys: list[Key], compared: Callable[..., list[CodeComparison]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_neighbours(image: bytes) -> dict[str, bytes]:
         bodies = functions(image)
@@ -363,7 +363,7 @@ def test_kernel_that_neighbours_change_is_named_and_equal_alone(
     assert (bool(other.difference), other.beside) == (True, "")  # alone as well
 
 
-def test_text_that_does_not_compile_is_error(keys: list[Key], compared: Callable[..., list[Comparison]]) -> None:
+def test_text_that_does_not_compile_is_error(keys: list[Key], compared: Callable[..., list[CodeComparison]]) -> None:
     comparisons = compared([(keys[0], alone(keys[0])), (keys[1], "BROKEN")], breaks="BROKEN")
     assert (comparisons[0].error, comparisons[0].difference) == ("", "")
     assert "upstream's text does not compile: " in comparisons[1].error
@@ -372,7 +372,7 @@ def test_text_that_does_not_compile_is_error(keys: list[Key], compared: Callable
 
 
 def test_damaged_entry_of_cache_is_made_anew(
-    keys: list[Key], compared: Callable[..., list[Comparison]], tmp_path: Path
+    keys: list[Key], compared: Callable[..., list[CodeComparison]], tmp_path: Path
 ) -> None:
     pairs = [(keys[0], alone(keys[0]))]
     comparisons = compared(pairs)
@@ -403,7 +403,7 @@ def test_every_arch_with_kernels_has_case_of_machine_code(
     keys = keys_of(DIALECT, "batch_prefill")
     answers(all={**{key.name: alone(key) for key in keys}, "fmha_batch_prefill_api": ""})
     archs = ("gfx90a", "gfx950", "gfx1100")
-    request = parity.Request(
+    request = parity.ParityRequest(
         upstreams=(),
         families=("batch_prefill",),
         archs=archs,
@@ -426,7 +426,7 @@ def test_every_arch_with_kernels_has_case_of_machine_code(
 def test_command_writes_results_before_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = Case(suite="s", classname="c", name="n", outcome="failed", message="odd", text="text")
+    bad = CaseResult(suite="s", classname="c", name="n", outcome="failed", message="odd", text="text")
     monkeypatch.setattr(parity_command, "compare_upstreams", lambda request: Results((bad,)))
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
     monkeypatch.delenv("CK_ROOT", raising=False)

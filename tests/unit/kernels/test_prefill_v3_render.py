@@ -11,9 +11,9 @@ import pytest
 
 from ckpm.base.errors import UsageError
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.families import words
+from ckpm.kernels.families import spellings
 from ckpm.kernels.families.render import dispatch_text, instance_text, plan_units
-from ckpm.kernels.library.request import Request, prepare
+from ckpm.kernels.library.request import BuildRequest, prepare
 from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
@@ -21,7 +21,7 @@ from ckpm.matrix.names import parse
 from ckpm.matrix.selection import Selection, select
 
 DIALECT = dialect("prefill-v3")
-FEATURES = words.features("prefill-v3")
+FEATURES = spellings.features("prefill-v3")
 MODE = "ck_tile::BlockAttentionKVCacheLoadModeEnum::"
 
 
@@ -60,7 +60,7 @@ def test_library_without_v3_has_no_word_of_it() -> None:
     text = dispatch_text(keys("gfx942"), FEATURES)
     assert not re.search(r"v3|device_name|getenv|if\((?:false|true)\)", text)
     newest = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))
-    assert "getenv" not in dispatch_text(newest, words.features("rocm-libraries-2026"))
+    assert "getenv" not in dispatch_text(newest, spellings.features("rocm-libraries-2026"))
 
 
 def test_v3_is_turned_off_by_environment() -> None:
@@ -138,7 +138,7 @@ def test_v3_of_any_bounds_takes_every_mask_and_sinks() -> None:
         key for key in extended if is_v3(key) and dataclasses.replace(key, name="", mask="generic") == one_of(unbounded)
     ]
     assert [key.mask for key in same] == ["causal", "generic"]  # a causal request takes the first
-    text = dispatch_text([unbounded], words.features("ckpm-extended"))
+    text = dispatch_text([unbounded], spellings.features("ckpm-extended"))
     (taken,) = re.findall(r"if\((.*)\)\n\s+return fmha_batch_prefill_<T0>", text)
     assert "t.mask_type != mask_enum::no_mask" in taken
     assert "t.has_sink == false" in taken  # sink tokens are V2's
@@ -175,7 +175,7 @@ def test_both_load_modes_of_name_are_its_symbols() -> None:
 
 
 def test_checkout_of_pull_request_6054_is_not_built(
-    request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain]
+    request_for: Callable[..., BuildRequest], stub_toolchain: Callable[..., Toolchain]
 ) -> None:
     """Our text names classes of our own headers, which that tree has under other names."""
     request = request_for(stub_toolchain())
@@ -185,7 +185,7 @@ def test_checkout_of_pull_request_6054_is_not_built(
 
 
 def test_v3_of_ckpm_extended_has_load_mode_of_its_name() -> None:
-    features = words.features("ckpm-extended")
+    features = spellings.features("ckpm-extended")
     chosen = select(
         dialect("ckpm-extended"), Selection(archs=("gfx950",), where=("key.page_size == 64", "not key.logits"))
     )

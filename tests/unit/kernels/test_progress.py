@@ -8,17 +8,17 @@ import re
 import pytest
 
 from ckpm.base.console import number
-from ckpm.kernels.library.plan import Step
+from ckpm.kernels.library.plan import BuildStep
 from ckpm.kernels.library.progress import Tally, follow
 from ckpm.kernels.library.run_step import EVENT
 from tests.unit.shared import capture_logs
 
 STEPS = [
-    Step(kind="unit", target="a.o", sources=("a",), argv=(), signature="", label="a", kernels=("k1", "k2")),
-    Step(kind="unit", target="b.o", sources=("b",), argv=(), signature="", label="b", kernels=("k3",)),
-    Step(kind="host", target="c.o", sources=("c",), argv=(), signature="", label="c"),
-    Step(kind="library", target="l", sources=("a.o", "b.o", "c.o"), argv=(), signature="", label="l"),
-    Step(kind="manifest", target="m", sources=("l",), argv=(), signature="", label="m"),
+    BuildStep(kind="unit", target="a.o", sources=("a",), argv=(), signature="", label="a", kernels=("k1", "k2")),
+    BuildStep(kind="unit", target="b.o", sources=("b",), argv=(), signature="", label="b", kernels=("k3",)),
+    BuildStep(kind="host", target="c.o", sources=("c",), argv=(), signature="", label="c"),
+    BuildStep(kind="library", target="l", sources=("a.o", "b.o", "c.o"), argv=(), signature="", label="l"),
+    BuildStep(kind="manifest", target="m", sources=("l",), argv=(), signature="", label="m"),
 ]
 
 

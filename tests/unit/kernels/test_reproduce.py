@@ -14,7 +14,7 @@ from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building, reproduce
 from ckpm.kernels.library.manifest import Manifest
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from tests.unit import manifests
 
 
@@ -32,13 +32,13 @@ def test_differences_name_artifact() -> None:
 @pytest.mark.parametrize("leak", ["", "path", "base", "count"])
 def test_leaking_path_or_counter_is_found(
     monkeypatch: pytest.MonkeyPatch,
-    request_for: Callable[..., Request],
+    request_for: Callable[..., BuildRequest],
     stub_toolchain: Callable[..., Toolchain],
     leak: str,
 ) -> None:
     builds: list[Path] = []
 
-    def fake(request: Request, *, jobs: int) -> None:
+    def fake(request: BuildRequest, *, jobs: int) -> None:
         builds.append(request.work)
         assert request.object_cache is None
         objects = request.work / request.folder / "obj"
@@ -93,11 +93,11 @@ def test_build_s_own_memory_is_not_artifact(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["", "library", "manifest", "object"])
 def test_built_library_is_built_once_more_and_compared(
     monkeypatch: pytest.MonkeyPatch,
-    request_for: Callable[..., Request],
+    request_for: Callable[..., BuildRequest],
     stub_toolchain: Callable[..., Toolchain],
     damage: str,
 ) -> None:
-    def fake(request: Request, *, jobs: int) -> None:
+    def fake(request: BuildRequest, *, jobs: int) -> None:
         assert request.object_cache is None
         folder = request.work / request.folder
         (folder / "obj").mkdir(parents=True)
@@ -131,7 +131,7 @@ def test_built_library_is_built_once_more_and_compared(
 
 
 def test_without_built_library_there_is_nothing_to_compare(
-    request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain], tmp_path: Path
+    request_for: Callable[..., BuildRequest], stub_toolchain: Callable[..., Toolchain], tmp_path: Path
 ) -> None:
     request = request_for(stub_toolchain())
     with pytest.raises(RecordError, match=r"manifest\.json"):

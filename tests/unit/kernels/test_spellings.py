@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import TableError
-from ckpm.kernels.families.words import SPELLINGS, spellings
+from ckpm.kernels.families.spellings import SPELLINGS, spellings
 from tests.unit.shared import replace_text, table_complaint
 
 TEXT = SPELLINGS.read_text()

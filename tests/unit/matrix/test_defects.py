@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ckpm.base.errors import UsageError
-from ckpm.kernels.library.request import Request, prepare
+from ckpm.kernels.library.request import BuildRequest, prepare
 from ckpm.matrix.defects import defect_of, defects, split
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.families import MASK_IMPLS
@@ -40,7 +40,7 @@ def test_column_major_v_is_half_of_mid_2025() -> None:
 
 
 def test_build_leaves_out_and_records_failing_kernels(
-    stub_toolchain: Callable[..., object], request_for: Callable[..., Request]
+    stub_toolchain: Callable[..., object], request_for: Callable[..., BuildRequest]
 ) -> None:
     request = request_for(stub_toolchain(), where=("key.lse and not key.dropout",))
     request = dataclasses.replace(
@@ -59,7 +59,7 @@ def test_build_leaves_out_and_records_failing_kernels(
 
 
 def test_family_without_kernel_that_compiles_is_reported(
-    stub_toolchain: Callable[..., object], request_for: Callable[..., Request]
+    stub_toolchain: Callable[..., object], request_for: Callable[..., BuildRequest]
 ) -> None:
     """Split-KV of generic masks: its combine stage alone makes no library."""
     families = ("fwd_splitkv", "fwd_splitkv_combine")

@@ -14,7 +14,7 @@ import pytest
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import FAMILY_SUITE
-from ckpm.matrix.problems.ledger import Entry, Ledger, read_ledger
+from ckpm.matrix.problems.ledger import Ledger, LedgerEntry, read_ledger
 from ckpm.matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, Edit
@@ -38,12 +38,12 @@ def complaints(ledger: Ledger, table: Mapping[str, str]) -> list[str]:
     return messages
 
 
-def of_families(entry: Entry) -> bool:
+def of_families(entry: LedgerEntry) -> bool:
     """Return True if the entry covers other families' kernels, of which ckpm has none of its own."""
     return all(glob.startswith(f"{FAMILY_SUITE}/") for glob in entry.problems)
 
 
-def covers_case(entry: Entry, case: str) -> bool:
+def covers_case(entry: LedgerEntry, case: str) -> bool:
     archs = ARCHS if "*" in entry.archs else entry.archs
     return all(
         entry.covers(find(case), upstream, arch, unwaited=True) for upstream in entry.upstreams for arch in archs

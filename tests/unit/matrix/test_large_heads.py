@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ckpm.kernels.families.render import instance_text
-from ckpm.kernels.families.words import features
+from ckpm.kernels.families.spellings import features
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key, has_large_head

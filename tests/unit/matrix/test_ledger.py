@@ -63,7 +63,11 @@ def test_ledger_of_house_expects_no_pass_and_reports_why() -> None:
 
 def test_read_ledger_has_entries_as_written(ledger: Ledger) -> None:
     big_pools, over_read = ledger.entries
-    assert (big_pools.name, big_pools.place, big_pools.outcomes) == ("big_pools", "ledger.yaml:4", ("wrong", "fault"))
+    assert (big_pools.name, big_pools.location, big_pools.outcomes) == (
+        "big_pools",
+        "ledger.yaml:4",
+        ("wrong", "fault"),
+    )
     assert over_read.problems == ("page-fault/*",)
     assert (over_read.link, over_read.expires) == ("", datetime.date(2026, 12, 31))
 

@@ -13,6 +13,7 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.matrix.problems.matching import not_asked
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import (
     loads,
     measured_kernel,
@@ -24,7 +25,6 @@ from ckpm.matrix.problems.problem import (
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select_some, tiers
 from ckpm.matrix.where import compile_where
-from ckpm.timing.measure import performance_problems
 
 NEWEST = "rocm-libraries-2026"
 archs = pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

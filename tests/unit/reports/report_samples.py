@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.launch.counters import LIBRARY_FACTS
-from ckpm.base.results import Case, CaseFault, LedgerUse, NearestAllocation, Results
-from ckpm.reports.verdicts import Gate, Row
+from ckpm.base.results import CaseFault, CaseResult, LedgerUse, NearestAllocation, Results
+from ckpm.reports.verdicts import Gate, VerdictRow
 from tests.unit import manifests
 from tests.unit.manifests import write_library
 
@@ -33,9 +33,9 @@ def manifest(kernels: int = 1) -> dict[str, Any]:
 
 def case(
     name: str = PROBLEM, outcome: str = "passed", message: str = "", *lines: str, kernel: str = KERNEL, **more: Any
-) -> Case:
+) -> CaseResult:
     suite = name.partition("/")[0]
-    return Case(
+    return CaseResult(
         suite=suite, arch="gfx950", upstream="aiter", classname=suite, name=name, outcome=outcome, message=message,
         text="\n".join(lines), kernel=kernel, **more,
     )  # fmt: skip
@@ -45,16 +45,18 @@ FACTS = {name: str(manifest()[name]) for name in LIBRARY_FACTS}
 AGREES = "O agrees; largest error 0.1 (0.2 relative), 0.19 of its tolerance at [0, 0, 0]"
 KNOWN = case(
     "page-fault/lengths.m64-q64k1",
-    ledger=LedgerUse(name="table-read-past-end", place="ledger.yaml:37", reason="reads on"),
+    ledger=LedgerUse(name="table-read-past-end", location="ledger.yaml:37", reason="reads on"),
     fault=FAULT,
 )
-SLOWER = Row(
+SLOWER = VerdictRow(
     gate="gpu", subject=PROBLEM, metric="time", unit="us", baseline=4.0, candidate=5.0, threshold="2 %",
     verdict="regressed", note="",
 )  # fmt: skip
 
 
-def write(folder: Path, suites: dict[str, list[Case]] | None = None, rows: list[Row] | None = None) -> Path:
+def write(
+    folder: Path, suites: dict[str, list[CaseResult]] | None = None, rows: list[VerdictRow] | None = None
+) -> Path:
     """``folder``, filled: a library, its suites' results and, if there are rows, its gate."""
     library_folder = folder / "gfx950" / "aiter"
     write_library(library_folder, manifest())

@@ -9,9 +9,9 @@ import pytest
 
 from ckpm.base.errors import RecordError
 from ckpm.reports.page.figure_tables import best_kernels
-from ckpm.reports.page.inputs import Inputs, gather
+from ckpm.reports.page.inputs import ReportInputs, gather
 from ckpm.reports.page.overall import overall
-from ckpm.timing.sweeps.results import Results
+from ckpm.timing.sweeps.results import SweepResults
 
 SHAPE = "fwd/Vision.b1-q64k64-h2x1-d128x128-bf16"
 
@@ -21,11 +21,11 @@ def row(kernel: str, order: int, cycles: float, **more: Any) -> dict[str, Any]:
     return {**named, "dispatch_order": order, "modelled_cycles": cycles, **more}
 
 
-def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> Inputs:
+def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> ReportInputs:
     sweep_folder = folder / "benchmark"
     sweep_folder.mkdir()
-    Results(
-        asked={"arch": "gfx950", "category": "smoke"},
+    SweepResults(
+        request={"arch": "gfx950", "category": "smoke"},
         kernels=len(rows),
         cases=len(rows) + len(left_out),
         rows=rows,
@@ -34,7 +34,7 @@ def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> Inputs:
     return gather(folder)
 
 
-def check(report_inputs: Inputs) -> tuple[str, str]:
+def check(report_inputs: ReportInputs) -> tuple[str, str]:
     sweep_check = next(check for check in overall(report_inputs).checks if check.name == "benchmark sweep")
     return sweep_check.verdict, sweep_check.text
 
@@ -80,6 +80,6 @@ def test_times_that_no_one_compared_pass_nothing(tmp_path: Path) -> None:
 def test_damaged_file_is_named(tmp_path: Path) -> None:
     gather_rows(tmp_path, row("one", 1, 10.0))
     file = tmp_path / "benchmark" / "sweep.json"
-    file.write_text(file.read_text().replace('"asked"', '"ask"'))
+    file.write_text(file.read_text().replace('"request"', '"ask"'))
     with pytest.raises(RecordError, match=r"sweep\.json"):
         gather(tmp_path)

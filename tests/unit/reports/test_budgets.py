@@ -11,9 +11,9 @@ import pytest
 from ckpm.base.errors import TableError
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
-from ckpm.reports.gates.budgets import BUDGETS, Built, read_budgets
+from ckpm.reports.gates.budgets import BUDGETS, BuiltLibrary, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.verdicts import Row
+from ckpm.reports.verdicts import VerdictRow
 from tests.unit import manifests
 
 PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
@@ -22,12 +22,12 @@ ALIBI = f"{PLAIN}_nlogits_alibi_mask_lse_ndropout_nsquant"
 FIGURES = {"vgpr": 200, "vgpr_spills": 0, "scratch_bytes": 0, "occupancy_waves": 2}
 LOOP = {"loop_scratch": 0, "wait_hazards": 0, "missing_states": 0}
 TODAY = datetime.date(2026, 11, 20)
-BUILT = Built(arch="gfx950", upstream="aiter", toolchain="embedded")
+BUILT = BuiltLibrary(arch="gfx950", upstream="aiter", toolchain="embedded")
 
 
 def rows_of(
     name: str, figures: dict[str, int], file: Path = BUDGETS, today: datetime.date = TODAY, **built: str
-) -> tuple[Row, ...]:
+) -> tuple[VerdictRow, ...]:
     """Judge one kernel by the project's own budgets, or by those of a file."""
     thresholds, (key,) = read_thresholds(), manifests.record(name).keys()
     budgets = read_budgets(thresholds, file)
@@ -56,7 +56,7 @@ def own_rows(arch: str, **figures: int) -> set[tuple[str, str, str]]:
     thresholds = read_thresholds()
     keys = {key.name: key for key in select(dialect("rocm-libraries-2026"), Selection(archs=(arch,), tier="smoke"))}
     stored = {name: {**FIGURES, **LOOP, **figures} for name in keys}
-    built = Built(arch=arch, upstream="ckpm", toolchain="embedded")
+    built = BuiltLibrary(arch=arch, upstream="ckpm", toolchain="embedded")
     rows = read_budgets(thresholds).rows(keys, stored, thresholds, built=built, today=TODAY)
     return {(f"d{keys[row.subject].hdim_q}", row.metric, row.verdict) for row in rows}
 

@@ -22,16 +22,18 @@ from ckpm.base.errors import (
     TableError,
     UnknownWordError,
 )
-from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, Case, Results
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, CaseResult, Results
 from ckpm.commands import main
+from ckpm.kernels.library.identity import identity_facts
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
+from ckpm.matrix.problems.performance import compulsory_bytes, performance_problems
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.emulated import MODEL_METRICS, SUITE_METRICS, THRESHOLDS, by_problem, rows
-from ckpm.reports.gates.judged import DECODE_CYCLES
-from ckpm.reports.verdicts import Gate, Row, demand
-from ckpm.timing.measure import _count_launch, compulsory_bytes, identity_facts, measure, performance_problems
+from ckpm.reports.gates.library_gates import DECODE_CYCLES
+from ckpm.reports.verdicts import Gate, VerdictRow, demand
+from ckpm.timing.measure import _count_launch, measure
 from ckpm.timing.model import Machine, cannot_see, estimate, machines
 from tests.unit import manifests
 
@@ -66,7 +68,7 @@ def with_counts(**change: int) -> Measured:
     return dataclasses.replace(ONE, counters={**COUNTERS, **change})
 
 
-def judge(measured: Measurements, accepted: Measurements | None = None) -> tuple[Row, ...]:
+def judge(measured: Measurements, accepted: Measurements | None = None) -> tuple[VerdictRow, ...]:
     machines_by_arch = {"gfx950": MACHINE}
     before = baseline.Baseline(facts={}, figures=by_problem(accepted or measurements(ONE), machines_by_arch))
     return rows(before, by_problem(measured, machines_by_arch), measured)
@@ -293,9 +295,11 @@ def test_counts_are_measured_once_and_left_beside_library(tmp_path: Path, monkey
     assert Measurements.read(tmp_path / "counters.json").problems == (ONE,)
 
 
-def suite_case(name: str, kernel: str, instructions: int) -> Case:
+def suite_case(name: str, kernel: str, instructions: int) -> CaseResult:
     suite = "batch-prefill"
-    return Case(suite=suite, classname=suite, name=name, outcome="passed", kernel=kernel, instructions=instructions)
+    return CaseResult(
+        suite=suite, classname=suite, name=name, outcome="passed", kernel=kernel, instructions=instructions
+    )
 
 
 @pytest.fixture

@@ -15,12 +15,11 @@ import pytest
 from ckpm.base.errors import CheckFailedError, CodeObjectError, InconclusiveError, LibraryError
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.manifest import Manifest
-from ckpm.reports.gates import baseline
-from ckpm.reports.gates import judged as gated
+from ckpm.reports.gates import baseline, library_gates
 from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import accept
 from ckpm.reports.gates.comparing import THRESHOLDS, compare, read_thresholds
-from ckpm.reports.verdicts import Gate, Row, demand, worst
+from ckpm.reports.verdicts import Gate, VerdictRow, demand, worst
 from tests.unit import manifests
 from tests.unit.shared import Run
 
@@ -312,9 +311,9 @@ def test_nothing_is_accepted_without_reason(library: Library) -> None:
     assert library.baseline.read_text() == before
 
 
-def row(verdict: str, **change: Any) -> Row:
+def row(verdict: str, **change: Any) -> VerdictRow:
     fields = {"gate": "gpu", "subject": "s", "metric": "m", "unit": "us", "baseline": 1.0, "candidate": 2.0}
-    return Row(**{**fields, "threshold": "", "verdict": verdict, **change})
+    return VerdictRow(**{**fields, "threshold": "", "verdict": verdict, **change})
 
 
 def test_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
@@ -453,9 +452,11 @@ def test_family_that_gate_cannot_judge_is_refused(
 
 def test_arch_without_model_has_no_emulated_gate() -> None:
     manifest = manifests.record()
-    library = gated.GatedLibrary(library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a")
-    assert gated.left_out(library) == {
+    library = library_gates.GatedLibrary(
+        library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a"
+    )
+    assert library_gates.left_out(library) == {
         "emulated": "the model has no numbers of gfx90a: add them to reports/gates/model.yaml",
         "suites": "suite batch-prefill was not run",
     }
-    assert [*gated.left_out(dataclasses.replace(library, arch="gfx942"))] == ["suites"]
+    assert [*library_gates.left_out(dataclasses.replace(library, arch="gfx942"))] == ["suites"]

@@ -28,13 +28,13 @@ from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.reports.gates import compare_command, gpu
 from ckpm.reports.gates.gpu import Side, compare
 from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
 from ckpm.timing import tables
-from ckpm.timing.measure import performance_problems
 
 SETTINGS = msgspec.structs.replace(read_settings(), cold_bytes=64)
 ONE = SuiteCase(name="performance/one", suite="performance", tier="smoke", group="g")

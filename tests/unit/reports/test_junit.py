@@ -15,23 +15,25 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from ckpm.base.errors import InputError, RecordError
 from ckpm.base.junit import junit_text, write_junit
 from ckpm.base.outputs import write_output
-from ckpm.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
+from ckpm.base.results import OUTCOMES, CaseFault, CaseResult, LedgerUse, NearestAllocation, Results
 from ckpm.commands import main
 from ckpm.reports.junit import gate_results, merge, summary, write_gate
-from ckpm.reports.verdicts import Gate, Row
+from ckpm.reports.verdicts import Gate, VerdictRow
 
-PASSED = Case(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
-FAILED = Case(suite="a", classname="a.gfx950", name="two", outcome="failed", message="1 < 2 & 3", text=']]> "x"\n+ y')
-ERROR = Case(suite="b", classname="b.gfx942", name="three", outcome="error", message="no", text="trace")
-SKIPPED = Case(suite="b", classname="b.gfx942", name="four", outcome="skipped", message="not here")
+PASSED = CaseResult(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
+FAILED = CaseResult(
+    suite="a", classname="a.gfx950", name="two", outcome="failed", message="1 < 2 & 3", text=']]> "x"\n+ y'
+)
+ERROR = CaseResult(suite="b", classname="b.gfx942", name="three", outcome="error", message="no", text="trace")
+SKIPPED = CaseResult(suite="b", classname="b.gfx942", name="four", outcome="skipped", message="not here")
 RESULTS = Results((PASSED, FAILED, ERROR, SKIPPED))
 NEAREST = NearestAllocation(
     id=3, base=0x1000, bytes=64, kind="device", label="K pool", freed=False, distance=5, overrun=0
 )
-FULL = Case(
+FULL = CaseResult(
     suite="page-fault", arch="gfx950", upstream="aiter", family="fwd", classname="page-fault.x", name="n",
     outcome="passed", text="O agrees", kernel="k", tolerance_used=0.25, reproduce="nox -s x", seconds=2.0,
-    ledger=LedgerUse(name="known-one", place="ledger.yaml:3", reason="reads on", link="https://example.org/1"),
+    ledger=LedgerUse(name="known-one", location="ledger.yaml:3", reason="reads on", link="https://example.org/1"),
     fault=CaseFault(
         kind="memory", message="load outside", access="load", instruction="global_load_dword", pc=16, address=4096,
         bytes=4, workgroup=(1, 0, 0), wave=2, lane=0, error=700, nearest=NEAREST,
@@ -60,7 +62,7 @@ def test_junit_holds_every_case() -> None:
 
 
 _CASES = st.builds(
-    Case,
+    CaseResult,
     suite=st.sampled_from(["s", "t"]),
     classname=st.text("abc.", min_size=1),
     name=st.text(min_size=1),
@@ -72,7 +74,7 @@ _CASES = st.builds(
 
 
 @given(st.lists(_CASES, max_size=5))
-def test_any_text_gives_well_formed_xml(cases: list[Case]) -> None:
+def test_any_text_gives_well_formed_xml(cases: list[CaseResult]) -> None:
     results = Results(tuple(cases))
     document = JUnitXml.fromstring(junit_text(results).encode())
     assert sum(len(list(suite)) for suite in document) == len(cases)
@@ -158,16 +160,16 @@ def test_report_to_unwritable_path_leaves_no_file(
 
 
 def test_lines_of_message_are_joined_by_spaces() -> None:
-    row = Row(gate="static", subject="k", metric="waits", verdict="missing", note="not built:\n  its unit")
+    row = VerdictRow(gate="static", subject="k", metric="waits", verdict="missing", note="not built:\n  its unit")
     assert str(row) == "missing: k: waits: not built: its unit"
-    case = Case(
+    case = CaseResult(
         suite="parity", arch="", upstream="", classname="p", name="n", outcome="failed", message="1 missing:\n a"
     )
     assert summary(Results((case,))).splitlines()[-1] == "failed: n: 1 missing: a"
 
 
 def test_gate_is_case_for_each_kernel_with_its_worst_verdict() -> None:
-    row = Row(
+    row = VerdictRow(
         gate="static", subject="k", metric="vgpr", unit="registers", baseline=1.0, candidate=1.0, threshold="",
         verdict="unchanged",
     )  # fmt: skip
@@ -185,7 +187,7 @@ def test_gate_is_case_for_each_kernel_with_its_worst_verdict() -> None:
 
 def test_gates_of_several_libraries_are_joined_as_shards(tmp_path: Path) -> None:
     """Each library has kernels of the same names; one library given twice is still refused."""
-    row = Row(
+    row = VerdictRow(
         gate="static", subject="k", metric="vgpr", unit="registers", baseline=1.0, candidate=1.0, threshold="",
         verdict="unchanged",
     )  # fmt: skip
@@ -204,7 +206,9 @@ def test_gates_of_several_libraries_are_joined_as_shards(tmp_path: Path) -> None
 
 
 def shard(file: Path, *names: str, outcome: str = "passed") -> str:
-    cases = [Case(suite="s", classname="c", name=name, outcome=outcome, message="m", seconds=1.0) for name in names]
+    cases = [
+        CaseResult(suite="s", classname="c", name=name, outcome=outcome, message="m", seconds=1.0) for name in names
+    ]
     write_junit(Results(tuple(cases)), file)
     return str(file)
 

@@ -11,14 +11,14 @@ from ckpm.attention.launch import device
 from ckpm.base.errors import TableError
 from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.reports.gates import gpu as gpu_gate
 from ckpm.reports.gates.references import REFERENCES, compare_with_references, read_references
 from ckpm.reports.page.inputs import gather
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
 from ckpm.reports.page.sections import tables
-from ckpm.reports.verdicts import Gate, Row
-from ckpm.timing.measure import performance_problems
+from ckpm.reports.verdicts import Gate, VerdictRow
 
 ONE_K = "performance/published_fp8.tensor-q1k"
 SETTERS = "performance/published_setters.q1024k1024"
@@ -28,7 +28,7 @@ MI355X = {"gpu": "AMD Instinct MI355X", "rocm": "7.2.0"}
 def gate_of(
     subject: str, microseconds: float, before: float = 40.0, gpu: str = MI355X["gpu"], metric: str = "time"
 ) -> Gate:
-    row = Row(
+    row = VerdictRow(
         gate="gpu", subject=subject, metric=metric, unit="us", baseline=before, candidate=microseconds, threshold="2 %",
         verdict="improved", note="",
     )  # fmt: skip

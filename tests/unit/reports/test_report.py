@@ -17,14 +17,14 @@ import pytest
 from ckpm.attention.launch.counters import METRICS, Measured, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
-from ckpm.base.results import LIBRARY_SHA256, Case, Results
+from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
 from ckpm.commands import main
 from ckpm.matrix.problems.case import BATCH_CHECKS
 from ckpm.matrix.problems.ledger import LEDGER
 from ckpm.reports.page import case_tables
 from ckpm.reports.page import commands as report_commands
 from ckpm.reports.page.html import html, provenance
-from ckpm.reports.page.inputs import Inputs, gather, measured_seconds
+from ckpm.reports.page.inputs import ReportInputs, gather, measured_seconds
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.measurements import COLUMNS, write_measurements
 from ckpm.reports.page.overall import overall
@@ -39,7 +39,7 @@ FAILED = case("batch-prefill/plain.m64-full-q1k1", "failed", "O differs | </scri
 SKIPPED = case("batch-prefill/plain.m64-full-q1k1", "skipped", "no kernel", kernel="")
 
 
-def inputs(folder: Path, **arguments: Any) -> Inputs:
+def inputs(folder: Path, **arguments: Any) -> ReportInputs:
     """Without the repository's own baselines, and on a day when no ledger entry has expired."""
     return gather(folder, **{"today": datetime.date(2026, 11, 20), "baselines": folder / "none", **arguments})
 
@@ -49,7 +49,7 @@ def _commands_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_commands, "gather", inputs)
 
 
-def document(report_inputs: Inputs) -> str:
+def document(report_inputs: ReportInputs) -> str:
     return html(report_inputs, overall(report_inputs), NOW)
 
 
@@ -102,7 +102,9 @@ def test_page_holds_every_row_and_verdict_comes_first(tmp_path: Path) -> None:
         ([case(COMPARED, same_batches=BATCH_CHECKS, kernel="another")], ["○ skipped", 0]),
     ],
 )
-def test_kernel_holds_batches_only_if_cases_compared_it(tmp_path: Path, cases: list[Case], row: list[object]) -> None:
+def test_kernel_holds_batches_only_if_cases_compared_it(
+    tmp_path: Path, cases: list[CaseResult], row: list[object]
+) -> None:
     table_rows = shown(document(inputs(write(tmp_path, {"batch-prefill": cases}))))["batch-invariance"]
     assert table_rows == [[row[0], KERNEL, "gfx950/aiter", row[1]]]
 
@@ -169,7 +171,9 @@ INCONCLUSIVE = dataclasses.replace(SLOWER, verdict="inconclusive")
         ([FAILED], [INCONCLUSIVE], "failed"),
     ],
 )
-def test_verdict_follows_cases_and_rows(tmp_path: Path, cases: Sequence[Case], rows: list[Any], verdict: str) -> None:
+def test_verdict_follows_cases_and_rows(
+    tmp_path: Path, cases: Sequence[CaseResult], rows: list[Any], verdict: str
+) -> None:
     folder = write(tmp_path, {"batch-prefill": list(cases)}, rows)
     assert overall(inputs(folder)).verdict == verdict
     assert main(["report", "--input", str(folder)]) == (0 if verdict == "passed" else 8)

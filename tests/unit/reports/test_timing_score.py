@@ -14,7 +14,7 @@ from ckpm.timing import score as scoring
 from ckpm.timing.clock import Clock, fit_clocks, points
 from ckpm.timing.model import machines
 from ckpm.timing.published import published_figures
-from ckpm.timing.score import Accepted, Score, ScoreRow, read_accepted, spearman
+from ckpm.timing.score import AcceptedScore, Score, ScoreRow, read_accepted, spearman
 from ckpm.timing.score_command import show
 
 
@@ -94,19 +94,19 @@ def test_ratios_need_one_source_and_one_shape() -> None:
 @pytest.mark.parametrize(
     ("bound", "lines"),
     [
-        (Accepted(error=0.1, rank=1.0, signs=0.5), []),
-        (Accepted(error=0.09, rank=1.0, signs=0.5), ["group B: error 0.1000, accepted 0.0900"]),
-        (Accepted(error=0.2, rank=1.1, signs=0.5), ["group B: rank 1.0000, accepted 1.1000"]),
-        (Accepted(error=0.2, rank=0.0, signs=1.1), ["group B: signs 1.0000, accepted 1.1000"]),
+        (AcceptedScore(error=0.1, rank=1.0, signs=0.5), []),
+        (AcceptedScore(error=0.09, rank=1.0, signs=0.5), ["group B: error 0.1000, accepted 0.0900"]),
+        (AcceptedScore(error=0.2, rank=1.1, signs=0.5), ["group B: rank 1.0000, accepted 1.1000"]),
+        (AcceptedScore(error=0.2, rank=0.0, signs=1.1), ["group B: signs 1.0000, accepted 1.1000"]),
     ],
 )
-def test_worse_group_fails(bound: Accepted, lines: list[str]) -> None:
+def test_worse_group_fails(bound: AcceptedScore, lines: list[str]) -> None:
     score = make_score(row("B", 100, 90), row("B", 900, 990))
     assert score.worse({"B": bound}) == lines
 
 
 def test_group_without_rows_fails() -> None:
-    assert make_score().worse({"B": Accepted(error=1.0, rank=-1.0, signs=0.0)}) == ["group B has no row"]
+    assert make_score().worse({"B": AcceptedScore(error=1.0, rank=-1.0, signs=0.0)}) == ["group B has no row"]
 
 
 def test_accepted_figures_meet_goals_of_groups() -> None:

@@ -13,7 +13,7 @@ from ckpm.commands import main
 from ckpm.reports.gates.versions import PublishedRow, launch, published_rows
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
-from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
+from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, VerdictRow
 from ckpm.timing.record import Copies, Timed, Timings
 from tests.unit.reports.report_samples import write
 from tests.unit.reports.test_report import document, inputs, shown
@@ -103,7 +103,7 @@ def test_version_of_other_run_makes_no_ratio() -> None:
 
 
 def measured_gate(v2: float, v3: float, gpu: str = "AMD Instinct MI355X") -> Gate:
-    row = Row(
+    row = VerdictRow(
         gate="gpu",
         subject=EIGHT_K,
         metric="time",

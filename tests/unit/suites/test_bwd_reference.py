@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.attention.backward.reference import Backward, BoundedGradients, comparisons, exact_gradients
-from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.backward.reference import BackwardInputs, BoundedGradients, comparisons, exact_gradients
+from ckpm.attention.launch.buffers import LaunchInputs
 from ckpm.attention.reference import Floats, exact
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
@@ -47,12 +47,12 @@ class Pass:
         shape = sum(problem.seqlens_q), problem.nhead_q, problem.hdim_v
         self.dout = np.random.default_rng(1).uniform(-1, 1, shape)
 
-    def weigh(self, inputs: Inputs) -> float:
+    def weigh(self, inputs: LaunchInputs) -> float:
         return float((exact(inputs, self.random).o * self.dout).sum())
 
-    def backward(self) -> Backward:
+    def backward(self) -> BackwardInputs:
         forward = exact(self.inputs, self.random)
-        return Backward(inputs=self.inputs, o=forward.o, dout=self.dout, lse=forward.lse)
+        return BackwardInputs(inputs=self.inputs, o=forward.o, dout=self.dout, lse=forward.lse)
 
     def gradients(self) -> BoundedGradients:
         return exact_gradients(self.backward(), self.random)

@@ -18,8 +18,8 @@ from ckpm.attention.launch.fwd_launching import pose
 from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.fwd_splitkv import conditions
 from ckpm.kernels.families.render import dispatch_text as rendered
+from ckpm.kernels.families.spellings import features
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.words import features
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase

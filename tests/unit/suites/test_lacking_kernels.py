@@ -9,17 +9,18 @@ import pytest
 
 from ckpm.attention.launch import launching
 from ckpm.attention.launch.c_abi import Launch
-from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.launch.launching import LaunchOutcome
 from ckpm.base.errors import InconclusiveError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites import checks
-from ckpm.suites.checks import Bench, run_case
+from ckpm.suites.checks import CaseBench, run_case
 from ckpm.timing import measure
 
 PROBLEM = find("batch-prefill/paged_rows.vectorized-causal")
@@ -31,17 +32,17 @@ def smoke(*loads: str) -> tuple[Key, ...]:
 
 
 def refuse_launches(status: Status) -> Any:
-    def launch(device: Any, library: Any, prepared: Any, named: Any = None) -> Outcome:
+    def launch(device: Any, library: Any, prepared: Any, named: Any = None) -> LaunchOutcome:
         answer = Launch(status=status, message="no kernel", kernels=(), milliseconds=0.0)
-        return Outcome(prepared=prepared, launch=answer, fault=None, seconds=0.0)
+        return LaunchOutcome(prepared=prepared, launch=answer, fault=None, seconds=0.0)
 
     return launch
 
 
-def bench(keys: tuple[Key, ...]) -> Bench:
+def bench(keys: tuple[Key, ...]) -> CaseBench:
     calls = {"restart_addresses": lambda: None, "reset_executed": lambda: None, "executed_ranges": dict}
     device = SimpleNamespace(arch="gfx950", compute_units=256, has=lambda what: False, **calls)
-    return Bench(device=cast(Any, device), library=cast(Any, None), keys=keys)
+    return CaseBench(device=cast(Any, device), library=cast(Any, None), keys=keys)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_refusal_is_wrong_only_if_library_has_all_kernels(
 
 
 def test_gate_leaves_such_problem_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem: SuiteCase = next(problem for problem in measure.performance_problems("smoke") if not problem.tile_rows)
+    problem: SuiteCase = next(problem for problem in performance_problems("smoke") if not problem.tile_rows)
     monkeypatch.setattr(launching, "run_problem", refuse_launches(Status.UNSUPPORTED))
     launch_arguments = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
     manifest = cast(Any, SimpleNamespace(upstream="checkout", dialect="rocm-libraries-2026"))

@@ -10,7 +10,7 @@ import pytest
 
 from ckpm.attention.launch.buffers import GAP, POISON, prepare
 from ckpm.attention.launch.c_abi import Launch
-from ckpm.attention.launch.launching import Outcome, check
+from ckpm.attention.launch.launching import LaunchOutcome, check
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from tests.unit.attention.fakes import make_case
@@ -21,7 +21,7 @@ make = functools.partial(
 )  # fmt: skip
 
 
-def written(problem: SuiteCase) -> Outcome:
+def written(problem: SuiteCase) -> LaunchOutcome:
     """The outcome of a kernel that writes every element by strides, each with its own number."""
     prepared = prepare(problem)
     check(prepared)
@@ -38,7 +38,7 @@ def written(problem: SuiteCase) -> Outcome:
             at = batch * f["batch_stride_randval"] + head * f["nhead_stride_randval"] + row * f["stride_randval"]
             outputs["rand_val"][at : at + p.seqlens_k[token // 3]] = token * 10 + head
     launch = Launch(status=Status.OK, message="", kernels=("k",), milliseconds=0)
-    return Outcome(prepared=prepared, launch=launch, fault=None, seconds=0, outputs=outputs)
+    return LaunchOutcome(prepared=prepared, launch=launch, fault=None, seconds=0, outputs=outputs)
 
 
 @pytest.mark.parametrize("mode", ["group", "batch"])

@@ -20,7 +20,7 @@ from ckpm.base.errors import DeviceError, ProblemError, RefusedError, UsageError
 from ckpm.base.rocm_places import gpu_archs
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import RESULTS
-from ckpm.suites.pool import Pool, Worker, classify_exit
+from ckpm.suites.pool import Worker, WorkerPool, classify_exit
 from ckpm.suites.suites import Case
 from ckpm.suites.worker import serve
 
@@ -77,9 +77,9 @@ def case(word: str) -> Case:
     return Quick(problem=SuiteCase(name=f"dispatch/{word}", suite="dispatch", tier="smoke", group="x"))
 
 
-def pool(start: str = "", size: int = 1, seconds: float = 20.0) -> Pool:
+def pool(start: str = "", size: int = 1, seconds: float = 20.0) -> WorkerPool:
     command = (sys.executable, "-S", "-c", FAKE, *([start] if start else []))
-    return Pool(command=command, size=size, environment={}, start_seconds=seconds)
+    return WorkerPool(command=command, size=size, environment={}, start_seconds=seconds)
 
 
 def replies(results: Any) -> dict[str, Mapping[str, Any]]:

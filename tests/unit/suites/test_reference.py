@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.buffers import Inputs, prepare
+from ckpm.attention.launch.buffers import LaunchInputs, prepare
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.reference import Floats, alibi, exact, keep_threshold, visible
 from ckpm.attention.tolerances import (
-    Comparison,
+    ArrayComparison,
     all_zero_rows,
     compare,
     compare_lse,
@@ -111,7 +111,7 @@ def test_one_row_by_hand() -> None:
     unit = np.ones((1, 1, 1))
     k = np.log(np.array([1.0, 3.0, 1e6])).reshape(3, 1, 1)
     v = np.array([8.0, 4.0, 1e9]).reshape(3, 1, 1)
-    got = exact(Inputs(problem=problem, q=(unit,), k=(k,), v=(v,)))
+    got = exact(LaunchInputs(problem=problem, q=(unit,), k=(k,), v=(v,)))
     assert got.o[0, 0, 0] == pytest.approx(5.0)
     assert got.lse[0, 0] == pytest.approx(math.log(4.0))
     assert got.magnitude[0, 0, 0] == pytest.approx(5.0)
@@ -129,7 +129,7 @@ def test_random_byte_equal_to_threshold_is_kept() -> None:
     """p_drop 0.2: bytes up to 204 stay and weigh 1.25. Two keys of equal weight, V 4 and 8; the second is dropped."""
     problem = make_case(seqlens_q=(1,), seqlens_k=(2,), hdim_q=1, hdim_v=1, p_drop=0.2)
     q, k, v = np.zeros((1, 1, 1)), np.zeros((2, 1, 1)), np.array([4.0, 8.0]).reshape(2, 1, 1)
-    got = exact(Inputs(problem=problem, q=(q,), k=(k,), v=(v,)), [np.array([[[204, 205]]], np.uint8)])
+    got = exact(LaunchInputs(problem=problem, q=(q,), k=(k,), v=(v,)), [np.array([[[204, 205]]], np.uint8)])
     assert got.o[0, 0, 0] == pytest.approx(0.5 * 1.25 * 4.0)
     assert got.lse[0, 0] == pytest.approx(math.log(2.0))
 
@@ -142,7 +142,7 @@ def test_worst_truncation_is_within_tolerance() -> None:
     k[0] = 0.0
     lost = (1 + 200 * 0.5) / (1 + 200 * weight)
     value = (1 + 2.0**-7) / lost - 2.0**-20  # so that O comes out just below 1 + 2^-7 and is stored as 1
-    inputs = Inputs(problem=problem, q=(np.ones((1, 1, 1)),), k=(k,), v=(np.full((201, 1, 1), value),))
+    inputs = LaunchInputs(problem=problem, q=(np.ones((1, 1, 1)),), k=(k,), v=(np.full((201, 1, 1), value),))
     assert truncate(np.array([weight, value * lost])).tolist() == [0.5, 1.0]
     assert 0.9 < compare_o(problem, np.ones((1, 1, 1)), exact(inputs)).worst <= 1
 
@@ -152,7 +152,7 @@ def test_weight_flushed_to_zero_is_within_tolerance() -> None:
     problem = make_case(seqlens_q=(1,), seqlens_k=(1,), hdim_q=1, hdim_v=1, sink_logits=True)
     zero, unit = np.zeros((1, 1, 1)), np.ones((1, 1, 1))
     for logit, passed in ((88.0, True), (80.0, False)):
-        inputs = Inputs(problem=problem, q=(zero,), k=(zero,), v=(unit,), sink_logits=np.array([logit]))
+        inputs = LaunchInputs(problem=problem, q=(zero,), k=(zero,), v=(unit,), sink_logits=np.array([logit]))
         assert compare_o(problem, zero, exact(inputs)).passed == passed
 
 
@@ -161,7 +161,7 @@ def test_mean_shift_tells_truncation_from_rounding_to_nearest() -> None:
     problem = make_case(seqlens_q=(1,), seqlens_k=(1,), hdim_q=8, hdim_v=4096)
     random = np.random.default_rng(5)
     v = random.uniform(1, 2, (1, 1, 4096)) * random.choice([-1, 1], 4096)
-    expected = exact(Inputs(problem=problem, q=(np.ones((1, 1, 8)),), k=(np.ones((1, 1, 8)),), v=(v,)))
+    expected = exact(LaunchInputs(problem=problem, q=(np.ones((1, 1, 8)),), k=(np.ones((1, 1, 8)),), v=(v,)))
     shifts = {}
     for name, rounded in {"truncated": truncate(v), "nearest": np.round(v * 128) / 128}.items():
         assert compare_o(problem, rounded, expected).passed
@@ -193,7 +193,7 @@ def toward_zero_half(values: Floats) -> Floats:
 
 def kernel_model(
     problem: SuiteCase,
-    inputs: Inputs,
+    inputs: LaunchInputs,
     dtype: str,
     positions: NDArray[np.float32] | None = None,
     *,
@@ -253,7 +253,7 @@ def test_kernel_rounding_is_within_tolerance_and_wrong_page_not(
     assert keys == 1 or comparison.worst > 0.05  # the bound is not so wide that everything passes
     assert compare_lse(problem, lse, expected).passed
     if keys == 100 and ranges[1][0] < 0:  # the keys' values off by one; nearly uniform rows would not change
-        wrong = exact(Inputs(problem=problem, q=inputs.q, k=inputs.k, v=(np.roll(inputs.v[0], 1, axis=0),)))
+        wrong = exact(LaunchInputs(problem=problem, q=inputs.q, k=inputs.k, v=(np.roll(inputs.v[0], 1, axis=0),)))
         assert compare_o(problem, wrong.o, expected).mismatches > o.size // 4
 
 
@@ -323,7 +323,7 @@ def test_comparison_counts_nan_infinity_and_exact_zeros() -> None:
     with pytest.raises(ValueError, match="shapes"):
         compare("x", got, want[:2], tolerance)
     empty = np.zeros((0, 2))
-    assert compare("x", empty, empty, empty) == Comparison(
+    assert compare("x", empty, empty, empty) == ArrayComparison(
         name="x", elements=0, mismatches=0, nans=0, max_abs=0, max_rel=0, worst=0, where=()
     )
 

@@ -21,12 +21,12 @@ from ckpm.attention.launch.buffers import POISON, Prepared, prepare
 from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.device import Fault
 from ckpm.attention.launch.encodings import encode
-from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.launch.launching import LaunchOutcome
 from ckpm.attention.reference import exact
 from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.ledger import LEDGER, SIGNATURES, Entry, Ledger, read_ledger
+from ckpm.matrix.problems.ledger import LEDGER, SIGNATURES, Ledger, LedgerEntry, read_ledger
 from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
@@ -49,7 +49,7 @@ def run(
 ) -> Result:
     """The case on a device whose kernel is a function: to O in float64, or to a fault; a buffer has 4096 bytes."""
 
-    def launch(device: Any, library: Any, prepared: Prepared, named: str | None = None) -> Outcome:
+    def launch(device: Any, library: Any, prepared: Prepared, named: str | None = None) -> LaunchOutcome:
         p = prepared.problem
         name = next(key.name for key in KEYS if serves(key, p))
         result = kernel(prepared)
@@ -61,7 +61,7 @@ def run(
             outputs["o"] = rows.reshape(-1).view(np.uint8)
             if "gap" in result:
                 outputs["o"][-1] = POISON ^ 1
-        return Outcome(
+        return LaunchOutcome(
             prepared=prepared,
             launch=Launch(status=Status.OK, message="", kernels=(name,), milliseconds=0),
             fault=result if isinstance(result, Fault) else None,
@@ -277,8 +277,8 @@ def test_ledger_s_signatures_are_those_that_can_be_looked_at() -> None:
 
 
 def test_case_that_shows_something_else_fails_as_itself() -> None:
-    entry = Entry(
-        name="known", place="ledger.yaml:3", problems=("batch-prefill/*",), upstreams=("*",), archs=("*",),
+    entry = LedgerEntry(
+        name="known", location="ledger.yaml:3", problems=("batch-prefill/*",), upstreams=("*",), archs=("*",),
         outcomes=("wrong",), signatures=("whole_rows_are_read",), reason="r", link="", expires=datetime.date.max,
     )  # fmt: skip
     (case,) = with_signatures(

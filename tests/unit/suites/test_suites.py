@@ -22,14 +22,14 @@ from ckpm.commands import main as report
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
-from ckpm.matrix.problems.ledger import Entry, Ledger
+from ckpm.matrix.problems.ledger import Ledger, LedgerEntry
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites import cli, suites
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.suites import SANITIZER, Case, cases, judge, locate, manifest_keys, read_library, record_case
-from ckpm.timing.measure import performance_problems
 from tests.unit import manifests
 
 KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
@@ -46,8 +46,8 @@ def work(tmp_path: Path) -> Path:
 
 
 def ledger(*outcomes: str, glob: str = "dispatch/chosen.*", expires: str = "2099-01-01") -> Ledger:
-    entry = Entry(
-        name="known-one", place="ledger.yaml:3", problems=(glob,), upstreams=("aiter",), archs=("*",),
+    entry = LedgerEntry(
+        name="known-one", location="ledger.yaml:3", problems=(glob,), upstreams=("aiter",), archs=("*",),
         outcomes=outcomes, reason="reads the wrong page", link="https://example.org/1",
         expires=datetime.date.fromisoformat(expires),
     )  # fmt: skip
@@ -185,7 +185,7 @@ def test_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str, out
     assert result in RESULTS
 
 
-def record(reply: dict[str, Any], book: Ledger) -> results.Case:
+def record(reply: dict[str, Any], book: Ledger) -> results.CaseResult:
     judged = judge(make_case(), reply, book, "aiter", "gfx950")
     return record_case(judged, "dispatch", "gfx950", "aiter", "ckpm test", "fwd")
 
@@ -470,4 +470,4 @@ def test_ledger_in_repository_names_cases_that_exist() -> None:
     for entry in read_ledger().entries:
         for glob in entry.problems:
             covered = fnmatch.filter(names, glob)
-            assert covered, f"{entry.place}: {glob} names no case"
+            assert covered, f"{entry.location}: {glob} names no case"

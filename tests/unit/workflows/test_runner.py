@@ -11,7 +11,7 @@ import yaml
 from ckpm.base.errors import InputError
 from ckpm.base.paths import PROJECT
 from ckpm.workflows.render import FOLDER, names
-from ckpm.workflows.runner import Run, fill, run_jobs
+from ckpm.workflows.runner import WorkflowRun, fill, run_jobs
 from tests.unit.shared import git
 
 VALUES = {"matrix.name": "a", "needs.plan.outputs.builds": '[{"name": "x"}]'}
@@ -42,7 +42,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
     def make(jobs: dict[str, Any], only: tuple[str, ...] = (), values: dict[str, str] | None = None) -> tuple[Any, str]:
         jobs = {name: {"runs-on": "x", **job} for name, job in jobs.items()}
-        outcomes = run_jobs(Run({"jobs": jobs}, values or {}, source, commit, tmp_path / "work", only))
+        outcomes = run_jobs(WorkflowRun({"jobs": jobs}, values or {}, source, commit, tmp_path / "work", only))
         return outcomes, capsys.readouterr().out
 
     return make

@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import re
 
-from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.backward import words as shared
-from ckpm.kernels.families.backward.words import not_laid_out, through
-from ckpm.kernels.families.family import Family, Values
-from ckpm.kernels.families.words import Features, flag, pad_flags
+from ckpm.kernels.families import symbol_spellings
+from ckpm.kernels.families.backward import shared_spellings as shared
+from ckpm.kernels.families.backward.shared_spellings import not_laid_out, through
+from ckpm.kernels.families.family import KernelFamily, Values
+from ckpm.kernels.families.spellings import Features, flag, pad_flags
 from ckpm.matrix.keys import Key
 
 NAME = shared.CONVERT_DQ
@@ -60,7 +60,7 @@ def trait(key: Key) -> str:
 def symbol(values: Values) -> re.Pattern[str]:
     """The pattern of a kernel's symbol. Element types come first, the same for all kernels of a unit."""
     spad, _, dpad, _ = pad_flags(values["pad"])
-    boolean, tile = symbol_words.boolean, values["tile"]
+    boolean, tile = symbol_spellings.boolean, values["tile"]
     problem = (
         rf"Li256ELi{tile.bm0}ELi{tile.bn0}ELi{values['hdim_q']}E{boolean(values['mode'] == 'group')}"
         rf"{boolean(values['deterministic'])}"
@@ -70,7 +70,7 @@ def symbol(values: Values) -> re.Pattern[str]:
     )
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     library=shared.DQ_DK_DV,
     serves=serves,

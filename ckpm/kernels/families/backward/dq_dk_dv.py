@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from ckpm.base.errors import UsageError
 from ckpm.kernels.abi import BwdArguments
-from ckpm.kernels.families import symbol_words
+from ckpm.kernels.families import symbol_spellings
 from ckpm.kernels.families.backward import convert_dq, dot_do_o
-from ckpm.kernels.families.backward import words as shared
-from ckpm.kernels.families.backward.words import gradient_scenarios, not_laid_out
-from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Values
-from ckpm.kernels.families.fwd_words import by_device, nest
-from ckpm.kernels.families.words import Features, arch_tag, fill, flag, spellings
+from ckpm.kernels.families.backward import shared_spellings as shared
+from ckpm.kernels.families.backward.shared_spellings import gradient_scenarios, not_laid_out
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Host, KernelFamily, Values
+from ckpm.kernels.families.fwd_spellings import by_device, nest
+from ckpm.kernels.families.spellings import Features, arch_tag, fill, flag, spellings
 from ckpm.matrix.keys import Key
 
 NAME = shared.DQ_DK_DV
@@ -147,20 +147,22 @@ def harness_text(dialect: str, features: Features) -> str:
 
 def symbol(values: Values) -> re.Pattern[str]:
     """The pattern of a kernel's symbol. Element types come first, the same for all kernels of a unit."""
-    tile, boolean = values["tile"], symbol_words.boolean
+    tile, boolean = values["tile"], symbol_spellings.boolean
     lengths = (tile.bm0, tile.bn0, tile.bk0, tile.bk1, tile.bk2, tile.bk3, tile.bk4, tile.bhdq, tile.bhdv)
     block = "".join(f"Li{length}E" for length in lengths)
     shape = rf"BwdShapeINS_8sequenceIJ{block}EEE\w+?Li{tile.max_seq_q}EEE"
-    problem = rf"{boolean(values['mode'] == 'group')}{boolean(values['deterministic'])}\w+?{symbol_words.mask(values)}"
+    problem = (
+        rf"{boolean(values['mode'] == 'group')}{boolean(values['deterministic'])}\w+?{symbol_spellings.mask(values)}"
+    )
     dropout = rf"\w+?DropoutBwdI{_DROPOUT[values['dropout_impl']]}EE{boolean(values['trload'])}"
     traits = (
-        rf"\w+?BwdTraitsILi{values['dpad']}ELi{values['dvpad']}E{symbol_words.ENUM}{_BIAS[values['bias']]}E"
-        rf"{boolean(values['dbias'])}Li{symbol_words.number(tile.occupancy)}E"
+        rf"\w+?BwdTraitsILi{values['dpad']}ELi{values['dvpad']}E{symbol_spellings.ENUM}{_BIAS[values['bias']]}E"
+        rf"{boolean(values['dbias'])}Li{symbol_spellings.number(tile.occupancy)}E"
     )
     return re.compile(rf"FmhaBwdDQDKDVKernelI\w+?{shape}{problem}{dropout}{traits}")
 
 
-FAMILY = Family(
+FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="bwd_dq_dk_dv_instance.hip.j2",

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckpm.base.files import sha256_of
-from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, Case, LedgerUse, Results
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, CaseResult, LedgerUse, Results
 from ckpm.reports.release.assemble import Release, assemble
 from ckpm.reports.release.contents import CHECKSUMS, SIGNATURE
 from ckpm.reports.release.record import Facts
-from ckpm.reports.release.run import Plan, run
-from ckpm.reports.release.stages import STAGES, Step, read_stages, steps
+from ckpm.reports.release.run import QualificationPlan, run
+from ckpm.reports.release.stages import STAGES, StageStep, read_stages, steps
 from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
 from ckpm.reports.release.verdict import Basis, examine, judge, read_waivers
-from ckpm.reports.verdicts import Gate, Row
+from ckpm.reports.verdicts import Gate, VerdictRow
 from tests.unit.manifests import document
 
 ROOT = Path(__file__).parents[4]
@@ -72,7 +72,7 @@ class Stages:
     gate: str = "unchanged"
     left_out: Mapping[str, object] = field(default_factory=dict)
 
-    def __call__(self, step: Step, work: Path, epoch: int) -> int:
+    def __call__(self, step: StageStep, work: Path, epoch: int) -> int:
         self.called.append(step.name)
         for role, name in step.outputs.items():
             file = work / name
@@ -80,7 +80,7 @@ class Stages:
             self._write(step, role, file)
         return 21 if step.name in self.fails else 0
 
-    def _write(self, step: Step, role: str, file: Path) -> None:
+    def _write(self, step: StageStep, role: str, file: Path) -> None:
         match role:
             case "library":
                 file.write_bytes(b"".join((step.arch.encode(), *self.code)))
@@ -91,15 +91,15 @@ class Stages:
             case "results":
                 library = file.with_name("libckpm.so")
                 facts = {LIBRARY_SHA256: sha256_of(library)} if library.exists() else {}
-                ledger_use = LedgerUse(name=DEFECT, place="ledger.yaml:37", reason="reads on")
+                ledger_use = LedgerUse(name=DEFECT, location="ledger.yaml:37", reason="reads on")
                 outcome = self.outcomes.get(step.name, "passed")
-                first_case = Case(suite=step.stage, classname=step.stage, name=f"{step.stage}/a", outcome=outcome)
+                first_case = CaseResult(suite=step.stage, classname=step.stage, name=f"{step.stage}/a", outcome=outcome)
                 ledger = ledger_use if step.stage == "page-fault" else None
                 other = outcome if outcome == "skipped" else "passed"
                 second_case = replace(first_case, name=f"{step.stage}/b", outcome=other, ledger=ledger)
                 Results((first_case, second_case), self.facts or facts).write(file)
             case "gate":
-                row = Row(
+                row = VerdictRow(
                     gate="static", subject="k", metric="vgpr", unit="", baseline=1, candidate=1, threshold="",
                     verdict=self.gate,
                 )  # fmt: skip
@@ -111,12 +111,12 @@ class Stages:
 FOREIGN = {FOREIGN_LIBRARY: "c" * 64, LIBRARY_SHA256: "d" * 64}
 
 
-def planned_steps(archs: tuple[str, ...] = ("gfx950",)) -> tuple[Step, ...]:
+def planned_steps(archs: tuple[str, ...] = ("gfx950",)) -> tuple[StageStep, ...]:
     return steps(read_stages(), archs, upstream="aiter", tier="smoke", toolchain="embedded")
 
 
-def plan(work: Path, facts: Facts = FACTS, **options: object) -> Plan:
-    return Plan(steps=planned_steps(), facts=facts, work=work, epoch=EPOCH, **options)  # type: ignore[arg-type]
+def plan(work: Path, facts: Facts = FACTS, **options: object) -> QualificationPlan:
+    return QualificationPlan(steps=planned_steps(), facts=facts, work=work, epoch=EPOCH, **options)  # type: ignore[arg-type]
 
 
 def make_bundle(folder: Path, *, key: Path | None = None) -> tuple[Path, Path]:

@@ -20,7 +20,7 @@ from ckpm.base.errors import CheckFailedError, CkPrefillError, OutputError, Setu
 from ckpm.reports.release.run import Checkout, source_uri
 from ckpm.reports.release.sbom import direct_dependencies, find_needed, license_of, pins
 from ckpm.reports.release.signature import raw_signatures
-from ckpm.reports.release.stages import STAGES, Step
+from ckpm.reports.release.stages import STAGES, StageStep
 from ckpm.reports.release.verify import describe, rebuild, verify
 from tests.unit.reports.release.samples import (
     CODE,
@@ -385,8 +385,8 @@ def test_arch_of_table_that_is_left_out_is_named(unsigned: tuple[Path, Path]) ->
     assert "without: gfx942, of the table of stages" in describe(verify(unsigned[0], None))
 
 
-def build_of(*code: bytes) -> Callable[[Step, Path, int], int]:
-    def build(step: Step, work: Path, epoch: int) -> int:
+def build_of(*code: bytes) -> Callable[[StageStep, Path, int], int]:
+    def build(step: StageStep, work: Path, epoch: int) -> int:
         assert step.command[-1] == "--no-cache"
         return Stages(code=code)(step, work, epoch)
 

@@ -303,7 +303,7 @@ def test_verdict_counts_defects_and_names_needless_waivers(
     defects: dict[str, int], text: str, unneeded: tuple[str, ...]
 ) -> None:
     accepted = {
-        name: Waiver(name=name, place="w:1", accepted_by="P", accepted_on=TODAY, until=TODAY, reason="r")
+        name: Waiver(name=name, location="w:1", accepted_by="P", accepted_on=TODAY, until=TODAY, reason="r")
         for name in ("one", "two")
     }
     verdict = judge(BASIS, Findings(defects=defects, cases={}), accepted, today=TODAY)

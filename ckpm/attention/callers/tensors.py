@@ -17,14 +17,11 @@ from ckpm.base.errors import ArgumentError, ProblemError
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 
 
-def demand_scale(given: float | None) -> float:
-    """The scale for a problem, in which 0 stands for the usual scale, 1 / sqrt(hdim_q).
-
-    Raises ProblemError: the caller's scale is 0.
-    """
-    if given == 0:
+def demand_scale(scale: float | None) -> float:
+    """A caller's scale for a problem, in which 0 stands for the usual scale, 1 / sqrt(hdim_q). Refuse a caller's 0."""
+    if scale == 0:
         raise ProblemError("a scale of 0 gives each key the same weight, which no kernel does. Give a positive scale.")
-    return 0.0 if given is None else float(given)
+    return 0.0 if scale is None else float(scale)
 
 
 def mask_options(causal: bool, left: int, right: int) -> dict[str, Any]:
@@ -57,9 +54,9 @@ def add_page_axis(array: Any) -> Any:
 
 
 def count_up(size: int, beside: Any) -> Any:
-    """The numbers 0 to ``size`` - 1, int32, beside a tensor.
+    """The numbers 0 to ``size`` - 1 in int32, on the device of ``beside``.
 
-    They are the table of pages of one token that lie in order, and running sums of sequences of one query.
+    They serve as a table of one-token pages in order, and as running sums of one-query sequences.
     """
     library = namespace(beside)
     return library.arange(size, dtype=library.int32, **({} if library is np else {"device": beside.device}))
@@ -84,7 +81,7 @@ def can_widen(q: Any, beside: Any) -> bool:
 
 
 def widen(q: Any, scale: Any, beside: Any) -> Any:
-    """Q in fp8 times its scale, in the 16-bit dtype of ``beside``. Raises ArgumentError: they are not such arrays."""
+    """Q in fp8 times its scale, in the 16-bit dtype of ``beside``."""
     if not can_widen(q, beside):
         raise ArgumentError("a Q in fp8 is widened here: give arrays of float8 and of 16 bits.", kind="dtype")
     wide = q.astype(np.float32) if namespace(q) is np else q.float()
@@ -97,35 +94,39 @@ def is_on_host(array: Any) -> bool:
     return str(getattr(array, "device", "")) == "cpu"
 
 
-def shrink_scale(given: Any) -> Any:
+def shrink_scale(scale: Any) -> Any:
     """A view of one element of a tensor that PyTorch expanded from one number; anything else unchanged."""
-    repeats = hasattr(given, "stride") and given.ndim > 0 and not any(given.stride())
-    return given[(slice(0, 1),) * given.ndim] if repeats else given
+    repeats = hasattr(scale, "stride") and scale.ndim > 0 and not any(scale.stride())
+    return scale[(slice(0, 1),) * scale.ndim] if repeats else scale
 
 
-def read_on_host(given: Any) -> NDArray[Any]:
-    """A table or mask as an array of the host. Raises ArgumentError: it is a raw address."""
-    if isinstance(given, OnDevice):
+def read_on_host(array: Any) -> NDArray[Any]:
+    """Copy a table or mask to the host. Refuse a raw address."""
+    if isinstance(array, OnDevice):
         raise ArgumentError(
             "custom masks, and tables beside them, are read on the host, as are those of odd page sizes: give arrays.",
             kind="device",
         )
-    return np.asarray(given if namespace(given) is np else given.cpu())
+    return np.asarray(array if namespace(array) is np else array.cpu())
 
 
-def refuse(call: str, given: Mapping[str, Any]) -> None:
-    """Raises ProblemError: a value of what is not served is given. None, False, 0 and "NONE" count as no value."""
-    plain = [name for name, one in given.items() if one is None or (isinstance(one, int | str) and one in (0, "NONE"))]
-    if used := sorted(given.keys() - plain):
-        raise ProblemError(f"{call} has no {', '.join(used)} here. dispatcher.fmha has more options.")
+def refuse(call: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse values of parameters that are not served. None, False, 0 and "NONE" count as no value."""
+    plain = [
+        name
+        for name, value in arguments.items()
+        if value is None or (isinstance(value, int | str) and value in (0, "NONE"))
+    ]
+    if used := sorted(arguments.keys() - plain):
+        raise ProblemError(f"{call} has no {', '.join(used)} here. ckpm.fmha has more options.")
 
 
-def descales_of(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any] | None:
-    """Q's scale with K's and V's or with those of pages, as aiter wants them; None without scales.
+def descales_of(scales: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any] | None:
+    """The scales of Q, K and V, checked to come together; None without scales.
 
-    A Q of 16 bits beside fp8 K and V has none.
+    Scales of pages replace K's and V's. A Q of 16 bits with fp8 K and V has no scale.
     """
-    of_q, of_k, of_v = (one is not None for one in given)
+    of_q, of_k, of_v = (scale is not None for scale in scales)
     if of_pages is not None and (of_k or of_v):
         raise ArgumentError(
             "kv_block_descale comes with q_descale, without k_descale and v_descale; a Q of 16 bits has no q_descale.",
@@ -133,25 +134,25 @@ def descales_of(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, A
         )
     if of_pages is None and (of_k != of_v or (of_q and not of_k)):
         raise ArgumentError("q_descale, k_descale and v_descale come together.", kind="dtype")
-    return given if of_q or of_k or of_pages is not None else None
+    return scales if of_q or of_k or of_pages is not None else None
 
 
-def cache_descales(cache: Any, given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any] | None:
-    """The scales of Q and of K and V in fp8; None for a cache in 16 bits.
+def cache_descales(cache: Any, scales: tuple[Any, Any, Any]) -> tuple[Any, Any, Any] | None:
+    """The scales of Q, K and V for a cache in fp8; None for a cache in 16 bits.
 
-    Raises ArgumentError: a scale of the host, beside a cache in 16 bits, is not 1. Else as :func:`descales_of`.
+    A cache in 16 bits takes only scales of 1, which is checked for arrays of the host.
     """
-    of_q, of_k, of_v = map(shrink_scale, given)
+    of_q, of_k, of_v = map(shrink_scale, scales)
     if has_fp8(cache):
         return descales_of((of_q, of_k, of_v), None)
-    for one in (of_q, of_k, of_v):
-        if one is not None and is_on_host(one) and float(one.reshape(-1)[0]) != 1:
+    for scale in (of_q, of_k, of_v):
+        if scale is not None and is_on_host(scale) and float(scale.reshape(-1)[0]) != 1:
             raise ArgumentError("k and v of 16 bits have no scales: give 1, or none.", kind="scale")
     return None
 
 
 def listed_pages(indices: Any, indptr: Any, last_page_lens: Any, page_size: int) -> Pages:
-    """A list of pages. Of one on a GPU a sequence may have all pages, as the lengths are not read."""
+    """Pages of a list. On a GPU the lengths are not read, so a sequence may have all pages."""
     return Pages(
         indices=indices,
         indptr=indptr,

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ckpm.attention.callers import aiter as served
+from ckpm.attention.callers.aiter_latent import LSE
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar import aiter as served
-from ckpm.attention.familiar.aiter_latent import LSE
 from ckpm.base.errors import NoKernelError, ProblemError
 
 SERVED = tuple(served.__all__)
@@ -23,7 +23,7 @@ _HOMES = (
     "aiter.mla",
     f"aiter.ops.triton.attention.{_UNIFIED}",
     f"aiter.ops.triton.{_UNIFIED}",
-)  # the last of older ones
+)  # the last: of older aiters
 # vLLM calls torch.ops.aiter.paged_attention_v1. Other functions of aiter call their operator themselves.
 _OPERATORS = ("paged_attention_v1", "paged_attention_ragged")
 _LOG = logging.getLogger(__name__)
@@ -34,8 +34,7 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
 
     They are replaced in each module that is loaded by then, and among PyTorch's operators of aiter. A call that no
     kernel here serves is logged with its reason as a warning, and goes to aiter's own function. Without ``dispatcher``
-    the libraries are those that ``fmha`` finds.
-    A second call changes only the dispatcher.
+    the libraries are ``fmha``'s default. A second call changes only the dispatcher.
 
     Raises:
         ImportError: no aiter is installed.
@@ -46,15 +45,15 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
             homes.append(importlib.import_module(name))
     replaced = {}
     for name in SERVED:
-        original = next((one for home in homes if callable(one := getattr(home, name, None))), None)
+        original = next((function for home in homes if callable(function := getattr(home, name, None))), None)
         if original is not None:
             original = getattr(original, "replaced_by_ckpm", original)
             replaced[name] = original, _replacement(name, getattr(served, name), original, dispatcher)
     for module in list(sys.modules.values()):
-        for name, (original, ours) in replaced.items():
+        for name, (original, replacement) in replaced.items():
             there = getattr(module, "__dict__", {}).get(name)
             if there is not None and getattr(there, "replaced_by_ckpm", there) is original:
-                setattr(module, name, ours)
+                setattr(module, name, replacement)
     operators = getattr(getattr(sys.modules.get("torch"), "ops", None), "aiter", None)
     for name in _OPERATORS:
         if name in replaced and hasattr(operators, name):
@@ -64,17 +63,21 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
 
 
 def _replacement(
-    name: str, ours: Callable[..., Any], original: Callable[..., Any], dispatcher: Dispatcher | None
+    name: str, function: Callable[..., Any], original: Callable[..., Any], dispatcher: Dispatcher | None
 ) -> Callable[..., Any]:
-    known = [one.name for one in inspect.signature(ours).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    names = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
 
     @functools.wraps(original)
     def call(*args: Any, **named: Any) -> Any:
         try:
-            _check_served(known, args, named)
-            done = ours(*args, **named, dispatcher=dispatcher)
+            _check_served(names, args, named)
+            done = function(*args, **named, dispatcher=dispatcher)
         except (NoKernelError, ProblemError) as reason:
-            if any(hasattr(one, LSE) for one in (*args, *named.values())):
+            if any(hasattr(argument, LSE) for argument in (*args, *named.values())):
                 raise  # O is whole, and aiter would merge parts that nothing wrote
             level = logging.DEBUG if name == "mla_reduce_v1" else logging.WARNING  # aiter's own decode calls it
             _LOG.log(level, "aiter.%s: this call goes to aiter: %s", name, reason)
@@ -86,12 +89,12 @@ def _replacement(
     return call
 
 
-def _check_served(known: list[str], args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Raises ProblemError: a parameter of a newer aiter, or gradients, which these functions don't have."""
-    if unknown := [*named.keys() - set(known), *map(str, range(len(known), len(args)))]:
+def _check_served(names: list[str], args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Refuse parameters of a newer aiter, and calls that need gradients."""
+    if unknown := [*named.keys() - set(names), *map(str, range(len(names), len(args)))]:
         raise ProblemError(f"aiter's parameter {', '.join(sorted(unknown))} is not known here.")
     torch = sys.modules.get("torch")
     if torch is not None and torch.is_grad_enabled():
-        given = [*args, *named.values()]
-        if any(getattr(one, "requires_grad", False) for one in given):
+        arguments = [*args, *named.values()]
+        if any(getattr(argument, "requires_grad", False) for argument in arguments):
             raise ProblemError("the call needs gradients: ckpm.torch.varlen_attention has them.")

@@ -1,10 +1,10 @@
 """aiter's attention by its own names and parameters (aiter/ops/mha.py of summer 2026).
 
-``unified_attention`` is of aiter/ops/triton/attention/unified_attention.py, ``paged_attention_v1`` and
-``paged_attention_ragged`` are of aiter/ops/attention.py. aiter_latent.py has functions of latent attention.
+``unified_attention`` is from aiter/ops/triton/attention/unified_attention.py, ``paged_attention_v1`` and
+``paged_attention_ragged`` are from aiter/ops/attention.py. aiter_latent.py has functions of latent attention.
 
-Masks have their corner at the bottom right, LSE is natural, [head, query token]. ``ours`` of a function are
-``dispatcher``, and ``dtype`` for arrays that don't say theirs.
+Masks have their corner at the bottom right. LSE is natural, [head, query token]. ``own_options`` of a function are
+``dispatcher`` and options of fmha, such as ``dtype`` for arrays of bits.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from ckpm.attention.arrays.pytorch import single_precision
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, default, fmha, fmha_of, pad_list
-from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.aiter_latent import mla_decode_fwd, mla_prefill_fwd, mla_prefill_ps_asm_fwd, mla_reduce_v1
-from ckpm.attention.familiar.tensors import (
+from ckpm.attention.callers.aiter_latent import mla_decode_fwd, mla_prefill_fwd, mla_prefill_ps_asm_fwd, mla_reduce_v1
+from ckpm.attention.callers.tensors import (
     add_page_axis,
     as_int32,
     cache_descales,
@@ -35,6 +34,7 @@ from ckpm.attention.familiar.tensors import (
     swap_axes,
     widen,
 )
+from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.splitting import MOST_QUERIES
 from ckpm.base.errors import CompileError, NoKernelError, ProblemError, SetupError
 
@@ -63,22 +63,23 @@ def mha_batch_prefill_func(
     deterministic: bool = False, return_lse: bool = False, return_attn_probs: bool = False, out: Any = None,
     kv_last_page_lens: Any = None, block_table: Any = None, seqlen_k: Any = None, q_descale: Any = None,
     k_descale: Any = None, v_descale: Any = None, kv_block_descale: Any = None, sink_ptr: Any = None,
-    sink_size: int = 0, **ours: Any,
+    sink_size: int = 0, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """O, or (O, LSE), or (O, LSE, random bytes).
+    """Return O, or (O, LSE), or (O, LSE, random bytes).
 
     K and V are [token, head, dim] (pages of one token), [page, token, head, dim], or vectorized as
-    attention.arrays.posing describes. ``deterministic`` is read and changes nothing: the forward pass is. LSE under a
-    causal mask with ALiBi is softmax's for arrays of the host, and the kernel's on the device, as aiter returns it
-    (ckpm.attention.alibi).
+    attention.arrays.posing describes. ``deterministic`` changes nothing, because the forward pass is deterministic. LSE
+    under a causal mask with ALiBi is softmax's for arrays of the host. On the device it is the kernel's, as aiter
+    returns it (ckpm.attention.alibi).
 
     Raises:
-        ArgumentError: some scales are there and others are not. Else as :func:`ckpm.attention.call.fmha`.
+        ArgumentError: only some of the scales are given.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del deterministic
     if block_table is None:
-        tables = pad_list(_dispatcher(ours, q), kv_page_indices), kv_indptr, kv_last_page_lens, None
+        tables = pad_list(_dispatcher(own_options, q), kv_page_indices), kv_indptr, kv_last_page_lens, None
     else:
         tables = block_table, None, None, seqlen_k
     tensors = (
@@ -89,12 +90,12 @@ def mha_batch_prefill_func(
         max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, logits_soft_cap, causal, window_size, sink_size,
         return_lse, return_attn_probs,
     )  # fmt: skip
-    done = fmha_of(_pose_batch_prefill, tensors, numbers, out=out, **ours)
+    done = fmha_of(_pose_batch_prefill, tensors, numbers, out=out, **own_options)
     return _results(done, return_lse, return_attn_probs)
 
 
 def _pose_batch_prefill(tensors: Sequence[Any], numbers: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Q, K, V and options of fmha, of :func:`mha_batch_prefill_func`'s arguments."""
+    """Q, K, V and options of fmha from the arguments of :func:`mha_batch_prefill_func`."""
     q, k, v, sums, table, indptr, last_page_lens, lengths, of_q, of_k, of_v, of_pages, slopes, sinks = tensors
     longest_q, longest_k, dropout, scale, soft_cap, causal, window, sink_size, lse, probabilities = numbers
     pages = Pages(
@@ -117,20 +118,24 @@ def flash_attn_varlen_func(
     causal: bool = False, window_size: tuple[int, ...] = (-1, -1, 0), bias: Any = None, alibi_slopes: Any = None,
     deterministic: bool = False, return_lse: bool = False, return_attn_probs: bool = False,
     how_v3_bf16_cvt: int = 1, block_table: Any = None, out: Any = None, cu_seqlens_q_padded: Any = None,
-    cu_seqlens_k_padded: Any = None, sink_ptr: Any = None, **ours: Any,
+    cu_seqlens_k_padded: Any = None, sink_ptr: Any = None, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """O, or (O, LSE), or (O, LSE, random bytes), of sequences one after another, or with ``block_table`` in pages.
+    """Return O, or (O, LSE), or (O, LSE, random bytes), of sequences one after another, or in pages of ``block_table``.
 
-    K and V in pages are [page, token, head, dim], and ``cu_seqlens_k`` are running sums of the sequences' keys. Keys
-    with sink logits, and with head dims of Q and V that differ, are read as pages of one token. Kernels of ``fwd`` have
-    no sink logits, and 192/128 has the known defect v-overwrites-the-last-slice-of-k. So are keys in fp8 under a causal
-    mask where a kernel serves that: V3's are faster than those of ``fwd``.
+    K and V in pages are [page, token, head, dim], and ``cu_seqlens_k`` are running sums of the sequences' keys.
+    Contiguous K and V are read as pages of one token in three cases:
+
+    - with sink logits, which kernels of ``fwd`` lack
+    - with different head dims of Q and V: 192/128 of ``fwd`` has the known defect v-overwrites-the-last-slice-of-k
+    - in fp8 under a causal mask, if a kernel serves that: kernels of V3 are faster than kernels of ``fwd``
+
     ``deterministic`` and ``how_v3_bf16_cvt``, a rounding of aiter's own kernels, change nothing.
 
     Raises:
-        ProblemError: a bias, which has no heads in aiter. ``min_seqlen_q`` over 1, which leaves out short sequences.
-            Padding between sequences. Else as :func:`ckpm.attention.call.fmha`.
+        ProblemError: a bias, which has no heads in aiter; ``min_seqlen_q`` over 1, which leaves out short sequences; or
+            padding between sequences.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del deterministic, how_v3_bf16_cvt
     refuse("flash_attn_varlen_func", {
@@ -141,7 +146,7 @@ def flash_attn_varlen_func(
         "cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": max_seqlen_q, "dropout": dropout_p,
         "scale": demand_scale(softmax_scale), "soft_cap": logits_soft_cap, "alibi_slopes": alibi_slopes,
         "lse": return_lse, "sink_logits": sink_ptr, "random_values": return_attn_probs and dropout_p > 0, "out": out,
-        **_mask(causal, window_size, 0), **ours,
+        **_mask(causal, window_size, 0), **own_options,
     }  # fmt: skip
 
     def attend(k: Any, v: Any, **keys: Any) -> Any:
@@ -151,8 +156,8 @@ def flash_attn_varlen_func(
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
         return attend(k, v, pages=Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k))
     needed = sink_ptr is not None or k.shape[-1] != v.shape[-1]
-    faster = causal and has_fp8(k) and k.shape[0] and not ours.keys() & {"family", "splits"}
-    if (needed or (faster and _dispatcher(ours, q).has_own)) and not isinstance(k, OnDevice):
+    faster = causal and has_fp8(k) and k.shape[0] and not own_options.keys() & {"family", "splits"}
+    if (needed or (faster and _dispatcher(own_options, q).has_own)) and not isinstance(k, OnDevice):
         pages = Pages(indices=count_up(k.shape[0], k), indptr=cu_seqlens_k, longest=max_seqlen_k)
         with contextlib.suppress(*(() if needed else (*_NOT_SERVED, ProblemError))):  # fwd reports mistakes
             return attend(add_page_axis(k), add_page_axis(v), pages=pages)
@@ -163,14 +168,15 @@ def flash_attn_varlen_func(
 def flash_attn_varlen_fp8_pertensor_func(
     q: Any, k: Any, v: Any, q_descale: Any, k_descale: Any, v_descale: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
     max_seqlen_q: int, max_seqlen_k: int, min_seqlen_q: int = 0, logits_soft_cap: float = 0.0, causal: bool = False,
-    window_size: tuple[int, ...] = (-1, -1, 0), softmax_scale: float | None = None, sink_ptr: Any = None, **ours: Any,
+    window_size: tuple[int, ...] = (-1, -1, 0), softmax_scale: float | None = None, sink_ptr: Any = None,
+    **own_options: Any,
 ) -> Any:
     # fmt: on
-    """O in bf16, of Q, K and V in fp8 with a scale each. Raises as :func:`flash_attn_varlen_func`."""
+    """Return O in bf16, of Q, K and V in fp8 with a scale each. Otherwise as :func:`flash_attn_varlen_func`."""
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, min_seqlen_q, softmax_scale=softmax_scale,
         logits_soft_cap=logits_soft_cap, causal=causal, window_size=window_size, sink_ptr=sink_ptr,
-        descales=descales_of((q_descale, k_descale, v_descale), None), **ours,
+        descales=descales_of((q_descale, k_descale, v_descale), None), **own_options,
     )  # fmt: skip
 
 
@@ -180,20 +186,21 @@ def unified_attention(
     softmax_scale: float, causal: bool, window_size: tuple[int, ...], block_table: Any, softcap: float, q_descale: Any,
     k_descale: Any, v_descale: Any, q_scales: Any = None, alibi_slopes: Any = None, output_scale: Any = None,
     qq_bias: Any = None, sinks: Any = None, shuffled_kv_cache: bool = False, skip_reduce: bool = False,
-    backend: str | None = None, **ours: Any,
+    backend: str | None = None, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """``out``, of queries over the pages of a block table; prefill and decode alike.
+    """Attend from queries to the pages of a block table, in prefill and decode. Return ``out``.
 
     K and V are [page, token, head, dim], or vectorized with ``shuffled_kv_cache``. The mask is causal. Kernels that
-    split the keys, and those of large heads, take Q in 16 bits. So an fp8 Q of at most 64 queries a sequence, or of a
-    head dim over 256, is widened to the dtype of ``out`` where a kernel serves that. Others are where no kernel serves
-    them in fp8. With ``batch_invariant`` the number of queries decides nothing. ``backend``, a choice of aiter's
-    kernels, changes nothing. Scales beside K and V of 16 bits must be 1, which is checked of arrays of the host.
+    split the keys, and kernels of large heads, take Q in 16 bits. So an fp8 Q of at most 64 queries a sequence, or of a
+    head dim over 256, is widened to the dtype of ``out`` if a kernel serves that. Any other fp8 Q is widened if no
+    kernel serves it in fp8. With ``batch_invariant`` the number of queries has no influence. ``backend``, a choice of
+    aiter's kernels, changes nothing. Scales of K and V in 16 bits must be 1, which is checked for arrays of the host.
 
     Raises:
-        ProblemError: ``causal`` is false. A scale of O or of blocks, a bias of pairs of queries, results of parts.
-            Else as :func:`ckpm.attention.call.fmha`.
+        ProblemError: ``causal`` is false, or a scale of O or of blocks, a bias of pairs of queries or ``skip_reduce``
+            is given.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del backend
     refuse("unified_attention", {
@@ -207,12 +214,12 @@ def unified_attention(
     attend = functools.partial(
         _attend_pages, k=k, v=v, pages=pages, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
         scale=demand_scale(softmax_scale), soft_cap=softcap, alibi_slopes=alibi_slopes, sink_logits=sinks, out=out,
-        **_mask(causal, window_size, 0), **ours,
+        **_mask(causal, window_size, 0), **own_options,
     )  # fmt: skip
-    invariant = _dispatcher(ours, q).batch_invariant or ours.get("batch_invariant")
+    invariant = _dispatcher(own_options, q).batch_invariant or own_options.get("batch_invariant")
     few = (not invariant and max_seqlen_q <= MOST_QUERIES) or q.shape[-1] > _MOST_FP8_DIMS
     scales = q_descale, k_descale, v_descale
-    if "dtype" in ours or not can_widen(q, out):
+    if "dtype" in own_options or not can_widen(q, out):
         return attend(q=q, scales=scales)
     return _widen_first_or_last(attend, q, scales, out, first=few)
 
@@ -222,17 +229,17 @@ def paged_attention_v1(
     out: Any, workspace_buffer: Any, query: Any, key_cache: Any, value_cache: Any, scale: float, block_tables: Any,
     cu_query_lens: Any, context_lens: Any, max_context_len: int, alibi_slopes: Any, kv_cache_dtype: str,
     kv_cache_layout: str, logits_soft_cap: float, k_scale: Any, v_scale: Any, fp8_out_scale: Any = None,
-    partition_size: int = 256, mtp: int = 1, sliding_window: int = 0, **ours: Any,
+    partition_size: int = 256, mtp: int = 1, sliding_window: int = 0, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """``out``, of one query a sequence over the pages of a block table.
+    """Attend from one query a sequence to the pages of a block table. Return ``out``.
 
-    A query sees ``sliding_window`` keys, its own among them; 0 stands for all. Scales beside K and V of 16 bits must be
-    1, which is checked of arrays of the host. Workspaces, partitions and ``cu_query_lens`` change nothing.
+    A query sees ``sliding_window`` keys including its own; 0 stands for all. Scales of K and V in 16 bits must be 1,
+    which is checked for arrays of the host. Workspaces, partitions and ``cu_query_lens`` change nothing.
 
     Raises:
-        ProblemError: several queries a sequence, a scale of O, a cache in e5m2. Else as
-            :func:`ckpm.attention.call.fmha`.
+        ProblemError: several queries a sequence, a scale of O, or a cache in e5m2.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del workspace_buffer, cu_query_lens, partition_size
     refuse("paged_attention_v1", {
@@ -241,7 +248,7 @@ def paged_attention_v1(
     pages = Pages(indices=block_tables, seqlens_k=as_int32(context_lens), longest=max_context_len)
     return _attend_last(
         query, key_cache, value_cache, kv_cache_layout, pages, (k_scale, v_scale), out=out, scale=demand_scale(scale),
-        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(max(sliding_window, 0) - 1, 0), **ours,
+        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(max(sliding_window, 0) - 1, 0), **own_options,
     )  # fmt: skip
 
 
@@ -250,10 +257,10 @@ def paged_attention_ragged(
     out: Any, workspace_buffer: Any, query: Any, key_cache: Any, value_cache: Any, scale: float, kv_indptr: Any,
     kv_page_indices: Any, kv_last_page_lens: Any, block_size: int, max_num_partitions: int, alibi_slopes: Any,
     kv_cache_dtype: str, kv_cache_layout: str, logits_soft_cap: float, k_scale: Any, v_scale: Any,
-    fp8_out_scale: Any = None, partition_size: int = 256, mtp: int = 1, q_scale: Any = None, **ours: Any,
+    fp8_out_scale: Any = None, partition_size: int = 256, mtp: int = 1, q_scale: Any = None, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """``out``, of one query a sequence over a list of pages; else as :func:`paged_attention_v1`."""
+    """Attend from one query a sequence to a list of pages. Otherwise as :func:`paged_attention_v1`."""
     del workspace_buffer, max_num_partitions, partition_size
     refuse("paged_attention_ragged", {
         "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "q_scale": q_scale, "cache in e5m2": "e5m2" in kv_cache_dtype,
@@ -261,7 +268,7 @@ def paged_attention_ragged(
     pages = listed_pages(kv_page_indices, kv_indptr, kv_last_page_lens, block_size)
     return _attend_last(
         query, key_cache, value_cache, kv_cache_layout, pages, (k_scale, v_scale), out=out, scale=demand_scale(scale),
-        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(-1, 0), **ours,
+        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(-1, 0), **own_options,
     )  # fmt: skip
 
 
@@ -281,9 +288,10 @@ def _attend_last(
 def _widen_first_or_last(
     attend: Callable[..., Any], q: Any, scales: tuple[Any, Any, Any], out: Any, *, first: bool
 ) -> Any:
-    """O of an fp8 Q, widened to the dtype of ``out`` ``first``, or where no kernel serves it as it is.
+    """O of an fp8 Q, or of Q widened to the dtype of ``out``.
 
-    Raises the refusal of Q as it is.
+    With ``first`` the widened Q is tried before Q itself, otherwise after it. If no kernel serves either, raise the
+    refusal of Q itself.
     """
     if first:
         with contextlib.suppress(*_NOT_SERVED):
@@ -302,10 +310,10 @@ def _attend_pages(q: Any, scales: tuple[Any, Any, Any], *, k: Any, v: Any, pages
     return fmha(q, k, v, pages=pages, descales=cache_descales(k, scales), **options).o
 
 
-def _dispatcher(ours: Mapping[str, Any], q: Any) -> Dispatcher:
-    """The dispatcher of a call: the caller's or the default. Raises as :func:`ckpm.attention.call.default`."""
-    given: Dispatcher | None = ours.get("dispatcher")
-    return given if given is not None else default(beside=q)
+def _dispatcher(own_options: Mapping[str, Any], q: Any) -> Dispatcher:
+    """The dispatcher of a call: the caller's, or the default."""
+    dispatcher: Dispatcher | None = own_options.get("dispatcher")
+    return dispatcher if dispatcher is not None else default(beside=q)
 
 
 def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import InconclusiveError, LibraryError
-from ckpm.timing.measure import run_apart
+from ckpm.kernels.library.sandbox import run_apart
 
 LIBRARY = Path("build/gfx950/aiter/libckpm.so")
 

@@ -21,9 +21,9 @@ from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import WORDS
 from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.call import default, fmha, pad_list
+from ckpm.attention.callers.tensors import add_page_axis, demand_scale, mask_options
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.tensors import add_page_axis, demand_scale, mask_options
-from ckpm.attention.kept import Kept, find, find_latest, keep, stand_in
+from ckpm.attention.plan_cache import Kept, find, find_latest, keep, stand_in
 from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
 
 try:
@@ -66,9 +66,9 @@ def _arch(device: torch.device) -> str:
     return str(torch.cuda.get_device_properties(device).gcnArchName).partition(":")[0]
 
 
-def _is_in_place(q: Tensor, over: Dispatcher) -> bool:
+def _is_in_place(q: Tensor, dispatcher: Dispatcher) -> bool:
     """True if kernels read the tensors where they lie; ``fmha`` copies others, or refuses them."""
-    return q.is_cuda and over.device.kind == "hip"
+    return q.is_cuda and dispatcher.device.kind == "hip"
 
 
 def _pose_paged(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
@@ -102,12 +102,15 @@ def _pose_backward(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
 
 
 def _check(tensors: Sequence[Any]) -> None:
-    """Raise RuntimeError as PyTorch's own attention does. After Q, K and V come tables, then sinks and scales."""
+    """Check devices, dtypes and shapes, with the RuntimeErrors of PyTorch's own attention.
+
+    After Q, K and V come tables, then sinks and scales.
+    """
     q, k, v = tensors[:3]
-    there = [one for one in tensors if one is not None]
-    scales = [one is not None for one in tensors[9:]]
+    there = [tensor for tensor in tensors if tensor is not None]
+    scales = [scale is not None for scale in tensors[9:]]
     mixed = bool(scales) and q.dtype in _READ[:2] and k.dtype == v.dtype and k.dtype in _FP8
-    dims, devices = (q.dim(), k.dim(), v.dim()), {str(one.device) for one in there}
+    dims, devices = (q.dim(), k.dim(), v.dim()), {str(tensor.device) for tensor in there}
     checks: list[tuple[bool, Callable[[], str]]] = [
         (len(devices) == 1, lambda: f"Expected all tensors to be on the same device, but found {sorted(devices)}"),
         (
@@ -115,7 +118,7 @@ def _check(tensors: Sequence[Any]) -> None:
             lambda: f"Expected q, k and v of one dtype of {_READ}, but got {q.dtype}, {k.dtype} and {v.dtype}",
         ),
         (
-            all(one.dtype in (torch.int32, torch.float32) for one in there[3:]),
+            all(tensor.dtype in (torch.int32, torch.float32) for tensor in there[3:]),
             lambda: f"Expected tables of torch.int32, scales of torch.float32, but got {[t.dtype for t in there[3:]]}",
         ),
         (all(map(_is_packed, there[3:])), lambda: "Expected tables and scales to be contiguous"),
@@ -130,7 +133,7 @@ def _check(tensors: Sequence[Any]) -> None:
             lambda: f"Expected q of 3 dimensions, k and v of 3, 4 or 5, but got {dims}",
         ),
         (
-            all(one.stride(-1) == 1 for one in (q, k, v)),
+            all(tensor.stride(-1) == 1 for tensor in (q, k, v)),
             lambda: "Expected q, k and v to have a contiguous last dimension",
         ),
     ]
@@ -148,12 +151,12 @@ def _o_of(q: Tensor, v: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
 
 
 def _new(q: Tensor, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """Memory for an output beside Q, or like Q, which takes less time."""
+    """Memory for an output on Q's device. Without a shape it is like Q, which takes less time."""
     return torch.empty_like(q) if shape is None else q.new_empty(shape, dtype=dtype)
 
 
 def _new_lse(q: Tensor, lse: bool) -> Tensor:
-    """Memory for LSE [head, token]; without elements if it was not asked for."""
+    """Memory for LSE [head, token]; without elements if LSE is not wanted."""
     return _new(q, (q.shape[1], q.shape[0]) if lse else (0,), torch.float32)
 
 
@@ -164,13 +167,13 @@ def _no_lse(device: torch.device) -> Tensor:
         return torch.empty(0, dtype=torch.float32, device=device)
 
 
-def _is_packed(one: Tensor) -> bool:
-    """True if it is contiguous, or a block table whose rows lie apart."""
-    return bool(one.is_contiguous() or (one.dim() == 2 and one.dtype == torch.int32 and one.stride(1) == 1))
+def _is_packed(tensor: Tensor) -> bool:
+    """True if a tensor is contiguous, or a block table with a row stride."""
+    return bool(tensor.is_contiguous() or (tensor.dim() == 2 and tensor.dtype == torch.int32 and tensor.stride(1) == 1))
 
 
 def _trace(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
-    """Check what the shapes of traced tensors show; return outputs that have a shape and a dtype."""
+    """Check the shapes of traced tensors; return outputs that have a shape and a dtype."""
     _check(tensors)
     q, v = tensors[0], tensors[2]
     return _new(q, *_o_of(q, v)), _new_lse(q, lse)
@@ -178,17 +181,17 @@ def _trace(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], 
 
 def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
     q = tensors[0]
-    over = _dispatcher(q)
-    if not _is_in_place(q, over):
+    dispatcher = _dispatcher(q)
+    if not _is_in_place(q, dispatcher):
         _check(tensors)
         arrays, options = pose_call(tensors, numbers)
-        done = fmha(*arrays, dispatcher=over, lse=lse, **options)
+        done = fmha(*arrays, dispatcher=dispatcher, lse=lse, **options)
         return done.o, done.lse if lse else _new_lse(q, lse)
-    if pose_call is _pose_paged and (padded := pad_list(over, tensors[4])) is not tensors[4]:
+    if pose_call is _pose_paged and (padded := pad_list(dispatcher, tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
     key = pose_call, numbers, lse
-    if (kept := find_latest(over, key, tensors)) is None:  # before _kept_plan, which takes longer
-        kept = _kept_plan(over, key, tensors, ("o", "lse") if lse else ("o",), lse=lse)
+    if (kept := find_latest(dispatcher, key, tensors)) is None:  # before _kept_plan, which takes longer
+        kept = _kept_plan(dispatcher, key, tensors, ("o", "lse") if lse else ("o",), lse=lse)
     o = _new(q, *kept.o)
     sums = _new_lse(q, lse) if lse else _no_lse(q.device).detach()
     _run(kept, tensors, (o, sums) if lse else (o,), q)
@@ -196,7 +199,7 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
 
 
 def _kept_plan(
-    over: Dispatcher,
+    dispatcher: Dispatcher,
     key: tuple[Posing, tuple[Any, ...], bool],
     tensors: Sequence[Any],
     more: Sequence[str],
@@ -204,22 +207,22 @@ def _kept_plan(
 ) -> Kept:
     """The plan of a call's posing, numbers and flag, for tensors on the device.
 
-    ``more`` are pointers that no option of fmha names. ``fields`` of the problem are those that fmha's options don't
-    have. ``o`` of the plan is empty if O is like Q.
+    ``more`` are pointers that no option of fmha names. ``fields`` are fields of the problem that fmha's options lack.
+    ``o`` of the plan is empty if O is like Q.
     """
     q = tensors[0]
     pose_call, numbers, _ = key
 
     def make() -> Kept:
         _check(tensors)
-        arrays, options = pose_call([stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers)
-        posed = pose(over.device, *arrays, Options(**options))
+        arrays, options = pose_call([stand_in(at, tensor) for at, tensor in enumerate(tensors, 1)], numbers)
+        posed = pose(dispatcher.device, *arrays, Options(**options))
         posed = dataclasses.replace(posed, problem=dataclasses.replace(posed.problem, **fields))
         shape, dtype = _o_of(q, tensors[2])
         as_q = shape == q.shape and dtype is q.dtype and q.is_contiguous()
-        return keep(over, posed, more, () if as_q else (shape, dtype))
+        return keep(dispatcher, posed, more, () if as_q else (shape, dtype))
 
-    kept = find(over, key, tensors, make)
+    kept = find(dispatcher, key, tensors, make)
     assert kept is not None, "make raises or returns a plan"
     return kept
 
@@ -283,20 +286,20 @@ def _launch_backward(
 ) -> Triple:
     q, k, v = tensors[:3]
     do, o, lse = forward
-    over = _dispatcher(q)
-    if not _is_in_place(q, over):
+    dispatcher = _dispatcher(q)
+    if not _is_in_place(q, dispatcher):
         arrays, options = _pose_varlen(tensors, numbers)
-        done = fmha_backward(do, *arrays, o, lse, dispatcher=over, deterministic=deterministic, **options)
-        dq, dk, dv = (torch.from_numpy(one).view(q.dtype) for one in (done.dq, done.dk, done.dv))
+        done = fmha_backward(do, *arrays, o, lse, dispatcher=dispatcher, deterministic=deterministic, **options)
+        dq, dk, dv = (torch.from_numpy(gradient).view(q.dtype) for gradient in (done.dq, done.dk, done.dv))
         return dq, dk, dv
     more = ("dout", "o", "lse", "dq", "dk", "dv")
     key = _pose_backward, numbers, deterministic
-    kept = _kept_plan(over, key, tensors, more, deterministic=deterministic)
+    kept = _kept_plan(dispatcher, key, tensors, more, deterministic=deterministic)
     grown = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
-    made = {name: empty_like(q, tuple(shape), _DTYPES[q.dtype]) for name, shape in grown.items()}
-    _run(kept, tensors, (do, o, lse, *made.values()), q)
-    dk, dv = (_add_heads(made[name], k.shape[1]) for name in ("dk", "dv"))
-    return made["dq"], dk, dv
+    gradients = {name: empty_like(q, tuple(shape), _DTYPES[q.dtype]) for name, shape in grown.items()}
+    _run(kept, tensors, (do, o, lse, *gradients.values()), q)
+    dk, dv = (_add_heads(gradients[name], k.shape[1]) for name in ("dk", "dv"))
+    return gradients["dq"], dk, dv
 
 
 def _add_heads(gradient: Tensor, heads: int) -> Tensor:
@@ -315,8 +318,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
 def _gradients(ctx: Any, do: Tensor, dlse: Any) -> tuple[Any, ...]:
     q, k, v, cu_seqlens_q, cu_seqlens_k, o, lse = ctx.saved_tensors
     deterministic = torch.are_deterministic_algorithms_enabled()
-    given = (do.contiguous(), q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, *ctx.numbers, deterministic)
-    return (*torch.ops.ckpm.varlen_attention_backward(*given), *[None] * (2 + len(ctx.numbers)))
+    arguments = (do.contiguous(), q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, *ctx.numbers, deterministic)
+    return (*torch.ops.ckpm.varlen_attention_backward(*arguments), *[None] * (2 + len(ctx.numbers)))
 
 
 def _refuse_gradients(ctx: Any, *gradients: Any) -> None:
@@ -327,9 +330,9 @@ def _translate_errors(call: Callable[..., Any]) -> Callable[..., Any]:
     """Raise this project's errors as the exceptions that PyTorch uses."""
 
     @functools.wraps(call)
-    def call_and_translate(*given: Any) -> Any:
+    def call_and_translate(*arguments: Any) -> Any:
         try:
-            return call(*given)
+            return call(*arguments)
         except NoKernelError as error:
             raise NotImplementedError(str(error)) from error
         except CkPrefillError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ckpm.attention.call import fmha
-from ckpm.attention.familiar.tensors import (
+from ckpm.attention.callers.tensors import (
     add_page_axis,
     cache_descales,
     demand_scale,
@@ -30,18 +30,19 @@ def mla_decode_fwd(
     work_indptr: Any = None, work_info_set: Any = None, reduce_indptr: Any = None, reduce_final_map: Any = None,
     reduce_partial_map: Any = None, q_scale: Any = None, kv_scale: Any = None, intra_batch_mode: bool = False,
     return_logits: bool = False, return_lse: bool = False, g_kv_indptr: Any = None, cp_world_size: int = 1,
-    cp_rank: int = 0, causal: bool = True, **ours: Any,
+    cp_rank: int = 0, causal: bool = True, **own_options: Any,
 ) -> Any:
     # fmt: on
-    """(``o``, LSE [query token, head] or None), of queries over a cache of latents; V is the beginning of K.
+    """Attend from queries to a cache of latents, in which V is the beginning of K.
 
-    The cache is [page, token, 1, dim], in 16 bits or in fp8 with ``kv_scale``. A Q in fp8, with ``q_scale``, is widened
-    to ``o``'s dtype. Beside a Q of 16 bits and fp8 latents ``q_scale`` is not read, as in aiter. Splits and schedules
-    of aiter's own kernels change nothing. aiter returns partial results where this function returns ``o``.
+    Return (``o``, LSE [query token, head] or None). The cache is [page, token, 1, dim], in 16 bits or in fp8 with
+    ``kv_scale``. A Q in fp8, with ``q_scale``, is widened to ``o``'s dtype. With a Q of 16 bits and fp8 latents
+    ``q_scale`` is not read, as in aiter. Splits and schedules of aiter's own kernels change nothing. aiter returns
+    partial results where this function returns ``o``.
 
     Raises:
-        ProblemError: a part of a sequence's keys (context parallel), partial results. Else as
-            :func:`ckpm.attention.call.fmha`.
+        ProblemError: a part of a sequence's keys (context parallel), or partial results.
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del nhead_kv, num_kv_splits, num_kv_splits_indptr, work_meta_data, work_indptr, work_info_set, reduce_indptr
     del reduce_final_map, reduce_partial_map, intra_batch_mode, cp_rank
@@ -55,7 +56,7 @@ def mla_decode_fwd(
         q, kv_buffer, kv_buffer[..., : o.shape[-1]], cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q,
         pages=listed_pages(kv_indices, kv_indptr, kv_last_page_lens, page_size), scale=demand_scale(sm_scale),
         soft_cap=max(logit_cap, 0.0), lse=return_lse, out=o, descales=cache_descales(kv_buffer, scales),
-        **mask_options(causal, -1, -1), **ours,
+        **mask_options(causal, -1, -1), **own_options,
     )  # fmt: skip
     return o, _by_token(done.lse) if return_lse else None
 
@@ -70,14 +71,14 @@ def _by_token(lse: Any) -> Any:
 def mla_prefill_fwd(
     q: Any, kv_buffer: Any, o: Any, qo_indptr: Any, kv_indptr: Any, kv_indices: Any, kv_last_page_lens: Any,
     max_seqlen_q: int, sm_scale: float | None = None, logit_cap: float = 0.0, num_kv_splits: int | None = None,
-    **ours: Any,
+    **own_options: Any,
 ) -> Any:
     # fmt: on
-    """(``o``, LSE [query token, 1, head, 1]) as :func:`mla_decode_fwd`, under a causal mask."""
+    """Return (``o``, LSE [query token, 1, head, 1]) as :func:`mla_decode_fwd`, under a causal mask."""
     del num_kv_splits
     o, lse = mla_decode_fwd(
         q, kv_buffer, o, qo_indptr, kv_indptr, kv_indices, kv_last_page_lens, max_seqlen_q, kv_buffer.shape[1],
-        sm_scale=sm_scale, logit_cap=logit_cap, return_lse=True, **ours,
+        sm_scale=sm_scale, logit_cap=logit_cap, return_lse=True, **own_options,
     )  # fmt: skip
     return o, lse[:, None, :, None]
 
@@ -87,18 +88,19 @@ def mla_prefill_ps_asm_fwd(
     Q: Any, K: Any, V: Any, qo_indptr: Any, kv_indptr: Any, kv_page_indices: Any, work_indptr: Any,  # noqa: N803
     work_info_set: Any, max_seqlen_q: int, softmax_scale: float, is_causal: bool, splitData: Any,  # noqa: N803
     splitLse: Any, output: Any,  # noqa: N803
-    q_scale: Any = None, k_scale: Any = None, v_scale: Any = None, **ours: Any,
+    q_scale: Any = None, k_scale: Any = None, v_scale: Any = None, **own_options: Any,
 ) -> None:
     # fmt: on
     """Write O [query token, head, dim] in bf16, of Q, K and V in fp8 [token, head, dim] with a scale each.
 
-    aiter's kernel leaves parts, and :func:`mla_reduce_v1` merges them. This function leaves none: O is whole, and
-    its LSE is kept on ``splitLse``. That very tensor must come to :func:`mla_reduce_v1`. Another reduction overwrites
-    O with parts that nothing wrote. Schedules change nothing.
+    aiter's kernel leaves parts, and :func:`mla_reduce_v1` merges them. This function leaves no parts: O is whole, and
+    its LSE is kept on ``splitLse``. The same tensor must be passed to :func:`mla_reduce_v1`. Another reduction
+    overwrites O with parts that nothing wrote. Schedules change nothing.
 
     Raises:
-        ProblemError: Q is not in fp8, or O not in bf16. ``splitLse`` takes no attribute (a raw address, an array of
-            NumPy). Else as :func:`ckpm.attention.call.fmha`.
+        ProblemError: Q is not in fp8, or O not in bf16; or ``splitLse`` takes no attribute (a raw address, an array of
+            NumPy).
+        An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del work_indptr, work_info_set, splitData
     refuse("mla_prefill_ps_asm_fwd", {
@@ -108,7 +110,8 @@ def mla_prefill_ps_asm_fwd(
     done = fmha(
         Q, add_page_axis(K), add_page_axis(V), cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q,
         pages=listed_pages(kv_page_indices, kv_indptr, None, 1), scale=demand_scale(softmax_scale), lse=True,
-        out=output, descales=descales_of((q_scale, k_scale, v_scale), None), **mask_options(is_causal, -1, -1), **ours,
+        out=output, descales=descales_of((q_scale, k_scale, v_scale), None), **mask_options(is_causal, -1, -1),
+        **own_options,
     )  # fmt: skip
     setattr(splitLse, LSE, done.lse)
 
@@ -116,16 +119,17 @@ def mla_prefill_ps_asm_fwd(
 # fmt: off
 def mla_reduce_v1(
     partial_output: Any, partial_lse: Any, reduce_indptr: Any, reduce_final_map: Any, reduce_partial_map: Any,
-    max_seqlen_q: int, num_kv_splits: Any, final_output: Any = None, final_lse: Any = None, **ours: Any,
+    max_seqlen_q: int, num_kv_splits: Any, final_output: Any = None, final_lse: Any = None, **own_options: Any,
 ) -> None:
     # fmt: on
-    """Write the LSE [query token, head] that :func:`mla_prefill_ps_asm_fwd` kept; O is whole already.
+    """Write the LSE [query token, head] that :func:`mla_prefill_ps_asm_fwd` kept. O is whole already.
 
-    An older aiter has no ``num_kv_splits``: O and LSE then come one place earlier.
+    An older aiter has no ``num_kv_splits``: O and LSE are then one position earlier.
 
-    Raises ProblemError: the parts are aiter's own.
+    Raises:
+        ProblemError: the parts come from aiter's own kernel.
     """
-    del partial_output, reduce_indptr, reduce_final_map, reduce_partial_map, max_seqlen_q, ours
+    del partial_output, reduce_indptr, reduce_final_map, reduce_partial_map, max_seqlen_q, own_options
     if hasattr(num_kv_splits, "shape"):
         final_lse = final_output
     if not hasattr(partial_lse, LSE):

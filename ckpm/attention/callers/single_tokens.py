@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckpm.attention.arrays.pytorch import namespace, padded_list
 from ckpm.attention.arrays.tables import Pages, demand_last_lengths, keys_of_list
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
-from ckpm.attention.familiar.tensors import read_on_host
+from ckpm.attention.callers.tensors import read_on_host
 from ckpm.base.errors import ProblemError
 
 TokenTables = Callable[[int], Pages]
@@ -29,16 +29,13 @@ def has_kernels(page_size: int) -> bool:
 
 
 def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int) -> TokenTables | None:
-    """The tables of single tokens, by the tokens from page to page; None for pages that kernels have.
+    """A function that makes tables of single tokens from the number of tokens between page starts.
 
-    They lie on the device of ``indices``.
-
-    Raises ArgumentError: a table is a raw address, or a last length is not from 1 to a page's tokens. A table's
-    ProblemError: a token's number has over 31 bits.
+    Return None for page sizes that kernels have. The tables lie on the device of ``indices``.
     """
     if has_kernels(page_size):
         return None
-    sums, numbers, last = (read_on_host(one).astype(np.int64) for one in (indptr, indices, last_page_lens))
+    sums, numbers, last = (read_on_host(array).astype(np.int64) for array in (indptr, indices, last_page_lens))
     counts = np.diff(sums)
     demand_last_lengths(counts, page_size, last)
     lengths = keys_of_list(counts, page_size, last)
@@ -62,10 +59,7 @@ def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int
 
 
 def token_view(cache: Any) -> tuple[Any, int]:
-    """A cache [page, token, head, dim] as [token, 1, head, dim], and the tokens from page to page.
-
-    Raises ProblemError: heads lie further apart than tokens, or pages not a whole number of tokens.
-    """
+    """A cache [page, token, head, dim] as [token, 1, head, dim], and the number of tokens between page starts."""
     pages, size, heads, dim = cache.shape
     page, token, head, _ = strides = _strides(cache)
     if page % token or (heads > 1 and token < head):

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckpm.attention.arrays.pytorch import namespace
+from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 
 
 def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
@@ -26,22 +26,22 @@ def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
     whole = weight_a + weight_b
     divisor = xp.where(whole == 0, xp.ones_like(whole), whole)
     v = (v_a * weight_a[..., None] + v_b * weight_b[..., None]) / divisor[..., None]
-    as_given = v.astype if hasattr(v, "astype") else v.to
-    return as_given(v_a.dtype), xp.where(whole == 0, largest, base + xp.log2(divisor))
+    convert = v.astype if hasattr(v, "astype") else v.to
+    return convert(v_a.dtype), xp.where(whole == 0, largest, base + xp.log2(divisor))
 
 
 def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any = None) -> None:
     """Merge a state into ``v`` and ``s``; with ``mask`` [query token] only where it is true."""
     merged = merge_state(v, s, v_other, s_other)
-    for target, one in zip((v, s), merged, strict=True):
+    for target, source in zip((v, s), merged, strict=True):
         if mask is None:
-            target[...] = one
+            target[...] = source
         else:
-            target[mask] = one[mask]
+            target[mask] = source[mask]
 
 
 def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
-    """O and LSE of several sets of keys, of ``v`` [query token, set, head, dim] and ``s`` [query token, set, head]."""
+    """Merge O and LSE of several sets of keys: ``v`` [query token, set, head, dim], ``s`` [query token, set, head]."""
     merged = v[:, 0], s[:, 0]
     for at in range(1, v.shape[1]):
         merged = merge_state(*merged, v[:, at], s[:, at])
@@ -64,14 +64,14 @@ class MultiLevelCascadeAttentionWrapper:
         *,
         dispatcher: Dispatcher | None = None,
     ) -> None:
-        """Raises as BatchPrefillWithPagedKVCacheWrapper, of which there is one for each level."""
+        """Make a BatchPrefillWithPagedKVCacheWrapper for each level, with its buffers."""
         arrays = qo_indptr_buf_arr, paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr, paged_kv_last_page_len_buf_arr
         none = (None,) * num_levels
         self._levels = [
             BatchPrefillWithPagedKVCacheWrapper(
                 float_workspace_buffer, kv_layout, use_cuda_graph, *buffers, dispatcher=dispatcher
             )
-            for buffers in zip(*(one or none for one in arrays), strict=True)
+            for buffers in zip(*(array or none for array in arrays), strict=True)
         ]
 
     @property
@@ -88,7 +88,7 @@ class MultiLevelCascadeAttentionWrapper:
         causal: bool = False, **options: Any,
     ) -> None:
         # fmt: on
-        """Plan each level with its tables. ``options`` and errors are those of its plan."""
+        """Plan each level with its tables. ``options`` are passed to each plan."""
         tables = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
         for level, sums, indptr, indices, last in zip(self._levels, *tables, strict=True):
             options["causal"] = causal and level is self._levels[-1]
@@ -97,7 +97,7 @@ class MultiLevelCascadeAttentionWrapper:
     begin_forward = plan
 
     def run(self, q: Any, paged_kv_cache: Any) -> Any:
-        """O [query token, head, dim]. Raises as BatchPrefillWithPagedKVCacheWrapper.run."""
+        """Return O [query token, head, dim]."""
         first, *others = [level.run(q, paged_kv_cache, return_lse=True) for level in reversed(self._levels)]
         for state in others:
             first = merge_state(*first, *state)

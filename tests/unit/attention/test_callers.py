@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ckpm.attention.arrays.tensors import OnDevice
-from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.aiter import (
+from ckpm.attention.callers.aiter import (
     flash_attn_varlen_fp8_pertensor_func,
     flash_attn_varlen_func,
     mha_batch_prefill_func,
@@ -19,14 +18,15 @@ from ckpm.attention.familiar.aiter import (
     mla_prefill_fwd,
     unified_attention,
 )
-from ckpm.attention.familiar.cascade import (
+from ckpm.attention.callers.cascade import (
     MultiLevelCascadeAttentionWrapper,
     merge_state,
     merge_state_in_place,
     merge_states,
 )
-from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
-from ckpm.attention.familiar.tensors import add_page_axis, swap_axes
+from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
+from ckpm.attention.callers.tensors import add_page_axis, swap_axes
+from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.kernels.abi import Mask

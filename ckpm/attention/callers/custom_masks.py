@@ -8,7 +8,7 @@ import numpy as np
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import keys_of_list
-from ckpm.attention.familiar.tensors import read_on_host
+from ckpm.attention.callers.tensors import read_on_host
 from ckpm.base.errors import ArgumentError
 
 
@@ -24,10 +24,8 @@ def bias_of(
     """A bias [head, query token, key], and its number of keys: minus infinity where the mask hides a key, else 0.
 
     ``mask`` is a truth value for each query and key of a sequence, one sequence after another. ``packed`` has bits
-    instead, the lowest one first; each sequence begins with a byte. ``tables`` are those of a plan. The
-    bias of a tensor of PyTorch has the ``dtype`` of this name, on its device; others have float32.
-
-    Raises ArgumentError: there are more or fewer values than the lengths give, or an array is a raw address.
+    instead, the lowest one first; each sequence begins with a byte. ``tables`` are a plan's. For a mask of PyTorch the
+    bias has the ``dtype`` of this name and the mask's device. Otherwise it has float32.
     """
     sums_q, indptr, last = (read_on_host(tables[at]) for at in (0, 1, 3))
     lengths_q, lengths_k = np.diff(sums_q), keys_of_list(np.diff(indptr), page_size, last)
@@ -44,8 +42,8 @@ def bias_of(
     for queries, keys, part in zip(lengths_q, lengths_k, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
         rows[:queries, :keys][part[: queries * keys].reshape(queries, keys) != 0] = 0
         rows = rows[queries:]
-    made: Any = np.ascontiguousarray(np.broadcast_to(bias, (nhead, *bias.shape)))
-    given = mask if packed is None else packed
-    if (torch := namespace(given)) is not np:
-        made = torch.from_numpy(made).to(given.device, getattr(torch, dtype))
-    return made, bias.shape[1]
+    head_bias: Any = np.ascontiguousarray(np.broadcast_to(bias, (nhead, *bias.shape)))
+    source = mask if packed is None else packed
+    if (torch := namespace(source)) is not np:
+        head_bias = torch.from_numpy(head_bias).to(source.device, getattr(torch, dtype))
+    return head_bias, bias.shape[1]

@@ -13,7 +13,7 @@ import pytest
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
-from ckpm.attention.familiar.aiter import (
+from ckpm.attention.callers.aiter import (
     flash_attn_varlen_fp8_pertensor_func,
     flash_attn_varlen_func,
     mla_decode_fwd,
@@ -23,8 +23,8 @@ from ckpm.attention.familiar.aiter import (
     paged_attention_v1,
     unified_attention,
 )
-from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
-from ckpm.attention.familiar.single_tokens import token_view
+from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
+from ckpm.attention.callers.single_tokens import token_view
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.kernels.abi import Mask

@@ -24,7 +24,7 @@ from ckpm.reports.gates.baseline import Baseline, Figures
 from ckpm.reports.gates.budgets import read_budgets
 from ckpm.reports.gates.comparing import Threshold
 from ckpm.reports.resources import read_manifest
-from ckpm.reports.verdicts import FAMILY, Row
+from ckpm.reports.verdicts import FAMILY, VerdictRow
 from ckpm.timing.model import machines, no_numbers
 
 DECODE = "decode"  # the family of the kernels in decode, which are not a library
@@ -39,12 +39,12 @@ class Kind:
     """
 
     measure: Callable[[], Figures]
-    rows: Callable[[Baseline, Figures, Mapping[str, Threshold]], tuple[Row, ...]]
+    rows: Callable[[Baseline, Figures, Mapping[str, Threshold]], tuple[VerdictRow, ...]]
     present: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedLibrary:
     """A library, or the decode kernels, with their gates.
 
     ``inputs``: its files, the first beside the gate's result. ``identity``: facts that must equal the baseline's.
@@ -77,7 +77,7 @@ class GatedLibrary:
         options = ["--arch", self.arch, "--upstream", self.manifest.upstream, *option(self.library_name)]
         return f"{baseline.ACCEPT} {' '.join(options)}"
 
-    def to_judge(self, file: Path) -> Judged:
+    def to_judge(self, file: Path) -> JudgedLibrary:
         """The library as subjects of the gates. ``file`` is its manifest."""
         static = Kind(
             measure=lambda: static_gate.by_kernel(self.library, self.manifest, self.arch),
@@ -92,7 +92,7 @@ class GatedLibrary:
             measure=lambda: emulated_gate.count_suite(self.library),
             rows=lambda accepted, counts, _: emulated_gate.suite_rows(accepted, counts),
         )
-        return Judged(
+        return JudgedLibrary(
             inputs=(file, self.library),
             identity=self.identity,
             accept=self.accept(),
@@ -103,7 +103,7 @@ class GatedLibrary:
 
 def _static_rows(
     library: GatedLibrary, accepted: baseline.Baseline, figures: baseline.Figures, thresholds: Mapping[str, Threshold]
-) -> tuple[Row, ...]:
+) -> tuple[VerdictRow, ...]:
     today = datetime.datetime.now(datetime.UTC).date()
     budgets = read_budgets(thresholds)
     return static_gate.rows(accepted, figures, thresholds, budgets, library.manifest, arch=library.arch, today=today)
@@ -111,7 +111,7 @@ def _static_rows(
 
 def _emulated_rows(
     library: GatedLibrary, accepted: baseline.Baseline, figures: baseline.Figures, _: Mapping[str, Threshold]
-) -> tuple[Row, ...]:
+) -> tuple[VerdictRow, ...]:
     return emulated_gate.rows(accepted, figures, emulated_gate.measure_library(library.library, library.arch))
 
 
@@ -133,7 +133,7 @@ def _library_name(families: str | None) -> str:
     raise UsageError(f"--family {families}: no library is made of them. Known: {choices}.")
 
 
-def gated_library(arch: str, upstream: str | None, families: str | None, work: Path) -> Judged:
+def gated_library(arch: str, upstream: str | None, families: str | None, work: Path) -> JudgedLibrary:
     """Read the library of these options, which must match the sha256 in its manifest."""
     upstream, name = chosen_upstream(upstream, settings.ck_root()), _library_name(families)
     file = work / "build" / arch / folder_name(upstream, name) / MANIFEST

@@ -17,7 +17,7 @@ from ckpm.base.files import sha256_of
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.families.libraries import host, library_of, library_with
-from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.configurations.sweeps import read_sweep
@@ -26,9 +26,9 @@ from ckpm.matrix.dialects import check_built_arch, dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, chosen_upstream
 from ckpm.matrix.problems.case import TIERS
-from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
+from ckpm.matrix.problems.testing import TestingShape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, parse_shard, select_some, take_shard
-from ckpm.timing.sweeps.cases import Case, cases, own_cases
+from ckpm.timing.sweeps.cases import SweepCase, cases, own_cases
 from ckpm.timing.sweeps.results import filter_keys
 
 OWN = "one"  # recorded as category without --category: each kernel gets one shape, made for it
@@ -38,10 +38,10 @@ _SIZE_FIELDS = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "layout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """``keys`` are the kernels of this shard in dispatch order, then those of later stages.
+class SweepRequest:
+    """A sweep. ``keys`` are the kernels of this shard in dispatch order, then kernels of later stages.
 
-    ``order`` is each kernel's place among those of all shards.
+    ``order`` is each kernel's position among the kernels of all shards.
     """
 
     arch: str
@@ -50,7 +50,7 @@ class Asked:
     library: str
     keys: tuple[Key, ...]
     order: dict[str, int]
-    cases: tuple[Case, ...]
+    cases: tuple[SweepCase, ...]
     facts: dict[str, str]
 
 
@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def asked_for(args: argparse.Namespace) -> Asked:
+def asked_for(args: argparse.Namespace) -> SweepRequest:
     """Read the sweep, the problems and the selection of a command line."""
     if args.max_kernels is not None and args.max_kernels < 1:
         raise UsageError("--max-kernels must be at least 1")
@@ -96,33 +96,35 @@ def asked_for(args: argparse.Namespace) -> Asked:
     chosen = filter_keys(chosen, args.filter, args.filter_file)[: args.max_kernels]
     if not chosen:
         raise UsageError(f"no kernel of {args.config} is left by --filter and --filter-file.", kind="empty-selection")
-    mine = chosen if shard[1] == 1 else take_shard(chosen, shard)
-    if not mine:
+    shard_keys = chosen if shard[1] == 1 else take_shard(chosen, shard)
+    if not shard_keys:
         raise UsageError(
             f"--shard {args.shard} of {len(chosen)} kernels is empty: use fewer shards.", kind="empty-selection"
         )
-    made = own_cases(mine, sizes) if args.category is None else cases(chosen, shapes(args.category), mine)
-    return Asked(
+    sweep_cases = (
+        own_cases(shard_keys, sizes) if args.category is None else cases(chosen, shapes(args.category), shard_keys)
+    )
+    return SweepRequest(
         arch=arch,
         tree=tree,
         families=sweep.families,
         library=library,
-        keys=(*mine, *_later_stages(keys, mine)),
+        keys=(*shard_keys, *_later_stages(keys, shard_keys)),
         order={key.name: at for at, key in enumerate(chosen)},
-        cases=made,
+        cases=sweep_cases,
         facts=_facts(args, tree, arch),
     )
 
 
 def _later_stages(keys: Sequence[Key], first: Sequence[Key]) -> tuple[Key, ...]:
-    """The kernels that can follow those of a first stage."""
+    """The kernels of later stages that can follow the first stage's kernels."""
     wanted = {(key.dtype, key.hdim_v, key.mode) for key in first}
     own = first[0].family
     return tuple(key for key in keys if key.family != own and (key.dtype, key.hdim_v, key.mode) in wanted)
 
 
-def _sizes(args: argparse.Namespace) -> Shape:
-    """Read --shape. Raises UsageError: it sets a field that each kernel fixes."""
+def _sizes(args: argparse.Namespace) -> TestingShape:
+    """Read --shape. Refuse a field that each kernel fixes."""
     for part in args.shape.split(","):
         if (name := part.partition("=")[0].strip()) not in _SIZE_FIELDS:
             raise UsageError(f"--shape: '{name}' is none of {', '.join(_SIZE_FIELDS)}: the rest is each kernel's own.")
@@ -130,7 +132,7 @@ def _sizes(args: argparse.Namespace) -> Shape:
 
 
 def _facts(args: argparse.Namespace, tree: Tree, arch: str) -> dict[str, str]:
-    """Everything that decides about results."""
+    """Facts that determine the results."""
     return {
         "config": sha256_of(args.config),
         "arch": arch,
@@ -148,13 +150,13 @@ def _facts(args: argparse.Namespace, tree: Tree, arch: str) -> dict[str, str]:
     }
 
 
-def request(asked: Asked, keys: Sequence[Key], toolchain: str, work: Path) -> Request:
+def request(sweep: SweepRequest, keys: Sequence[Key], toolchain: str, work: Path) -> BuildRequest:
     """The request to build one library with these kernels in ``work``."""
     cache = settings.cache_folder()
     names = tuple(key.name for key in keys)
-    return Request(
-        selection=Selection(archs=(asked.arch,), families=asked.families, where=(f"key.name in {names!r}",)),
-        tree=asked.tree,
+    return BuildRequest(
+        selection=Selection(archs=(sweep.arch,), families=sweep.families, where=(f"key.name in {names!r}",)),
+        tree=sweep.tree,
         toolchain=detect(toolchain, cache=cache),
         work=work,
         object_cache=cache / "objects",

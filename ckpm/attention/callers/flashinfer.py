@@ -1,8 +1,8 @@
 """FlashInfer's plan and run over a paged KV cache, by its own names (flashinfer/prefill.py, of summer 2026).
 
-NHD caches are [page, token, head, dim], HND ones [page, head, token, dim]; both tensors, or one with K and V on its
-second axis. LSE has base 2 and is [query token, head], as FlashInfer returns it. Pages of sizes that no kernel has are
-read token by token (single_tokens.py), of NHD caches alone.
+NHD caches are [page, token, head, dim], HND caches [page, head, token, dim]. A cache is a pair of tensors, or one
+tensor with K and V on its second axis. LSE has base 2 and is [query token, head], as FlashInfer returns it. NHD caches
+with page sizes that no kernel has are read token by token (single_tokens.py).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, fmha
+from ckpm.attention.callers.custom_masks import bias_of
+from ckpm.attention.callers.graphs import FixedTables
+from ckpm.attention.callers.single_tokens import TokenTables, has_kernels, single_tokens, token_view
+from ckpm.attention.callers.tensors import LOG2_E, demand_scale, refuse, swap_axes
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.custom_masks import bias_of
-from ckpm.attention.familiar.graphs import FixedTables
-from ckpm.attention.familiar.single_tokens import TokenTables, has_kernels, single_tokens, token_view
-from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, refuse, swap_axes
 from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError
 from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.problems.problem import STEP
@@ -48,9 +48,9 @@ def _dtype_name(data_type: Any) -> str:
 
 
 def _mask(causal: bool, window_left: int, *, custom: bool = False) -> dict[str, Any]:
-    """Options of a mask. One of the caller's own takes the place of the causal one, and needs kernels with a mask.
+    """Options of a mask. A custom mask replaces the causal mask, and needs kernels with a mask.
 
-    Kernels without one divide by the sum of a row's weights, which is 0 if the row sees no key.
+    Kernels without a mask divide by the sum of a row's weights, which is 0 if the row sees no key.
     """
     causal = causal and not custom
     masked = causal or custom or window_left >= 0
@@ -58,14 +58,14 @@ def _mask(causal: bool, window_left: int, *, custom: bool = False) -> dict[str, 
 
 
 def _splits(fixed: int | None, page_size: int, disabled: bool, *, custom: bool) -> dict[str, Any]:
-    """Options of splits that the batch doesn't change. Kernels split at multiples of STEP, and none with a bias."""
+    """Options of splits that don't depend on the batch. Kernels split at multiples of STEP, and never with a bias."""
     keys = max(fixed or 0, 0) * page_size
     taken = keys % STEP == 0 and not disabled and not custom
     return {"batch_invariant": disabled or keys > 0, "split_keys": keys if taken else 0}
 
 
 def _kernel_dtype(q_data_type: Any, kv_data_type: Any, o_data_type: Any) -> str:
-    """Return the kernels' dtype. Raises ProblemError: no kernel reads these dtypes."""
+    """Return the kernels' dtype. Refuse dtypes that no kernel reads."""
     word = _dtype_name(q_data_type)
     if word not in _DTYPES:
         raise ProblemError(f"q_data_type {q_data_type} is none of {', '.join(_DTYPES)}.")
@@ -73,9 +73,9 @@ def _kernel_dtype(q_data_type: Any, kv_data_type: Any, o_data_type: Any) -> str:
     dtype, of_kv = _DTYPES[word], word if kv_data_type is None else _dtype_name(kv_data_type)
     if f"{dtype}kvfp8" in MIXED_DTYPES and _DTYPES.get(of_kv) == "fp8bf16":
         dtype, of_kv = f"{dtype}kvfp8", word
-    for name, given, served in (("kv_data_type", of_kv, word), ("o_data_type", o_data_type, written)):
-        if given is not None and _dtype_name(given) != served:
-            raise ProblemError(f"{name} {_dtype_name(given)} is not served with q_data_type {word}: {served}.")
+    for name, data_type, served in (("kv_data_type", of_kv, word), ("o_data_type", o_data_type, written)):
+        if data_type is not None and _dtype_name(data_type) != served:
+            raise ProblemError(f"{name} {_dtype_name(data_type)} is not served with q_data_type {word}: {served}.")
     return dtype
 
 
@@ -117,11 +117,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         *,
         dispatcher: Dispatcher | None = None,
     ) -> None:
-        """Keep the buffers, into which plans with ``use_cuda_graph`` copy their tables (graphs.py).
-
-        Raises:
-            ProblemError: ``kv_layout`` is neither NHD nor HND; kernels of the caller's own. ArgumentError: of a buffer.
-        """
+        """Keep the buffers, into which plans with ``use_cuda_graph`` copy their tables (graphs.py)."""
         del float_workspace_buffer, jit_kwargs, custom_mask_buf, mask_indptr_buf, backend
         if kv_layout not in _LAYOUTS:
             raise ProblemError(f"kv_layout '{kv_layout}' is none of {', '.join(_LAYOUTS)}.")
@@ -152,17 +148,14 @@ class BatchPrefillWithPagedKVCacheWrapper:
         fixed_split_size: int | None = None, disable_split_kv: bool = False,
     ) -> None:
         # fmt: on
-        """Keep what all runs share. Tables on a GPU need both maxima, which FlashInfer copies to the host to learn.
-        ``seq_lens``, ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends.
+        """Keep tables and options for all runs.
+
+        Tables on a GPU need both maxima, which FlashInfer would read by a copy to the host. ``seq_lens``,
+        ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends.
 
         With ``disable_split_kv`` or a ``fixed_split_size``, in pages, results don't depend on the batch. Multiples of
-        128 keys are split, if a kernel does so. A custom mask replaces the causal one. It becomes a bias for kernels
+        128 keys are split, if a kernel does so. A custom mask replaces the causal mask. It becomes a bias for kernels
         that have one, with 2 bytes for each head, query and key of the longest sequence.
-
-        Raises:
-            ProblemError: another of FlashInfer's parameters is used, or no kernel reads a dtype. A custom mask with
-                use_cuda_graph, or tables that don't fit the first plan and the buffers.
-            ArgumentError: a custom mask of another size.
         """
         del non_blocking, seq_lens, seq_lens_q, block_tables
         custom = custom_mask is not None or packed_custom_mask is not None
@@ -195,7 +188,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
     def _table_options(
         self, tables: tuple[Any, Any, Any, Any], page_size: int, longest_q: int | None, longest_k: int | None
     ) -> dict[str, Any]:
-        """Options of the tables of a plan: the caller's own, or copies in its buffers."""
+        """Options of a plan's tables: the caller's own, or copies in the buffers."""
         if self._fixed is not None:
             refuse("plan", {f"page_size {page_size} with use_cuda_graph": not has_kernels(page_size)})
             self._fixed.write(*tables)
@@ -221,12 +214,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         uses_spcompress: bool | None = None,
     ) -> Any:
         # fmt: on
-        """O [query token, head, dim], or (O, LSE [query token, head] of base 2).
-
-        Raises:
-            ProblemError: nothing was planned; a parameter that is not served. ArgumentError: arrays are not as planned.
-            ArgumentError: LSE of raw addresses, which can't be turned here; else as :func:`attention.call.fmha`.
-        """
+        """Return O [query token, head, dim], or (O, LSE [query token, head] of base 2)."""
         del enable_pdl
         refuse("run", {
             "args": args or None, "kv_cache_sf": kv_cache_sf, "use_fp16_softmax": use_fp16_softmax,
@@ -244,10 +232,10 @@ class BatchPrefillWithPagedKVCacheWrapper:
             refuse("run", {"pages of K and V with different strides": of_k != of_v})
             options["pages"] = planned.tokens(of_k)
         if return_lse and isinstance(q, OnDevice):
-            raise ArgumentError("LSE of raw addresses stays natural: call dispatcher.fmha with lse_out.", kind="device")
+            raise ArgumentError("LSE of raw addresses stays natural: call ckpm.fmha with lse_out.", kind="device")
         if window_left is not None:
             options |= _mask(options["window"][1] == 0, window_left, custom=options["bias"] is not None)
-        scales = tuple(1.0 if one is None else one for one in (q_scale, k_scale, v_scale))
+        scales = tuple(1.0 if scale is None else scale for scale in (q_scale, k_scale, v_scale))
         of_o = _take_scales(options, scales, planned.hdims[0])
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
             raise ArgumentError("v_scale of raw addresses or bits can't be applied here: scale V or O.", kind="device")
@@ -273,7 +261,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         rope_theta: float | None = None, *, return_lse: bool = False,
     ) -> Any:
         # fmt: on
-        """Run with the mask, cap and scale of this call, which replace the planned ones. Raises as :meth:`run`."""
+        """Run with the mask, cap and scale of this call, which replace the plan's."""
         refuse("forward", {
             "pos_encoding_mode": pos_encoding_mode, "use_fp16_qk_reduction": use_fp16_qk_reduction,
             "rope_scale": rope_scale, "rope_theta": rope_theta,
@@ -281,15 +269,18 @@ class BatchPrefillWithPagedKVCacheWrapper:
         if self._planned is None:
             raise ProblemError("forward comes after plan.")
         custom = self._planned.options["bias"] is not None
-        given = {"scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0}
-        given |= _mask(causal, window_left, custom=custom)
-        self._planned = dataclasses.replace(self._planned, options={**self._planned.options, **given})
+        changes = {"scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0}
+        changes |= _mask(causal, window_left, custom=custom)
+        self._planned = dataclasses.replace(self._planned, options={**self._planned.options, **changes})
         return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse)
 
     forward_return_lse = functools.partialmethod(forward, return_lse=True)
 
     def _attend(self, q: Any, k: Any, v: Any, options: dict[str, Any]) -> Attention:
-        """Call with the planned splits. If no kernel has them, call without: lengths and batch don't decide it."""
+        """Call with the planned splits, or without splits if no kernel has them.
+
+        Lengths and batch have no influence on this.
+        """
         if options["split_keys"]:
             with contextlib.suppress(NoKernelError):
                 return fmha(q, k, v, dispatcher=self._dispatcher, **options)
@@ -304,9 +295,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
         of_qk, of_vo = planned.hdims
         wanted: dict[str, tuple[Any, tuple[int, ...]]] = {"q": (q.shape[1:], (planned.nhead_q, of_qk))}
         wanted |= {"k": (k.shape[1:], (*planned.cache, of_qk)), "v": (v.shape[1:], (*planned.cache, of_vo))}
-        for name, (given, planned_shape) in wanted.items():
-            if tuple(given) != planned_shape:
+        for name, (shape, planned_shape) in wanted.items():
+            if tuple(shape) != planned_shape:
                 raise ArgumentError(
-                    f"{name} has {list(given)} after its first axis, and {list(planned_shape)} was planned.",
+                    f"{name} has {list(shape)} after its first axis, and {list(planned_shape)} was planned.",
                     kind="shape",
                 )

@@ -1,4 +1,7 @@
-"""FlashInfer's ``use_cuda_graph``: tables in memory that stays, so that a captured launch reads those of each plan."""
+"""FlashInfer's ``use_cuda_graph``: tables at fixed addresses.
+
+So a captured launch reads the tables of the latest plan.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
-from ckpm.attention.familiar.tensors import read_on_host
+from ckpm.attention.callers.tensors import read_on_host
 from ckpm.base.errors import ArgumentError, ProblemError
 
 
@@ -18,12 +21,12 @@ class FixedTables:
     """
 
     def __init__(self, qo_indptr: Any, indptr: Any, indices: Any, last_page_lens: Any) -> None:
-        """Raises ArgumentError: a buffer is missing, or two of them are of different batches."""
+        """Keep the buffers. All four must be given, of one batch."""
         named = {
             "qo_indptr_buf": qo_indptr, "paged_kv_indptr_buf": indptr, "paged_kv_indices_buf": indices,
             "paged_kv_last_page_len_buf": last_page_lens,
         }  # fmt: skip
-        if missing := [name for name, one in named.items() if one is None]:
+        if missing := [name for name, buffer in named.items() if buffer is None]:
             raise ArgumentError(f"use_cuda_graph=True comes with {', '.join(missing)}.", kind="null")
         self._batch, self._rows = len(qo_indptr) - 1, 0
         if (len(indptr) - 1, len(last_page_lens)) != (self._batch, self._batch):
@@ -38,17 +41,17 @@ class FixedTables:
     def write(self, qo_indptr: Any, indptr: Any, indices: Any, last_page_lens: Any) -> None:
         """Copy a plan's tables into the buffers.
 
-        Raises ProblemError: another batch than that of the buffers, more query tokens than in the first plan, or more
-        pages than the buffer has room for.
+        Refuse another batch than the buffers', more query tokens than the first plan's, and more pages than the buffer
+        holds.
         """
         rows = int(read_on_host(qo_indptr)[-1])
-        for name, given, most, limit in (
+        for name, count, most, limit in (
             ("sequences", len(qo_indptr) - 1, "exactly", self._batch),
             ("query tokens", rows, "at most", self._rows or rows),
             ("pages", len(indices), "at most", len(self._indices)),
         ):
-            if given > limit or (most == "exactly" and given != limit):
-                raise ProblemError(f"{given} {name}: with use_cuda_graph this wrapper's plans have {most} {limit}.")
+            if count > limit or (most == "exactly" and count != limit):
+                raise ProblemError(f"{count} {name}: with use_cuda_graph this wrapper's plans have {most} {limit}.")
         self._rows = self._rows or rows  # of the first plan that fits
         for buffer, table in (
             (self._qo_indptr, qo_indptr),
@@ -60,7 +63,7 @@ class FixedTables:
         self._indices[len(indices) :] = 0  # kernels read ahead of the last page
 
     def options(self, page_size: int) -> dict[str, Any]:
-        """The options of ``fmha`` that give it these tables."""
+        """Options of ``fmha`` with these tables."""
         pages = Pages(
             indices=self._indices,
             indptr=self._indptr,

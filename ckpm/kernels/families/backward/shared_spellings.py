@@ -16,7 +16,7 @@ from typing import Any
 
 from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.kernel_problems import MASKS, MOST
-from ckpm.kernels.families.words import arch_tag, flag, guard, pad_flags, spellings
+from ckpm.kernels.families.spellings import arch_tag, flag, guard, pad_flags, spellings
 from ckpm.matrix.keys import Key, Tile
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ckpm.kernels.families.words import pad_flags
+from ckpm.kernels.families.spellings import pad_flags
 
 ENUM = r"L(?:N(?:(?!E\d)\w)*E|S[0-9A-Z]*_)"  # an enumeration's type, before its value
 _BIAS = {"no": 0, "bias": 1, "alibi": 2}

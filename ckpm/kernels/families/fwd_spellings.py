@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from ckpm.kernels.families.words import (
+from ckpm.kernels.families.spellings import (
     arch_tag,
     device_check,
     element,

@@ -66,15 +66,18 @@ class Attention:
 
 
 def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
-    """The dispatcher of calls that name none: all libraries of a folder, on the emulator.
+    """Return the default dispatcher: every library of the first folder with one, on the emulator.
 
     They run on the machine's GPU if CKPM_ROCM is 1, if the array ``beside`` is in a GPU's memory, or if an earlier call
-    ran there. The folder is the first with a library: build/<arch> in the current folder, then in the clone, then
-    <arch> in the installed package ``ckpm_libraries``. The default arch is that of the GPU, or gfx950.
+    ran there.
+
+    The folders are build/<arch> in the current folder, build/<arch> in the clone, and <arch> in the installed package
+    ``ckpm_libraries``. The default arch is the arch of the GPU, or gfx950.
 
     Raises:
-        NoKernelError: no library is there. DeviceError: the process already runs on the emulator. Otherwise as
-        Registry.add_library and ckpm.attention.launch.device.choose.
+        NoKernelError: no folder has a library.
+        DeviceError: ``beside`` is in a GPU's memory, and the process runs on the emulator.
+        An error of ckpm.base.errors: see Registry.add_library and ckpm.attention.launch.device.choose.
     """
     with _LOCK:
         kinds = {dispatcher.device.kind for dispatcher in _DEFAULTS.values()}
@@ -129,8 +132,8 @@ def fmha(
 ) -> Attention:
     """Compute softmax(Q K^T * scale) V of each sequence.
 
-    Without a ``dispatcher`` the call takes that of :func:`default`: the emulator, unless CKPM_ROCM is 1 or Q is in a
-    GPU's memory.
+    ckpm.attention.arrays.posing describes the arrays, ckpm.attention.arrays.options.Options the options. Without a
+    ``dispatcher`` the call takes :func:`default`'s: on the emulator, unless CKPM_ROCM is 1 or Q is in a GPU's memory.
 
     Host arrays are copied to the device and back. Floats are encoded in ``dtype``, and O comes in Q's dtype. For Q of
     fp8 bits O has the kernel's output dtype. Arrays on the device are used in place.

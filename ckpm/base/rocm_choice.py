@@ -39,12 +39,12 @@ def default_device() -> str:
 def unknown(option: str, choice: str) -> UsageError:
     """The refusal of a toolchain or device that does not exist."""
     known = ", ".join(_CHOICES[option])
-    hint = f" {_no_auto(_CHOICES[option][0])}" if choice == "auto" else ""
+    hint = f" {_no_auto(_CHOICES[option][0])}." if choice == "auto" else ""
     return UsageError(f"unknown {option} '{choice}'. Known: {known}.{hint}")
 
 
 def _no_auto(default: str) -> str:
-    return f"'auto' is no choice any more: the default is {default}; --rocm (or {VARIABLE}=1) takes ROCm and the GPU."
+    return f"'auto' is no choice any more: the default is {default}; --rocm (or {VARIABLE}=1) takes ROCm and the GPU"
 
 
 def add_rocm_options(parser: argparse.ArgumentParser, *options: str) -> None:

@@ -37,10 +37,9 @@ def change_tree(tree: Tree, folder: Path, name: str, old: str, new: str) -> Tree
 def same_code(tree: Tree, arch: str, pairs: Sequence[tuple[Key, str]]) -> list[int]:
     """Compile our text and upstream's of each kernel; the code is the same. Return its bytes."""
     cache = settings.cache_folder()
+    toolchain = detect(default_toolchain(), cache=cache)
     with ProcessPool(jobs.processors()) as pool:
-        started = machine_code.compare(
-            pairs, tree, detect(default_toolchain(), cache=cache), arch, cache=cache, pool=pool
-        )
+        started = machine_code.compare(pairs, tree, toolchain, arch, cache=cache, pool=pool)
     rows = started()
     assert [(row.difference, row.error) for row in rows] == [("", "")] * len(pairs)
     return [row.code_bytes for row in rows]

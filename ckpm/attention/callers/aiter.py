@@ -311,7 +311,7 @@ def _attend_pages(q: Any, scales: tuple[Any, Any, Any], *, k: Any, v: Any, pages
 
 
 def _dispatcher(own_options: Mapping[str, Any], q: Any) -> Dispatcher:
-    """The dispatcher of a call: the caller's or the default."""
+    """The dispatcher of a call: the caller's, or the default."""
     dispatcher: Dispatcher | None = own_options.get("dispatcher")
     return dispatcher if dispatcher is not None else default(beside=q)
 

@@ -98,10 +98,7 @@ def compile_keys(
 def where(
     upstream: str = DEFAULT_UPSTREAM, *, toolchain: str = "", ck_root: Path | None = None, headers: Path | None = None
 ) -> Place:
-    """Origin of the kernels. Without ``toolchain`` it is that of builds, without ``ck_root`` ``checkout`` is CK_ROOT's.
-
-    Raises UsageError: ``ck_root`` is given for another upstream, which has no use for it.
-    """
+    """Origin of the kernels. The defaults of ``toolchain`` and of ``checkout``'s ``ck_root`` are those of builds."""
     root = settings.ck_root(ck_root, [upstream])
     return Place(
         upstream=upstream,

@@ -139,9 +139,8 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
     started, o = time.monotonic(), options
     library = _library(o)
     upstream, dialect = library.manifest.upstream, library.manifest.dialect
-    ledger = read_ledger(o.ledger)
+    ledger, kind = read_ledger(o.ledger), o.device
     ledger.check_dates(datetime.date.today())
-    kind = o.device
     with connect() if connect else contextlib.nullcontext() as there:
         spoken_of = source(upstream, dialect)
         cases = suites.with_signatures(_cases(o, kind, library), ledger, spoken_of, o.arch)

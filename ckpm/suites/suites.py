@@ -20,8 +20,7 @@ from ckpm.base.results import CaseFault, LedgerUse, Results
 from ckpm.base.results import CaseResult as Recorded
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.families.libraries import build_command, libraries
-from ckpm.kernels.library.identity import identity_facts
-from ckpm.kernels.library.manifest import MANIFEST, Manifest
+from ckpm.kernels.library.manifest import MANIFEST, Manifest, identity_facts
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key

@@ -21,8 +21,7 @@ from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.base.errors import MeasureError
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.families.libraries import host
-from ckpm.kernels.library.identity import manifest_of
-from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.library.manifest import Manifest, manifest_of
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.timing import asm, grid
 from ckpm.timing.checks import model

@@ -18,8 +18,7 @@ from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, MeasureError
 from ckpm.base.outputs import demand_place, refuse_inputs
 from ckpm.kernels.abi import Status
-from ckpm.kernels.library.identity import identity_facts, keys_of, manifest_of
-from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.library.manifest import Manifest, identity_facts, keys_of, manifest_of
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.kernels.library.sandbox import run_apart
 from ckpm.matrix.dialects import check_built_arch, check_upstream

@@ -17,8 +17,7 @@ from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.launch.launching import LaunchOutcome, run_problem
 from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
 from ckpm.kernels.families.libraries import host
-from ckpm.kernels.library.identity import identity_facts, keys_of, manifest_of
-from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.library.manifest import Manifest, identity_facts, keys_of, manifest_of
 from ckpm.matrix.dialects import compute_units
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY

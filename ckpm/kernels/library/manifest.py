@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import CkPrefillError, LibraryError, NameSyntaxError, RecordError
+from ckpm.base.errors import CkPrefillError, LibraryError, MeasureError, NameSyntaxError, RecordError
 from ckpm.base.files import sha256_of, write_atomically
 from ckpm.base.records import Source, Value, as_text
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.kernels.families.libraries import build_command, library_with
 from ckpm.matrix.dialects import Dialect, compute_units, dialect
@@ -204,3 +205,32 @@ def _resources(figures: Value, arch: str) -> KernelResources:
     counts |= {name: figures.optional(name, Value.count, 0) for name in _MORE_COUNTS}
     symbol, digest = (figures.optional(name, Value.text, "") for name in ("symbol", "text_sha256"))
     return KernelResources(arch=arch, symbol=symbol, text_sha256=digest, **counts)
+
+
+def manifest_of(library: Path, arch: str) -> Manifest:
+    """The manifest beside a library, which must be built for the arch."""
+    file = library.with_name(MANIFEST)
+    for path in (library, file):
+        if not path.is_file():
+            raise MeasureError(f"{path}: no such file. Build the library first: ckpm build --arch {arch}")
+    try:
+        manifest = Manifest.read(file)
+    except RecordError as error:
+        raise MeasureError(f"no manifest of a built library: {error}") from error
+    if arch not in manifest.archs:
+        raise MeasureError(f"{library} is built for {', '.join(manifest.archs)}, not for {arch}.")
+    return manifest
+
+
+def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[str, str]:
+    """The sha256 of the library's file, and the sha256 in the manifest if it differs."""
+    digest = library_digest(library) if foreign else check_library(library, manifest)
+    other = {FOREIGN_LIBRARY: f"sha256 {manifest.library_sha256 or 'not said'}"}
+    return {LIBRARY_SHA256: digest, **(other if digest != manifest.library_sha256 else {})}
+
+
+def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Key, ...]:
+    """Keys of the library's kernels in dispatch order. The manifest must list the same kernels."""
+    if set(manifest.kernels) != set(names):
+        raise MeasureError(f"{library}: its manifest lists other kernels than it contains. {manifest.remedy}")
+    return manifest.keys(names)

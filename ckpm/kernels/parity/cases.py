@@ -31,7 +31,7 @@ from ckpm.kernels.parity.bindings import Binding, bindings, differences
 from ckpm.kernels.parity.cpp_tokens import text_error
 from ckpm.kernels.parity.launches import launches
 from ckpm.kernels.parity.names import (
-    NameDifference,
+    ParityFinding,
     Title,
     absent_arch,
     compare_lists,
@@ -130,7 +130,7 @@ def live_cases(
     of_family = [arch for arch in archs if arch in family.archs]
     with ProcessPool(jobs.processors()) as pool:
         live = Live(tree, pool, FAMILY)
-        texts: dict[tuple[int, str, tuple[str, ...]], list[NameDifference]] = {}
+        texts: dict[tuple[int, str, tuple[str, ...]], list[ParityFinding]] = {}
         wanted = [(arch, receipt, mask) for mask in masks for receipt in receipts for arch in archs]
         for arch, receipt, mask in wanted:
             live.names(arch, receipt, mask)
@@ -146,7 +146,7 @@ def _live_case(
     arch: str,
     receipt: int,
     mask: str,
-    texts: dict[tuple[int, str, tuple[str, ...]], list[NameDifference]],
+    texts: dict[tuple[int, str, tuple[str, ...]], list[ParityFinding]],
 ) -> CaseResult:
     started = time.monotonic()
     title = Title(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
@@ -178,7 +178,7 @@ def text_cases(
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     traits = families[0].archs
-    done: dict[tuple[tuple[str, ...], str, tuple[str, ...]], list[NameDifference]] = {}
+    done: dict[tuple[tuple[str, ...], str, tuple[str, ...]], list[ParityFinding]] = {}
     with ProcessPool(jobs.processors()) as pool:
         live = Live(tree, pool, api)
         # receipts innermost: they share most of the texts of an arch
@@ -212,7 +212,7 @@ def v3_cases(tree: Tree, request: ParityRequest) -> Generator[CaseResult]:
 
 def compare_texts(
     tree: Tree, keys: Sequence[Key], listed: Sequence[str], rendered: Rendered, family: str = FAMILY
-) -> list[NameDifference]:
+) -> list[ParityFinding]:
     """Compare bindings and dispatch of our text for ``keys`` with upstream's rendered text.
 
     Raises UpstreamError if a text can't be followed.
@@ -243,7 +243,7 @@ def compare_texts(
     }
     names |= {binding.dispatch_trait: name for name, launched in project_bindings.items() for binding in launched}
     return [
-        NameDifference("bindings", tuple(lines), f"the same: bindings of {len(upstream_bindings)} instances"),
+        ParityFinding("bindings", tuple(lines), f"the same: bindings of {len(upstream_bindings)} instances"),
         compare_dispatch(tree, keys, rendered, family, names),
     ]
 
@@ -262,14 +262,14 @@ def _launch_differences(upstream: Sequence[Binding], project: Sequence[Binding])
 
 def compare_dispatch(
     tree: Tree, keys: Sequence[Key], rendered: Rendered, family: str, names: Mapping[str, str]
-) -> NameDifference:
+) -> ParityFinding:
     """Compare order and conditions of our dispatch over ``keys`` with upstream's. ``names`` are by trait."""
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     dispatch = _dispatch(rendered.dispatch, family)
     branches = sum(1 for _ in dispatch.kernels())
     project_text = host(library_with(family)).dispatch(keys, features)  # of no keys, too: a receipt may keep none
     order = dispatch_text.compare(dispatch, _dispatch(project_text, family), names)
-    return NameDifference("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
+    return ParityFinding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 
 # Receipts and archs share most of their texts.
@@ -356,7 +356,7 @@ def machine_code_case(
         return lambda: failed
     texts[""] = texts[request.masks[0]]
     if unknown := [key.name for key in chosen if key.name not in texts[key.mask_impl]]:
-        finding = NameDifference(
+        finding = ParityFinding(
             "machine code", tuple(f"{name}: upstream renders no such kernel" for name in unknown), ""
         )
         differs = judge(title, [finding], started)
@@ -389,20 +389,20 @@ def _judge_code(
     same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]
     sampled = f"{len(same)} {kernels} that hold every axis value that compiles ({toolchain.identity})"
     note = f"the same: machine code of {sampled}:"
-    findings = [NameDifference("machine code", tuple(lines), "\n".join([note, *same]))]
+    findings = [ParityFinding("machine code", tuple(lines), "\n".join([note, *same]))]
     if changed := [f"  {label}: {row.beside}" for label, row in zip(labels, compared, strict=True) if row.beside]:
         heading = (
             f"{len(changed)} of them are the same alone, and not in one unit with the others, as builds make them:"
         )
-        findings.append(NameDifference("machine code", (), "\n".join([heading, *changed])))
+        findings.append(ParityFinding("machine code", (), "\n".join([heading, *changed])))
     if bodiless:
         left_out = (
             f"{bodiless} kernels of 64-bit loads were left out: upstream's text guards their device code from this arch"
         )
-        findings.append(NameDifference("machine code", (), left_out))
+        findings.append(ParityFinding("machine code", (), left_out))
     for defect in defects():
         if hit := [label for label, row in zip(labels, compared, strict=True) if row.defect == defect.name]:
             # Neither text compiles, so there is nothing to compare: reported wherever it is accepted.
             reason = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
-            findings.append(NameDifference("machine code", (), "\n".join([reason, *(f"  {label}" for label in hit)])))
+            findings.append(ParityFinding("machine code", (), "\n".join([reason, *(f"  {label}" for label in hit)])))
     return judge(title, findings, started)

@@ -29,7 +29,7 @@ ARCH_REFUSED = "codegen-refuses-arch"
 
 
 @dataclass(frozen=True, slots=True)
-class NameDifference:
+class ParityFinding:
     """The result of one comparison: lines that name differences (none if equal), and a note on what was compared."""
 
     what: str
@@ -93,10 +93,10 @@ def refused_arch(title: Title, family: Family, arch: str, error: UpstreamError, 
         f"documented difference '{ARCH_REFUSED}': upstream's codegen ends with '{refusal}'; the matrix has no kernel: "
         f"{family.absent}"
     )
-    return judge(title, [NameDifference("names", (), note)], started)
+    return judge(title, [ParityFinding("names", (), note)], started)
 
 
-def absent_arch(family: Family, arch: str, upstream_names: Sequence[str], reference: Sequence[str]) -> NameDifference:
+def absent_arch(family: Family, arch: str, upstream_names: Sequence[str], reference: Sequence[str]) -> ParityFinding:
     """Accept an arch without kernels: ours is empty, and upstream's must be, with one documented difference.
 
     codegen-ignores-arch: codegens of 2025 list (and would render) the gfx9 kernels whatever the target is, or take no
@@ -105,20 +105,20 @@ def absent_arch(family: Family, arch: str, upstream_names: Sequence[str], refere
     arch.
     """
     if not upstream_names:
-        return NameDifference("names", (), f"the same: no kernel on either side: {family.absent}")
+        return ParityFinding("names", (), f"the same: no kernel on either side: {family.absent}")
     if list(upstream_names) == list(reference):
         note = (
             f"documented difference '{ARCH_IGNORED}': upstream's codegen pays no heed to the arch and lists its "
             f"{len(upstream_names)} gfx9 kernels for {arch}; the matrix has none: {family.absent}"
         )
-        return NameDifference("names", (), note)
-    return NameDifference("names", compare_names([], upstream_names).lines(), f"{arch} should have no kernel")
+        return ParityFinding("names", (), note)
+    return ParityFinding("names", compare_names([], upstream_names).lines(), f"{arch} should have no kernel")
 
 
-def compare_lists(keys: Sequence[Key], upstream_names: Sequence[str]) -> NameDifference:
+def compare_lists(keys: Sequence[Key], upstream_names: Sequence[str]) -> ParityFinding:
     """Compare names and their order."""
     lines = compare_names([key.name for key in keys], upstream_names).lines()
-    return NameDifference("names", lines, f"the same: {len(upstream_names)} names in upstream's order")
+    return ParityFinding("names", lines, f"the same: {len(upstream_names)} names in upstream's order")
 
 
 def stored_case(entry: StoredList) -> CaseResult:
@@ -135,7 +135,7 @@ def stored_case(entry: StoredList) -> CaseResult:
     if difference.same and ordered and emission_sha256(matrix_names) != entry.sha256_emission_order:
         lines.append("the names are the same, their order is not upstream's order of emission")
     note = f"the same: {entry.count} names" + (" in upstream's order" if ordered else " (stored without an order)")
-    return judge(title, [NameDifference("names", tuple(lines), note)], started)
+    return judge(title, [ParityFinding("names", tuple(lines), note)], started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Title:
         )
 
 
-def judge(title: Title, findings: Sequence[NameDifference], started: float) -> CaseResult:
+def judge(title: Title, findings: Sequence[ParityFinding], started: float) -> CaseResult:
     wrong = [finding for finding in findings if finding.lines]
     if not wrong:
         text = "\n".join(finding.note for finding in findings)

@@ -24,7 +24,7 @@ from ckpm.kernels.parity.bindings import local_names
 from ckpm.kernels.parity.conditions import condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
 from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, spell, text_error, tokenize
-from ckpm.kernels.parity.names import NameDifference, Title, error_case, judge
+from ckpm.kernels.parity.names import ParityFinding, Title, error_case, judge
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
@@ -59,7 +59,7 @@ def texts_case(tree: Tree, arch: str) -> CaseResult:
         files = instances(tree)
         difference = compare_names(sorted(key.name for key in keys), sorted(files))
         findings = [
-            NameDifference("names", difference.lines(), f"the same: {len(files)} names of files"),
+            ParityFinding("names", difference.lines(), f"the same: {len(files)} names of files"),
             _compare_traits(keys, files),
             _compare_dispatch(tree.dialect, keys, _read(tree.fmha / DISPATCH)),
         ]
@@ -84,7 +84,7 @@ def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Pat
     lines = [f"{row.name}: {row.difference}" for row in rows if row.difference]
     same = [f"  {row.code_bytes} bytes  {row.name}" for row in rows]
     note = "\n".join([f"the same: machine code of {len(same)} kernels ({toolchain.identity}):", *same])
-    return judge(title, [NameDifference("machine code", tuple(lines), note)], started)
+    return judge(title, [ParityFinding("machine code", tuple(lines), note)], started)
 
 
 def instances(tree: Tree) -> Mapping[str, str]:
@@ -164,7 +164,7 @@ def _keys(tree: Tree, arch: str) -> list[Key]:
     return enumerate_keys(dialect(tree.dialect).family(fwd_v3.NAME), arch=arch)
 
 
-def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> NameDifference:
+def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> ParityFinding:
     lines = []
     for key in keys:
         if key.name in files:
@@ -174,7 +174,7 @@ def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> NameDiffer
                 if upstream_trait != project_trait
                 else []
             )
-    return NameDifference("bindings", tuple(lines), f"the same: traits of {len(files)} instances")
+    return ParityFinding("bindings", tuple(lines), f"the same: traits of {len(files)} instances")
 
 
 def _bound(text: str, name: str) -> str:
@@ -187,7 +187,7 @@ def _bound(text: str, name: str) -> str:
     raise text_error(f"{name}: upstream's file names no kernel_traits")
 
 
-def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> NameDifference:
+def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> ParityFinding:
     upstream_branches = [str(branch) for branch in dispatch_branches(text)]
     project_branches = [
         str(Branch(branch.takes, frozenset(part for part in branch.requires if not part.startswith(_OWN))))
@@ -201,7 +201,7 @@ def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> Name
         f"the same: order and conditions of {len(upstream_branches)} dispatch branches "
         "(ours also asks for device and head dims)"
     )
-    return NameDifference("dispatch", tuple(lines), note)
+    return ParityFinding("dispatch", tuple(lines), note)
 
 
 def _read(file: Path) -> str:

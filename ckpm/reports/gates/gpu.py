@@ -18,7 +18,7 @@ from ckpm.attention.launch.launching import check, plan_of, upload
 from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import GateError
 from ckpm.kernels.abi import Status
-from ckpm.kernels.library.identity import identity_facts, keys_of, manifest_of
+from ckpm.kernels.library.manifest import identity_facts, keys_of, manifest_of
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import measured_kernel, serving_kernels

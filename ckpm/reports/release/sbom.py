@@ -139,8 +139,8 @@ def sbom(
     root = part(name, ComponentType.APPLICATION, name, terms=_LICENSE, version=verdict.facts.commit)
     bom.metadata.component = root
     parts = [part(file, ComponentType.FILE, f"file:{file}", digest) for file, digest in sorted(sums.items())]
-    upstream = upstreams()[verdict.facts.upstream]
-    parts.append(package(*package_of(verdict.facts.upstream_identity), terms=upstream.license))
+    terms = upstreams()[verdict.facts.upstream].license
+    parts.append(package(*package_of(verdict.facts.upstream_identity), terms=terms))
     pinned = pins(requirements)
     needed = find_needed(pinned, direct)
     tools: list[Component] = []
@@ -148,14 +148,11 @@ def sbom(
         scope = ComponentScope.REQUIRED if pin.name in needed else ComponentScope.EXCLUDED
         component = package(pin.name, pin.version, *pin.hashes, terms=license_of(pin.name, pin.version), scope=scope)
         (parts if pin.name in needed else tools).append(component)
-    identity = verdict.facts.toolchain
-    match = _TOOLCHAIN.fullmatch(identity)
+    match = _TOOLCHAIN.fullmatch(identity := verdict.facts.toolchain)
     toolchain, version = (match["name"], match["version"]) if match else (identity, None)
-    kind = ComponentType.APPLICATION
-    parts.append(part(toolchain, kind, f"toolchain:{identity}", compiler, version=version))
-    for image in verdict.images:
-        reference, _, digest = image.partition("@sha256:")
-        parts.append(part(reference, ComponentType.CONTAINER, image, digest))
+    parts.append(part(toolchain, ComponentType.APPLICATION, f"toolchain:{identity}", compiler, version=version))
+    images = ((*image.partition("@sha256:")[::2], image) for image in verdict.images)
+    parts += [part(reference, ComponentType.CONTAINER, image, digest) for reference, digest, image in images]
     bom.components.update([*parts, *tools])
     bom.register_dependency(root, parts)
     return f"{JsonV1Dot6(bom).output_as_string(indent=1)}\n".encode()

@@ -103,7 +103,7 @@ def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[st
 
 
 def _taken(instructions: Sequence[Instruction], at: int) -> int | None:
-    """The instruction whose address an s_getpc_b64 and its successors make; None if it is no instruction's address."""
+    """The instruction whose address an s_getpc_b64 and its successors make; None without an instruction there."""
     pc = _taken_pc(instructions, at)
     target = None if pc is None else bisect_left(instructions, pc, key=lambda instruction: instruction.pc)
     return target if target is not None and target < len(instructions) and instructions[target].pc == pc else None

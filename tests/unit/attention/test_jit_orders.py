@@ -99,8 +99,8 @@ def test_order_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_damaged_order_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "order.json"
-    file.write_text('{"place": {"upstream": 3}}')
-    with pytest.raises(RecordError, match=r"place\.upstream"):
+    file.write_text('{"origin": {"upstream": 3}}')
+    with pytest.raises(RecordError, match=r"origin\.upstream"):
         Order.read(file)
 
 

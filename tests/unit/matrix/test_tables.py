@@ -125,7 +125,12 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ("  lse: [true, false]", "  lse: [yes, no]", 13, "axes.lse[0]: must be true or false, not 'yes'"),
         ("generic: [no,", "genric: [no,", 21, "masks.genric: unknown field; known here: simplified, generic"),
         ("  generic: [no, causal, generic]\n", "", 20, "masks: field 'generic' is missing; it has simplified"),
-        ("  qscale: {no: nsquant}", "  scale: {no: nsquant}", 30, "words.scale: no axis of that name; known: dtype, "),
+        (
+            "  qscale: {no: nsquant}",
+            "  scale: {no: nsquant}",
+            30,
+            "spellings.scale: no axis of that name; known: dtype, ",
+        ),
         ("    fp16 bf16:", "    fp16 bf61:", 35, "tiles.gfx9.fp16 bf61: 'bf61' is not among the axis's values: fp16, "),
         ("  gfx9:\n", "  gfx8:\n", 34, "tiles.gfx8: unknown field; known here: gfx9"),
         ("128x128:", "129x128:", 36, "tiles.gfx9.fp16 bf16.129x128: not among the values of axis 'hdim_q hdim_v'"),

@@ -152,7 +152,9 @@ def test_why_as_data(run: Run) -> None:
     assert (explanation["selected"], explanation["reasons"], explanation["axes"][0]["value"]) == (True, [], "bf16")
     explanation = json.loads(run("why", GROUP, "--tier", "smoke", "--format", "json")[1])
     assert (explanation["selected"], explanation["reasons"][0]["kind"]) == (False, "condition")
-    assert run("why", GROUP, "--format", "csv")[1].startswith("name,value,alternatives,place\ndtype,bf16,fp16,matrix/")
+    assert run("why", GROUP, "--format", "csv")[1].startswith(
+        "name,value,alternatives,location\ndtype,bf16,fp16,matrix/"
+    )
     assert run("why", GROUP, "--tier", "smoke", "--format", "csv")[1].startswith("kind,name,text,source\ncondition,")
 
 

@@ -24,7 +24,7 @@ from ckpm.base.errors import (
 )
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, CaseResult, Results
 from ckpm.commands import main
-from ckpm.kernels.library.identity import identity_facts
+from ckpm.kernels.library.manifest import identity_facts
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.matrix.problems.performance import compulsory_bytes, performance_problems
 from ckpm.reports.gates import baseline

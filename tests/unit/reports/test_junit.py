@@ -118,7 +118,7 @@ def test_json_round_trip(tmp_path: Path) -> None:
             "cases[0].fault.nearest: field 'base' is missing",
         ),
         (
-            {"cases": [{**stored_case(), "ledger": {"name": "x", "place": "y"}}]},
+            {"cases": [{**stored_case(), "ledger": {"name": "x", "location": "y"}}]},
             "cases[0].ledger: field 'reason' is missing",
         ),
     ],

@@ -263,7 +263,7 @@ class FakePool:
 
 @pytest.fixture
 def run(work: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(cli, "Pool", FakePool)
+    monkeypatch.setattr(cli, "WorkerPool", FakePool)
     monkeypatch.setenv("CI", "1")
     monkeypatch.delenv("CK_ROOT", raising=False)
     empty = work / "ledger.yaml"

@@ -1,4 +1,4 @@
-"""Compiled inputs of the fuzz session: code for GPUs, a library with the C ABI, and a library's baseline."""
+"""Compiled inputs of tests: code for GPUs, and a library with the C ABI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ckpm import commands as cli
 from ckpm.base import settings
 from ckpm.base.files import sha256_of
 from ckpm.kernels.code import code_object, toolchains
@@ -92,17 +91,6 @@ def prepare_code(folder: Path) -> None:
     compiler = Compiler(folder)
     compiler.host_object(_DEVICE, "library.o")
     compiler.code_object(_DEVICE, "code.co")
-
-
-def prepare_library(folder: Path, code: Path) -> None:
-    """Write a library with two kernels, named like two of the matrix, and accept its baseline."""
-    build = folder / LIBRARY
-    build.mkdir(parents=True)
-    shutil.copy(code, build / "libckpm.so")
-    _write_manifest(build, code)
-    options = ["--work", str(folder), "--arch", "gfx950", "--upstream", "aiter", "--only", "static"]
-    if end := cli.main(["accept", *options, "--baselines", str(folder / "baselines"), "--reason", "first"]):
-        raise RuntimeError(f"the valid library can't be accepted: exit code {end}")
 
 
 def prepare_loadable(folder: Path, code: Path, more: str = "") -> None:

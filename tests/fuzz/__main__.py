@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --seed N --inputs N``: hostile files for every command that reads one.
+"""``python -m tests.fuzz --seed N --inputs N``: hostile files for commands that read those of others.
 
 Each input is a valid file of a command, changed at random. The command must end within 10 s and 500 MB, with
 a known exit code and a message of one paragraph. ``--case`` runs one input again and prints the folder of its files.

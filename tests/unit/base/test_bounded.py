@@ -15,10 +15,7 @@ from ckpm.base.errors import RecordError, TableError
 from ckpm.base.files import sha256_of
 from ckpm.base.records import Source
 from ckpm.base.tablefile import load, plain
-
-LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
-)
+from tests.fuzz.hostile import LAUGHS
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ckpm.base.store import DRAFTS, Store, adopt, draft_folder, is_adopted, is_whole_entry
 
-SEEDS = range(200)
+SEEDS = range(24)  # each kind four times
 
 
 def damage(content: bytes, seed: int) -> bytes:
@@ -36,19 +34,13 @@ def damage(content: bytes, seed: int) -> bytes:
     return other if other != content else b""
 
 
-@given(key=st.text("0123456789abcdef", min_size=1, max_size=64), content=st.binary(max_size=300))
-def test_stored_content_is_returned(tmp_path_factory: pytest.TempPathFactory, key: str, content: bytes) -> None:
-    store = Store(tmp_path_factory.mktemp("store") / "new")
-    assert store.get(key) is None
-    store.put(key, content)
-    assert store.get(key) == content
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_damaged_entry_counts_as_absent_and_is_replaced(tmp_path: Path, seed: int) -> None:
-    store = Store(tmp_path)
-    content = random.Random(seed).randbytes(1 + seed)
+    store = Store(tmp_path / "new")
+    content = random.Random(seed).randbytes(seed)
+    assert store.get("key") is None
     store.put("key", content)
+    assert store.get("key") == content
     (file,) = store.entries()
     assert is_whole_entry(file)
     file.write_bytes(damage(file.read_bytes(), seed))

@@ -33,8 +33,8 @@ def split_options(commands: Commands, sessions: Sequence[str], options: Sequence
     shares: dict[str, list[str]] = {name: [] for name in of_line}
     remaining = list(options)
     while remaining:
-        words = [remaining.pop(0)]
-        name, equals, value = _read(words[0])
+        arguments = [remaining.pop(0)]
+        name, equals, value = _read(arguments[0])
         takers = [session for session in of_line if name in actions[session]]
         if not takers:
             if len(of_line) == len(sessions):
@@ -43,11 +43,11 @@ def split_options(commands: Commands, sessions: Sequence[str], options: Sequence
         if not equals:
             count = _count_values(actions[takers[0]][name].nargs, remaining)
             value = " ".join(remaining[:count])
-            words += remaining[:count]
+            arguments += remaining[:count]
             del remaining[:count]
         for session in takers:
             if not _is_passed(session, commands[session], name, value):
-                shares[session] += words
+                shares[session] += arguments
     return shares
 
 
@@ -64,7 +64,7 @@ def _read(word: str) -> tuple[str, str, str]:
 
 
 def _count_values(nargs: int | str | None, remaining: Sequence[str]) -> int:
-    """The number of words that are the values of an option."""
+    """The number of arguments that are the values of an option."""
     most = len(remaining) if nargs in ("*", "+") else 1 if nargs in (None, "?") else int(str(nargs))
     values = 0
     while values < min(most, len(remaining)) and (nargs is None or not remaining[values].startswith("-")):

@@ -38,13 +38,13 @@ def default_device() -> str:
 
 def unknown(option: str, choice: str) -> UsageError:
     """The refusal of a toolchain or device that does not exist."""
-    known = ", ".join(_CHOICES[option])
+    choices = ", ".join(_CHOICES[option])
     hint = f" {_no_auto(_CHOICES[option][0])}." if choice == "auto" else ""
-    return UsageError(f"unknown {option} '{choice}'. Known: {known}.{hint}")
+    return UsageError(f"unknown {option} '{choice}'. Known: {choices}.{hint}")
 
 
 def _no_auto(default: str) -> str:
-    return f"'auto' is no choice any more: the default is {default}; --rocm (or {VARIABLE}=1) takes ROCm and the GPU"
+    return f"'auto' is gone: the default is {default}; --rocm (or {VARIABLE}=1) takes ROCm and the GPU"
 
 
 def add_rocm_options(parser: argparse.ArgumentParser, *options: str) -> None:

@@ -23,6 +23,7 @@ READERS = {
     "emulator/ckpm_emulator/inspection/inspect.py": "its own cache",
     "ckpm/suites/pool.py": "replies of its workers",
     "ckpm/suites/worker.py": "requests of its pool",
+    "ckpm/session_options.py": "the noxfile's commands",
 }
 
 

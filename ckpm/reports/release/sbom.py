@@ -114,9 +114,9 @@ def sbom(
     direct: Sequence[str],
     compiler: str,
 ) -> bytes:
-    """The bill of materials. ``sums`` is sha256 of the files by name.
+    """Return the bill of materials. ``sums`` and ``compiler`` are sha256: of the files by name, of the compiler.
 
-    ``direct`` are the packages that our distribution depends on, ``compiler`` is the sha256 of the compiler's program.
+    ``direct`` are the packages that our distribution depends on.
     """
     from cyclonedx.contrib.license.factories import LicenseFactory  # here: no other command waits for CycloneDX
     from cyclonedx.model import HashAlgorithm, HashType
@@ -139,10 +139,9 @@ def sbom(
     root = part(name, ComponentType.APPLICATION, name, terms=_LICENSE, version=verdict.facts.commit)
     bom.metadata.component = root
     parts = [part(file, ComponentType.FILE, f"file:{file}", digest) for file, digest in sorted(sums.items())]
-    terms = upstreams()[verdict.facts.upstream].license
-    parts.append(package(*package_of(verdict.facts.upstream_identity), terms=terms))
-    pinned = pins(requirements)
-    needed = find_needed(pinned, direct)
+    facts = verdict.facts
+    parts.append(package(*package_of(facts.upstream_identity), terms=upstreams()[facts.upstream].license))
+    needed = find_needed(pinned := pins(requirements), direct)
     tools: list[Component] = []
     for pin in pinned:
         scope = ComponentScope.REQUIRED if pin.name in needed else ComponentScope.EXCLUDED
@@ -151,8 +150,9 @@ def sbom(
     match = _TOOLCHAIN.fullmatch(identity := verdict.facts.toolchain)
     toolchain, version = (match["name"], match["version"]) if match else (identity, None)
     parts.append(part(toolchain, ComponentType.APPLICATION, f"toolchain:{identity}", compiler, version=version))
-    images = ((*image.partition("@sha256:")[::2], image) for image in verdict.images)
-    parts += [part(reference, ComponentType.CONTAINER, image, digest) for reference, digest, image in images]
-    bom.components.update([*parts, *tools])
+    for image in verdict.images:
+        reference, _, digest = image.partition("@sha256:")
+        parts.append(part(reference, ComponentType.CONTAINER, image, digest))
+    bom.components.update(parts + tools)
     bom.register_dependency(root, parts)
     return f"{JsonV1Dot6(bom).output_as_string(indent=1)}\n".encode()

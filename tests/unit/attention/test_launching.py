@@ -374,7 +374,7 @@ def test_library_without_v2_after_v3_has_nothing_to_turn_to(monkeypatch: pytest.
 def test_choices_of_devices() -> None:
     with pytest.raises(UsageError, match=r"unknown device 'cuda'\. Known: emulator, hip\."):
         choose("cuda", "gfx950")
-    with pytest.raises(UsageError, match="'auto' is no choice any more: the default is emulator; --rocm"):
+    with pytest.raises(UsageError, match="'auto' is gone: the default is emulator; --rocm"):
         choose("auto", "gfx950")
 
 

@@ -46,7 +46,7 @@ def test_rocm_with_its_opposite_is_refused(option: tuple[str, str]) -> None:
 def test_auto_is_refused_with_its_successor(run: Run, option: str, default: str) -> None:
     code, _, message = run(*SWEEP, option, "auto")
     assert code == 2
-    assert f"'auto' is no choice any more: the default is {default}; --rocm (or CKPM_ROCM=1) takes ROCm" in message
+    assert f"'auto' is gone: the default is {default}; --rocm (or CKPM_ROCM=1) takes ROCm" in message
 
 
 def test_variable_has_two_values(monkeypatch: pytest.MonkeyPatch) -> None:

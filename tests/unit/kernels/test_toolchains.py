@@ -89,7 +89,7 @@ def test_unknown_choice(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         toolchains.detect("gcc", cache=tmp_path)
     assert str(caught.value) == "unknown toolchain 'gcc'. Known: embedded, rocm."
-    with pytest.raises(UsageError, match=r"Known: embedded, rocm\. 'auto' is no choice any more: .*--rocm"):
+    with pytest.raises(UsageError, match=r"Known: embedded, rocm\. 'auto' is gone: .*--rocm"):
         toolchains.detect("auto", cache=tmp_path)
 
 

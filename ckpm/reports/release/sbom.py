@@ -136,10 +136,9 @@ def sbom(
 
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(dict(sorted(sums.items())))))
     bom.metadata.timestamp = datetime.datetime.fromtimestamp(verdict.epoch, datetime.UTC)
-    root = part(name, ComponentType.APPLICATION, name, terms=_LICENSE, version=verdict.facts.commit)
-    bom.metadata.component = root
-    parts = [part(file, ComponentType.FILE, f"file:{file}", digest) for file, digest in sorted(sums.items())]
     facts = verdict.facts
+    bom.metadata.component = root = part(name, ComponentType.APPLICATION, name, terms=_LICENSE, version=facts.commit)
+    parts = [part(file, ComponentType.FILE, f"file:{file}", digest) for file, digest in sorted(sums.items())]
     parts.append(package(*package_of(facts.upstream_identity), terms=upstreams()[facts.upstream].license))
     needed = find_needed(pinned := pins(requirements), direct)
     tools: list[Component] = []
@@ -147,7 +146,7 @@ def sbom(
         scope = ComponentScope.REQUIRED if pin.name in needed else ComponentScope.EXCLUDED
         component = package(pin.name, pin.version, *pin.hashes, terms=license_of(pin.name, pin.version), scope=scope)
         (parts if pin.name in needed else tools).append(component)
-    match = _TOOLCHAIN.fullmatch(identity := verdict.facts.toolchain)
+    match = _TOOLCHAIN.fullmatch(identity := facts.toolchain)
     toolchain, version = (match["name"], match["version"]) if match else (identity, None)
     parts.append(part(toolchain, ComponentType.APPLICATION, f"toolchain:{identity}", compiler, version=version))
     for image in verdict.images:

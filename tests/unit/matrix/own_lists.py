@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import zipfile
@@ -25,13 +24,12 @@ def store(dialect: str, reason: str) -> None:
         names = names_of(dialect, entry["api"], entry["arch"], entry["receipts"][0], entry["mask"])
         print(entry["file"], *compare_names(sorted(names), texts[entry["file"]]).lines(), sep="\n")
         texts[entry["file"]] = tuple(sorted(names))
-        text = "".join(f"{name}\n" for name in sorted(names))
-        entry |= {"count": len(names), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        entry |= {"count": len(names), "sha256": emission_sha256(sorted(names))}
         entry["sha256_emission_order"] = emission_sha256(names)
     manifest["provenance"][dialect].append(reason)
     with zipfile.ZipFile(OWN / "lists.zip", "w", zipfile.ZIP_BZIP2) as archive:
-        for member, names in sorted(texts.items()):
-            archive.writestr(zipfile.ZipInfo(member), "".join(f"{name}\n" for name in names), zipfile.ZIP_BZIP2)
+        for member in sorted(texts):
+            archive.writestr(zipfile.ZipInfo(member), "".join(f"{name}\n" for name in texts[member]), zipfile.ZIP_BZIP2)
     entries = ",\n".join(f"  {json.dumps(entry)}" for entry in manifest.pop("entries"))
     head = json.dumps(manifest, indent=1).removesuffix("\n}")
     write_atomically(OWN / "manifest.json", f'{head},\n "entries": [\n{entries}\n ]\n}}\n'.encode())

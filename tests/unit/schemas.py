@@ -49,7 +49,7 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "changes": (ChangeTable, "matrix/changes.yaml"),
     "defects": (DefectTable, "matrix/defects.yaml"),
     "dialect": (DialectHead, "matrix/dialects/*/dialect.yaml"),
-    "golden": (GoldenManifest, "matrix/golden/manifest.json"),
+    "golden": (GoldenManifest, "matrix/golden/manifest.json matrix/golden/own/manifest.json"),
     "gpu_gate": (Settings, "reports/gates/gpu_gate.yaml"),
     "guard": (GuardTable, "reports/guard.yaml"),
     "images": (ImageTable, "docker/images.yaml"),

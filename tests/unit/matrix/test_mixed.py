@@ -16,76 +16,27 @@ from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
+from tests.unit.enumerated import keys_of
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
-# head dim -> tiles, those of fp16 and bf16
-TILES = {
-    64: ("b128x128x32x64x32x64_r4x1x1_r4x1x1_w32x32x16_w32x32x16",),
-    128: (
-        "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16",
-        "b128x128x32x128x32x128_r4x1x1_r4x1x1_w32x32x16_w32x32x16",
-    ),
-    192: ("b128x128x32x128x32x192_r4x1x1_r4x1x1_w32x32x16_w32x32x16",),
-    256: ("b128x128x32x256x32x256_r4x1x1_r4x1x1_w32x32x16_w32x32x16",),
-    512: ("b64x128x32x512x16x512_r4x1x1_r4x1x1_w16x16x32_w16x16x16",),
-    576: ("b64x128x32x512x16x576_r4x1x1_r4x1x1_w16x16x32_w16x16x16",),
-}
-LOADS = {
-    "1": ("gload",),
-    **dict.fromkeys(("16", "32", "64"), ("bload", "gload")),
-    **dict.fromkeys(("128", "256", "1024", "2048"), ("bload",)),
-    "x16": ("gload",),
-}
-MASKS = {
-    "simplified": (
-        "nmask_{lse}_ndropout_{scale}_nsink",
-        "mask_{lse}_ndropout_{scale}_nsink",
-        "mask_{lse}_ndropout_{scale}_sink",
-    ),
-    "generic": (
-        "nmask_{lse}_ndropout_{scale}_nsink",
-        *(f"{mask}_{{lse}}_ndropout_{{scale}}_{sink}" for mask in ("mc", "mg") for sink in ("nsink", "sink")),
-    ),
-}
+TILES = {128, 256, 1024, 2048}  # pages of whole tiles of keys
 
 
-def expected_names(masks: str) -> set[str]:
-    """Issue 30, part 1: every page size, both layouts and tables, scales of tensors and of pages of a whole tile.
-
-    Head dims above 256 have linear pages, no soft cap and no sink tokens.
-    """
-    names = set()
-    for dtype, hdim, (page, modes) in itertools.product(MIXED_DTYPES, TILES, LOADS.items()):
-        layouts = ("linear",) if page == "1" else ("linear", "vectorized")
-        scales = ("pertensor", "kv_blockscale") if modes == ("bload",) else ("pertensor",)
-        others = itertools.product(
-            modes,
-            TILES[hdim],
-            ("logits", "nlogits"),
-            MASKS[masks],
-            ("lse", "nlse"),
-            scales,
-            layouts,
-            ("vllm", "sglang"),
-        )
-        for load, tile, cap, rest, lse, scale, layout, table in others:
-            if hdim > 256 and ((cap, layout) != ("nlogits", "linear") or rest.endswith("_sink")):
-                continue
-            names.add(
-                f"fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_{tile}_qr_async_vr_psskddv_{cap}_nbias_"
-                f"{rest.format(lse=lse, scale=scale)}_{layout}_{table}"
-            )
-    return names
-
-
-@pytest.mark.parametrize("masks", ["simplified", "generic"])
+@pytest.mark.parametrize(("masks", "count"), [("simplified", 7440 + 512), ("generic", 12400 + 768)])
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_dialect_names_equal_issue_list(arch: str, masks: str) -> None:
-    listed = [name for name in enumerate_names(EXTENDED, arch=arch, mask_impl=masks) if "kvfp8" in name]
-    listed = [name for name in listed if "_split_" not in name]  # of which test_split_keys.py has the names
-    assert len(listed) == len(set(listed)) == {"simplified": 7440 + 512, "generic": 12400 + 768}[masks]
-    assert set(listed) == expected_names(masks)
+def test_dialect_has_mixed_dtypes_of_issue_30(arch: str, masks: str, count: int) -> None:
+    """Every page size and head dim. Page scales are of whole tiles, and head dims up to 256 have both layouts."""
+    keys = keys_of(NAME, "batch_prefill", arch, mask_impl=masks)
+    mixed = [key for key in keys if key.dtype in MIXED_DTYPES and key.pipeline == "qr_async"]
+    assert len(mixed) == count
+    pages = {scale: {key.page_size for key in mixed if key.qscale == scale} for scale in ("pertensor", "kv_blockscale")}
+    assert pages == {"pertensor": {0, 1, 16, 32, 64, *TILES}, "kv_blockscale": TILES}
+    forms = {(key.hdim_q, key.kv_layout, key.kv_table) for key in mixed}
+    assert forms == {
+        *itertools.product((64, 128, 192, 256), ("linear", "vectorized"), ("sglang", "vllm")),
+        *itertools.product((512, 576), ("linear",), ("sglang", "vllm")),
+    }
 
 
 def test_serving_has_mixed_dtypes_of_its_callers() -> None:

@@ -22,20 +22,21 @@ from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.published import stored_lists
 from ckpm.matrix.selection import Selection, select
 from tests.unit.matrix.matrix_samples import edit_dialect
+from tests.unit.matrix.own_lists import OWN
 
 NAME = "prefill-v3"
 BATCH_PREFILL = dialect(NAME).family("batch_prefill")
-V3 = (
-    "fmha_batch_prefill_d128_fp8bf16_group_ps{page}_b256x64x128x128x64x128_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
-    "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_nlse_ndropout_{scale}_nsink_linear_{table}_gfx950"
-)
-# facts, "The V3 branch's names": per-tensor scales with every page size, KV block scales with 1024
 V3_NAMES = {
-    V3.format(page=page, cap=cap, mask=mask, scale=scale, table=table)
-    for cap, mask, table in itertools.product(("logits", "nlogits"), ("nmask", "mc"), ("vllm", "sglang"))
-    for page, scale in ((1, "pertensor"), (16, "pertensor"), (1024, "pertensor"), (1024, "kv_blockscale"))
+    name
+    for stored in stored_lists(OWN)
+    if (stored.dialect, stored.mask_impl) == (NAME, "generic")
+    for name in stored.names()
+    if "_v3_" in name
 }
-ONE = V3.format(page=1024, cap="nlogits", mask="mc", scale="kv_blockscale", table="sglang")
+ONE = (
+    "fmha_batch_prefill_d128_fp8bf16_group_ps1024_b256x64x128x128x64x128_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
+    "qr_async_trload_v3_vr_pssk_nlogits_nbias_mc_nlse_ndropout_kv_blockscale_nsink_linear_sglang_gfx950"
+)
 
 
 def april() -> set[str]:
@@ -77,6 +78,15 @@ def test_name_parses_back_to_its_key(name: str) -> None:
     (key,) = (key for key in enumerate_keys(BATCH_PREFILL, arch="gfx950") if key.name == name)
     assert make_key(BATCH_PREFILL, parse(BATCH_PREFILL, name), name) == key
     assert (key.arch_trait, key.pipeline, key.pad, key.load) == ("gfx950", "qr_async_trload_v3", "pssk", None)
+
+
+def test_v3_has_tensor_scales_on_every_page_and_blocks_on_1024() -> None:
+    """Facts, "The V3 branch's names": each with both forms of soft cap, mask and table."""
+    v3 = [key for key in enumerate_keys(BATCH_PREFILL, arch="gfx950") if key.name in V3_NAMES]
+    pages = ((1, "pertensor"), (16, "pertensor"), (1024, "pertensor"), (1024, "kv_blockscale"))
+    assert {((key.page_size, key.qscale), key.logits, key.mask, key.kv_table) for key in v3} == {
+        *itertools.product(pages, (False, True), ("no", "causal"), ("sglang", "vllm"))
+    }
 
 
 def listed_by_pull_request() -> dict[str, str]:

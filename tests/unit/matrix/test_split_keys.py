@@ -3,77 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import Any
 
 import pytest
 
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
-from ckpm.matrix.keys import MIXED_DTYPES
+from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
+from tests.unit.enumerated import keys_of
 
 EXTENDED = dialect("ckpm-extended").family("batch_prefill")
-TILES = {
-    (64, 64): "b64x128x32x64x32x64_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
-    (128, 128): "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16",
-    (192, 128): "b64x128x32x128x32x192_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
-    (256, 256): "b64x128x32x256x32x256_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
-    (512, 512): "b64x128x32x512x16x512_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
-    (576, 512): "b64x128x32x512x16x576_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
-}
-TILE = TILES[128, 128]
 NAME = (
-    "fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_{tile}_qr_async_split_vr_psskddv_{cap}_nbias_{mask}_{lse}_"
-    "ndropout_{scale}_{sink}_{layout}_{table}"
+    "fmha_batch_prefill_d128_fp16_group_ps1024_bload_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_"
+    "qr_async_split_vr_psskddv_logits_nbias_mask_nlse_ndropout_nqscale_sink_vectorized_vllm"
 )
 
 
-SMALL, WHOLE = ("16", "32", "64"), ("128", "256", "1024", "2048")  # pages of less than a tile of keys, and of tiles
-
-
-def own_names() -> set[str]:
-    """Names of every head dim, page and load of our selector, without bias and dropout, and with a sink under a mask.
-
-    Head dims above 256 have linear pages, no soft cap and no sink. fp8 K and V have scales.
-    """
-    places = {
-        ("linear", "1", "gload"),
-        *itertools.product(("linear", "vectorized"), (*SMALL, *WHOLE), ("bload",)),
-        *itertools.product(("linear", "vectorized"), (*SMALL, "x16"), ("gload",)),
-    }
-    scales = {
-        "fp16": ["nqscale"],
-        "bf16": ["nqscale"],
-        **{dtype: ["pertensor", "kv_blockscale"] for dtype in MIXED_DTYPES},
-    }
-    masks = (("nmask", "nsink"), ("mask", "nsink"), ("mask", "sink"))
-    return {
-        NAME.format(
-            hdim=hdim, dtype=dtype, page=page, load=load, tile=tile, cap=cap, mask=mask, lse=lse, scale=scale,
-            sink=sink, layout=layout, table=table,
-        )
-        for (hdim, _), tile in TILES.items()
-        for dtype, cap, lse, table in itertools.product(
-            scales, ("logits", "nlogits"), ("lse", "nlse"), ("vllm", "sglang")
-        )
-        for scale in scales[dtype]
-        for layout, page, load in places
-        for mask, sink in masks
-        if hdim <= 256 or (layout, cap, sink) == ("linear", "nlogits", "nsink")
-        if scale != "kv_blockscale" or page in WHOLE
-    }  # fmt: skip
-
-
-def test_dialect_has_splits_of_each_head_dim_page_and_feature() -> None:
-    names = [name for name in enumerate_names(EXTENDED, arch="gfx942") if "_split_" in name]
-    assert len(names) == 11264
-    assert set(names) == own_names()
+def test_splits_have_neither_bias_nor_dropout() -> None:
+    keys = [key for key in keys_of("ckpm-extended", "batch_prefill", "gfx942") if key.pipeline == "qr_async_split"]
+    assert len(keys) == 11264
+    assert not any(key.dropout or key.bias != "no" or (key.sink and key.mask == "no") for key in keys)
 
 
 def test_smoke_tier_has_each_value_of_split_kernels() -> None:
@@ -137,11 +91,7 @@ def test_symbols_of_split_and_v2_are_told_apart() -> None:
         SYMBOL.format(kernel="28FmhaBatchPrefillSplitCombineINS_28FmhaBatchPrefillSplitProblem"),
         SYMBOL.format(kernel=f"37FmhaBatchPrefillWithPagedKVCacheKernelINS_{PIPELINE}"),
     ]
-    name = NAME.format(
-        hdim=128, dtype="fp16", page=1024, load="bload", tile=TILE, cap="logits", mask="mask", lse="nlse",
-        scale="nqscale", sink="sink", layout="vectorized", table="vllm",
-    )  # fmt: skip
-    split, v2 = parse(EXTENDED, name), parse(EXTENDED, name.replace("_split", ""))
+    split, v2 = parse(EXTENDED, NAME), parse(EXTENDED, NAME.replace("_split", ""))
     family = FAMILIES["batch_prefill"]
     assert [bool(family.symbol(split).search(symbol)) for symbol in symbols] == [True, True, False]
     assert [bool(family.symbol(v2).search(symbol)) for symbol in symbols] == [False, False, True]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from functools import partial
 from typing import Any
 
 import pytest
 
 from ckpm.matrix import explain
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
+from tests.unit.enumerated import names_of
 from tests.unit.matrix.matrix_samples import reasons_against
 
 NAME = "ckpm-extended"
@@ -24,67 +23,19 @@ EXTENDED = dialect(NAME).family("batch_prefill")
 FP8 = 144 + 176 + 176 + 2 * 264
 # fp16 and bf16: three head dims, masks, 4 linear page sizes and 3 vectorized ones, soft cap, tables, LSE
 V3_KERNELS = FP8 + 2 * 3 * 3 * 7 * 2 * 2 * 2
-TILES = {
-    64: "b256x64x64x64x64x64",
-    128: "b256x64x128x128x64x128",
-    192: "b256x64x192x128x64x192",
-    256: "b256x64x256x256x64x256",
-}
 V3 = (
-    "fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_{tile}_r8x1x1_r8x1x1_{mfma}_{mfma}_"
-    "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_{lse}_ndropout_{scale}_nsink_{layout}_{table}_gfx950"
+    "fmha_batch_prefill_d128_fp8bf16_group_ps64_bload_b256x64x128x128x64x128_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
+    "qr_async_trload_v3_vr_pssk_nlogits_nbias_mc_nlse_ndropout_pertensor_nsink_linear_vllm_gfx950"
 )
 
 
-def beyond() -> set[str]:
-    """Pages of 16, 64, 1024 with the vectorized layout, head dims 64, 192/128, 256; LSE and windows in all forms."""
-    names = set()
-    forms = itertools.product((64, 128, 192, 256), ("linear", "vectorized"), (1, 16, 64, 1024), ("lse", "nlse"))
-    for hdim, layout, page, lse in forms:
-        if (layout, page) == ("vectorized", 1):
-            continue
-        pulled = (hdim, layout, lse) == (128, "linear", "nlse") and page != 64
-        load = "gload" if page == 1 else "bload"
-        scales = ("pertensor", "kv_blockscale") if page >= 64 else ("pertensor",)  # a tile of 64 keys has one scale
-        others = itertools.product(
-            scales, ("logits", "nlogits"), ("mg",) if pulled else ("nmask", "mc", "mg"), ("vllm", "sglang")
-        )
-        for scale, cap, mask, table in others:
-            names.add(
-                V3.format(
-                    dtype="fp8bf16", mfma="w32x32x32", hdim=hdim, page=page, load=load, tile=TILES[hdim], cap=cap,
-                    mask=mask, scale=scale, layout=layout, table=table, lse=lse,
-                )
-            )  # fmt: skip
-    return names
-
-
-def in_16_bits() -> set[str]:
-    """Head dims 64, 128 and 192/128 with every page, layout, table, mask, LSE and soft cap of fp8."""
-    names = set()
-    forms = itertools.product(("fp16", "bf16"), (64, 128, 192), ("linear", "vectorized"), (1, 16, 64, 1024))
-    for dtype, hdim, layout, page in forms:
-        if (layout, page) == ("vectorized", 1):
-            continue
-        for mask, lse, cap, table in itertools.product(
-            ("nmask", "mc", "mg"), ("lse", "nlse"), ("logits", "nlogits"), ("vllm", "sglang")
-        ):
-            names.add(
-                V3.format(
-                    dtype=dtype, mfma="w32x32x16", hdim=hdim, page=page, load="gload" if page == 1 else "bload",
-                    tile=TILES[hdim], cap=cap, mask=mask, scale="nqscale", layout=layout, table=table, lse=lse,
-                )
-            )  # fmt: skip
-    return names
-
-
 @pytest.mark.parametrize("masks", ["simplified", "generic"])
-def test_v3_names_equal_issue_list(masks: str) -> None:
-    listed = enumerate_names(EXTENDED, arch="gfx950", mask_impl=masks)
+def test_v3_comes_first_and_v2_as_on_gfx942(masks: str) -> None:
+    listed = names_of(NAME, "batch_prefill", "gfx950", mask_impl=masks)
     v3 = [name for name in listed if "_v3_" in name]
     assert len(v3) == V3_KERNELS
-    assert set(v3) == beyond() | in_16_bits() == set(listed[:V3_KERNELS])
-    older = enumerate_names(EXTENDED, arch="gfx942", mask_impl=masks)
+    assert v3 == listed[:V3_KERNELS]
+    older = names_of(NAME, "batch_prefill", "gfx942", mask_impl=masks)
     assert listed[V3_KERNELS:] == older
     others = ("_split_", "kvfp8", "_ps32_", "_ps256_", "_psx16_", "_d512_", "_d576_")  # have tests of their own
     v2 = [name for name in older if not any(other in name for other in others)]
@@ -102,15 +53,10 @@ def test_no_kernel_is_in_both_dialects() -> None:
 
 
 def test_why_of_pull_request_kernels_and_larger_pages() -> None:
-    kernel_name = V3.format(
-        dtype="fp8bf16", mfma="w32x32x32", hdim=128, page=64,
-        load="bload", tile=TILES[128], cap="nlogits", mask="mc", scale="pertensor", layout="linear",
-        table="vllm", lse="nlse",
-    )  # fmt: skip
-    assert not reasons_against(NAME, kernel_name)
+    assert not reasons_against(NAME, V3)
     for page, rule in {16: "v3_beyond_pull_request_6054", 2048: "v3_takes_pages_up_to_1024"}.items():
-        assert reasons_against(NAME, kernel_name.replace("_ps64_", f"_ps{page}_")) == [rule]
-    capped = kernel_name.replace("_d128_", "_d256_").replace(TILES[128], TILES[256]).replace("_nlogits_", "_logits_")
+        assert reasons_against(NAME, V3.replace("_ps64_", f"_ps{page}_")) == [rule]
+    capped = V3.replace("_d128_", "_d256_").replace("128x128x64x128", "256x256x64x256").replace("_nlogits_", "_logits_")
     assert reasons_against("ckpm-serving", capped) == ["serving_has_v3_of_head_dim_256_without_soft_caps"]
 
 
@@ -204,12 +150,10 @@ def test_missing_kernel_of_short_bf16_launch_names_limit_of_v3(change: dict[str,
 
 def test_head_dim_without_tiles_of_v3_is_told_for_its_arch() -> None:
     """V2 has tiles for bf16 at head dim 512, V3 has 256 in fp8 alone."""
-    of_16_bits = partial(
-        V3.format, dtype="bf16", page=64, load="bload", mfma="w32x32x16", cap="nlogits", mask="nmask",
-        lse="lse", scale="nqscale", layout="linear", table="sglang",
-    )  # fmt: skip
-    assert reasons_against(NAME, of_16_bits(hdim=256, tile=TILES[256])) == ["v3_takes_head_dim_256_in_fp8"]
-    name = of_16_bits(hdim=512, tile="b256x64x512x512x64x512")
+    name = V3.replace("_fp8bf16_", "_bf16_").replace("w32x32x32", "w32x32x16").replace("_pertensor_", "_nqscale_")
+    name = name.replace("_d128_", "_d256_").replace("128x128x64x128", "256x256x64x256").replace("_nlse_", "_lse_")
+    assert reasons_against(NAME, name) == ["v3_takes_head_dim_256_in_fp8"]
+    name = name.replace("_d256_", "_d512_").replace("256x256x64x256", "512x512x64x512")
     (reason,) = explain.why(dialect(NAME), Selection(archs=("gfx950",), families=("batch_prefill",)), name).reasons
     assert (reason.kind, reason.text.rpartition(" is not ")[2]) == (
         "tile",

@@ -275,7 +275,8 @@ def lint(session: nox.Session) -> None:
     session.run(program(session, "typos"))
     patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
     sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()
-    session.run(program(session, "clang-format"), "--dry-run", "--Werror", *sources)
+    session.log(f"clang-format --dry-run --Werror, {len(sources)} files")
+    session.run(program(session, "clang-format"), "--dry-run", "--Werror", *sources, log=False)
 
 
 @nox.session(venv_backend="virtualenv", tags=["develop"])

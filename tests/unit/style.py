@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,25 @@ NOT_PARTICIPLES = (
     "bed binding bring casting embed encoding heading king led mapping packing padding parsing ping pricing red "
     "rendering ring rounding sampling scaling sed setting shed spelling spread spring string thing timing warning wed"
 )
+# Variables hold something: each has the noun of what it holds.
+NO_NAMES = {
+    *(
+        "one",
+        "found",
+        "words",
+        "place",
+        "given",
+        "over",
+        "said",
+        "made",
+        "known",
+        "ours",
+        "mine",
+        "theirs",
+        "asked",
+        "told",
+    )
+}
 ANY_WORD = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in WORDS.values()), re.I)
 CODE = re.compile(r"```.*?```|`[^`]*`|<[^>]*>|https?://\S+|\([^()]*\.md[^()]*\)", re.S)
 
@@ -102,9 +121,31 @@ def check_names(file: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iter
             yield Finding(file, node.lineno, "a function is a verb or a value", node.name)
 
 
+def stored_name(node: ast.AST) -> str | None:
+    """The name that a node gives to a value: a variable, a parameter, what follows ``as``."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.alias(asname=name):
+            return name
+        case ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name):
+            return name
+    return None
+
+
+def repeated_classes(sources: Mapping[str, str]) -> Iterator[Finding]:
+    """Classes of a distribution whose name another of its classes has."""
+    first: dict[str, str] = {}
+    for file, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef) and first.setdefault(node.name, file) != file:
+                yield Finding(file, node.lineno, "a class name is unique", f"{node.name} is in {first[node.name]}, too")
+
+
 def check_python(file: str, source: str) -> Iterator[Finding]:
     """Docstrings, names, comments and strings of a Python file."""
     for node in ast.walk(ast.parse(source)):
+        if (name := stored_name(node)) in NO_NAMES:
+            line = getattr(node, "lineno", 0)
+            yield Finding(file, line, "a variable is named for what it holds", str(name))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from check_names(file, node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):

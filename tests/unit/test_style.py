@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit import style
+from tests.unit.sources import PACKAGES, sources
 from tests.unit.style import Finding
 
 GOOD = '''"""The waits of a kernel. There is no limit: `nobody` is code."""
@@ -69,6 +70,11 @@ def test_check_python_finds_docstring_openings(opening: str) -> None:
         ("def figures() -> int: ...", "a function is a verb or a value"),
         ("class A:\n    def reading(self) -> int: ...", "a function is a verb or a value"),
         (f"def test_{'a' * 56}() -> None: ...", "test name of 60 characters"),
+        ("one = 1", "a variable is named for what it holds"),
+        ("kernels = [found for found in range(3)]", "a variable is named for what it holds"),
+        ("def read(*, given: int) -> int: ...", "a variable is named for what it holds"),
+        ("import numpy as ours", "a variable is named for what it holds"),
+        ("class A:\n    place: str", "a variable is named for what it holds"),
         (f'"""One{" word" * style.SENTENCE_LIMIT}."""', "one idea a sentence"),
         ('"""One; two; three."""', "one idea a sentence"),
     ],
@@ -84,6 +90,17 @@ def test_check_python_accepts_good_source() -> None:
 def test_check_length_names_line_of_paragraph() -> None:
     text = "# A; b; c\n\n```\ncode; code;\ncode;\n```\n\nShort.\n\n- item\n- One; two;\n  three.\n\n| a; b; c |\n"
     assert [finding.line for finding in style.check_length("a", 1, text)] == [11]
+
+
+def test_repeated_classes_finds_second_class() -> None:
+    texts = {"a.py": "class A: ...\nclass B: ...\n", "b.py": "class C:\n    class A: ...\n"}
+    assert list(style.repeated_classes(texts)) == [Finding("b.py", 2, "a class name is unique", "A is in a.py, too")]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_class_names_of_distribution_are_unique(package: str) -> None:
+    texts = {file: text for file, text in sources().items() if file.startswith(f"{package}/")}
+    assert list(map(str, style.repeated_classes(texts))) == []
 
 
 def test_repository_follows_style() -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, structs
 
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
@@ -108,7 +109,7 @@ class ChangeTable(Record, frozen=True):
 @functools.cache
 def rules() -> Rules:
     """The rules of this checkout."""
-    return read_rules(Path(__file__).with_name("changes.yaml"))
+    return read_rules(data("matrix", "changes.yaml"))
 
 
 def read_rules(file: Path) -> Rules:

@@ -21,13 +21,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from ckpm.base.errors import CheckFailedError, WhereError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, Text, read_table
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, SuiteCase
 from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.where import compile_over
 
-LEDGER = Path(__file__).parents[1] / "ledger.yaml"
+LEDGER = data("matrix", "ledger.yaml")
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # of a defect
 # The appearance of a defect in a case without other defects; ckpm/suites/signatures.py describes each.
 SIGNATURES = (

@@ -27,12 +27,13 @@ from pathlib import Path
 from ckpm.base.bounded import read_bytes, read_text
 from ckpm.base.errors import GateError, InconclusiveError
 from ckpm.base.files import is_special, name_write_errors, write_atomically
+from ckpm.base.paths import data
 from ckpm.base.records import Source
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.upstream.trees import OWN_HEADERS
 from ckpm.reports.verdicts import FAMILY
 
-FOLDER = Path(__file__).parents[1] / "baselines"
+FOLDER = data("reports", "baselines")
 # facts that must be equal for figures to be comparable; flags may differ, because a gate judges their effect
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"

@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from ckpm.base.errors import GateError
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, read_table
 from ckpm.reports.gates.baseline import Figures
 from ckpm.reports.verdicts import Row
 
-THRESHOLDS = Path(__file__).with_name("thresholds.yaml")
+THRESHOLDS = data("reports", "gates", "thresholds.yaml")
 BUILT = "built"  # the metric of a subject that only one side has
 
 

@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs as known_archs
 from ckpm.matrix.dialects import upstreams
 
-STAGES = Path(__file__).with_name("stages.yaml")
+STAGES = data("reports", "release", "stages.yaml")
 PROJECT = "project"  # in place of the arch, in names of stages that run once
 _BLANKS = ("stage", "arch", "upstream", "tier", "toolchain")
 

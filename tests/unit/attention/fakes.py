@@ -29,9 +29,9 @@ Answer = Callable[[Any], int]
 def make_writer(**arrays: np.ndarray[Any, Any]) -> Answer:
     """A kernel that writes these at a launch's pointers of their names."""
 
-    def answer(said: Any) -> int:
+    def answer(arguments: Any) -> int:
         for name, array in arrays.items():
-            ctypes.memmove(getattr(said, name), array.ctypes.data, array.nbytes)
+            ctypes.memmove(getattr(arguments, name), array.ctypes.data, array.nbytes)
         return 0
 
     return answer
@@ -99,8 +99,8 @@ class FakeDevice(Device):
         )
 
     def _launch(self, arguments: type[CheckedArguments]) -> Callable[..., int]:
-        def launch(given: Any, *rest: Any) -> int:
-            copy = arguments.from_buffer_copy(given._obj)
+        def launch(pointer: Any, *rest: Any) -> int:
+            copy = arguments.from_buffer_copy(pointer._obj)
             self.launched.append(copy)
             self.names.append(rest[0].decode() if arguments.BY_NAME and rest[0] else None)
             rest[-3]._obj.value = 1.5 * (copy.repeat > 0)
@@ -132,7 +132,7 @@ class FakeDevice(Device):
 def built(family: str, upstream: str = "aiter", **fields: Any) -> tuple[Instance, ...]:
     """Kernels of the matrix as if they were in a library of the family's."""
     path = Path("/nowhere", upstream, library_with(family), "libckpm.so")
-    return tuple(replace(one, library=path) for one in kernel_set(family, ARCH, upstream=upstream, **fields))
+    return tuple(replace(kernel, library=path) for kernel in kernel_set(family, ARCH, upstream=upstream, **fields))
 
 
 def prefill(**fields: Any) -> Registry:
@@ -147,7 +147,9 @@ def fp8_prefill() -> Registry:
     return Registry(built("batch_prefill", "ckpm", dtype="fp8bf16", hdim_q=128))
 
 
-def dispatcher(registry: Registry, device: FakeDevice | None = None, **options: Any) -> tuple[Dispatcher, FakeDevice]:
+def make_dispatcher(
+    registry: Registry, device: FakeDevice | None = None, **options: Any
+) -> tuple[Dispatcher, FakeDevice]:
     device = device or FakeDevice()
     return Dispatcher(registry, device, **options), device
 

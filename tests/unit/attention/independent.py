@@ -136,7 +136,7 @@ def gradients(
     :func:`attention.reference.attention` has them. Neither soft cap nor sinks, which no backward kernel has.
     ``dbias`` is the gradient of the scores, [nhead_q, query, key].
     """
-    p, found = problem, []
+    p, results = problem, []
     for index, (gradient, queries, keys, values) in enumerate(zip(do, q, k, v, strict=True)):
         dq, dk, dv = np.zeros(queries.shape), np.zeros(keys.shape), np.zeros(values.shape)
         scores = np.zeros((p.nhead_q, len(queries), len(keys)))
@@ -155,6 +155,6 @@ def gradients(
             dv[:, shared] += left.T @ gradient[:, head]
             dq[:, head] = p.softmax_scale * scores[head] @ keys[:, shared]
             dk[:, shared] += p.softmax_scale * scores[head].T @ queries[:, head]
-        found.append((dq, dk, dv, scores))
-    dqs, dks, dvs, dbias = zip(*found, strict=True)
+        results.append((dq, dk, dv, scores))
+    dqs, dks, dvs, dbias = zip(*results, strict=True)
     return {"dq": np.concatenate(dqs), "dk": np.concatenate(dks), "dv": np.concatenate(dvs), "dbias": dbias}

@@ -16,7 +16,7 @@ from ckpm.attention.call import fmha
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.problems.problem import Problem
-from tests.unit.attention.fakes import FakeDevice, built, dispatcher, floats_at, make_writer
+from tests.unit.attention.fakes import FakeDevice, built, floats_at, make_dispatcher, make_writer
 
 SLOPES = np.array([[0.5, 0.125, 0.03125, 0.25], [0.25, 0.5, 0.125, 0.0625]], np.float32)
 LENGTHS = ((40, 70), (20, 25))
@@ -36,15 +36,15 @@ def kernel(top: bool) -> Callable[[int, int, int, int], tuple[int, int]]:
 
 def lse_of(form: Any, lengths: tuple[tuple[int, int], ...] = LENGTHS) -> np.ndarray[Any, Any]:
     """LSE as [head, token]."""
-    found = np.zeros((4, sum(sq for sq, _ in lengths)))
+    lse = np.zeros((4, sum(sq for sq, _ in lengths)))
     start = 0
     for slopes, (sq, sk) in zip(SLOPES.astype(float), lengths, strict=True):
         for head, slope in enumerate(slopes):
             for row in range(sq):
                 scores = [(-slope * form(row, key, sq, sk)[0], form(row, key, sq, sk)[1] >= key) for key in range(sk)]
-                found[head, start + row] = np.log(sum(np.exp(score) for score, seen in scores if seen))
+                lse[head, start + row] = np.log(sum(np.exp(score) for score, seen in scores if seen))
         start += sq
-    return found
+    return lse
 
 
 def device_with(lse: np.ndarray[Any, Any]) -> FakeDevice:
@@ -68,15 +68,15 @@ def page_options(size: int, table: str) -> dict[str, Any]:
 def test_causal_lse_of_a_call_is_softmax_s(mask: str, keys: tuple[int, str], kind: Any) -> None:
     top = mask == "top_left"
     size, table = keys
-    given: dict[str, Any] = {"cu_seqlens_k": np.array([0, 70, 95], np.int32), "shape": (95,)}
+    options: dict[str, Any] = {"cu_seqlens_k": np.array([0, 70, 95], np.int32), "shape": (95,)}
     kernels = built("fwd", dtype="bf16", hdim_q=128)
     if size:
-        given, kernels = page_options(size, table), built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128)
-    k = np.zeros((*given.pop("shape"), 2, 128))
-    over, _ = dispatcher(Registry(kernels), device_with(lse_of(kernel(top))))
+        options, kernels = page_options(size, table), built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128)
+    k = np.zeros((*options.pop("shape"), 2, 128))
+    dispatcher, _ = make_dispatcher(Registry(kernels), device_with(lse_of(kernel(top))))
     done = fmha(
-        np.zeros((60, 4, 128)), k, k, dispatcher=over, dtype="bf16", cu_seqlens_q=SUMS, mask=mask, lse=True,
-        alibi_slopes=SLOPES.astype(kind), **given,
+        np.zeros((60, 4, 128)), k, k, dispatcher=dispatcher, dtype="bf16", cu_seqlens_q=SUMS, mask=mask, lse=True,
+        alibi_slopes=SLOPES.astype(kind), **options,
     )  # fmt: skip
     np.testing.assert_allclose(done.lse, lse_of(softmax(top)), rtol=0, atol=2e-5)
 
@@ -86,10 +86,12 @@ def test_causal_lse_in_batch_mode_is_softmax_s() -> None:
     of_kernel, of_softmax = (
         lse_of(form(False), lengths).reshape(4, 2, 40).swapaxes(0, 1) for form in (kernel, softmax)
     )
-    over, _ = dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)), device_with(np.ascontiguousarray(of_kernel)))
+    dispatcher, _ = make_dispatcher(
+        Registry(built("fwd", dtype="bf16", hdim_q=128)), device_with(np.ascontiguousarray(of_kernel))
+    )
     k = np.zeros((2, 70, 2, 128))
     done = fmha(
-        np.zeros((2, 40, 4, 128)), k, k, dispatcher=over, dtype="bf16", mask="bottom_right", lse=True,
+        np.zeros((2, 40, 4, 128)), k, k, dispatcher=dispatcher, dtype="bf16", mask="bottom_right", lse=True,
         alibi_slopes=SLOPES,
     )  # fmt: skip
     np.testing.assert_allclose(done.lse, of_softmax, rtol=0, atol=2e-5)
@@ -99,18 +101,18 @@ def test_backward_gives_its_kernel_the_shifted_lse() -> None:
     families = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")
     seen: list[np.ndarray[Any, Any]] = []
 
-    def read_lse(said: Any) -> int:
-        seen.append(np.reshape(floats_at(said.lse, 4 * 60), (4, 60)))
+    def read_lse(arguments: Any) -> int:
+        seen.append(np.reshape(floats_at(arguments.lse, 4 * 60), (4, 60)))
         return 0
 
-    over, _ = dispatcher(
-        Registry(one for family in families for one in built(family, dtype="bf16", hdim_q=64)),
+    dispatcher, _ = make_dispatcher(
+        Registry(kernel for family in families for kernel in built(family, dtype="bf16", hdim_q=64)),
         FakeDevice(answer=read_lse),
     )
     q, k = np.zeros((60, 4, 64)), np.zeros((95, 2, 64))
     fmha_backward(
-        q, q, k, k, q, lse_of(softmax(False)).astype(np.float32), dispatcher=over, dtype="bf16", cu_seqlens_q=SUMS,
-        cu_seqlens_k=np.array([0, 70, 95], np.int32), mask="bottom_right", alibi_slopes=SLOPES,
+        q, q, k, k, q, lse_of(softmax(False)).astype(np.float32), dispatcher=dispatcher, dtype="bf16",
+        cu_seqlens_q=SUMS, cu_seqlens_k=np.array([0, 70, 95], np.int32), mask="bottom_right", alibi_slopes=SLOPES,
     )  # fmt: skip
     np.testing.assert_allclose(seen[-1], lse_of(kernel(False)), rtol=0, atol=2e-5)
 
@@ -136,11 +138,13 @@ def test_shift_of_a_kernel_that_adds_distances_is_zero() -> None:
 
 
 def test_sink_logits_with_causal_alibi_are_refused() -> None:
-    over, device = dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=1)))
+    dispatcher, device = make_dispatcher(
+        Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=1))
+    )
     k = np.zeros((95, 1, 2, 128))
     with pytest.raises(ProblemError, match="sink logits with ALiBi under a causal mask"):
         fmha(
-            np.zeros((60, 4, 128)), k, k, dispatcher=over, dtype="bf16", cu_seqlens_q=SUMS, mask="bottom_right",
+            np.zeros((60, 4, 128)), k, k, dispatcher=dispatcher, dtype="bf16", cu_seqlens_q=SUMS, mask="bottom_right",
             alibi_slopes=SLOPES, sink_logits=np.zeros(4, np.float32), pages=page_options(1, "sglang")["pages"],
         )  # fmt: skip
     assert not device.launched

@@ -19,7 +19,16 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
-from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, floats_at, fp8_prefill, make_writer, prefill
+from tests.unit.attention.fakes import (
+    ARCH,
+    FakeDevice,
+    built,
+    floats_at,
+    fp8_prefill,
+    make_dispatcher,
+    make_writer,
+    prefill,
+)
 
 SUMS = np.array([0, 40, 60], np.int32)
 INDPTR = np.array([0, 70, 95], np.int32)
@@ -30,34 +39,34 @@ K = np.linspace(-1, 1, 100 * 2 * 128).reshape(100, 1, 2, 128)
 PAGES = Pages(indices=INDICES, indptr=INDPTR)
 
 
-def call(over: Dispatcher, *, q: Any = Q, k: Any = K, v: Any = K, **options: Any) -> Any:
-    given = {"dtype": "bf16", "cu_seqlens_q": SUMS, "pages": PAGES, **options}
-    return fmha(q, k, v, dispatcher=over, **given)
+def call(dispatcher: Dispatcher, *, q: Any = Q, k: Any = K, v: Any = K, **options: Any) -> Any:
+    arguments = {"dtype": "bf16", "cu_seqlens_q": SUMS, "pages": PAGES, **options}
+    return fmha(q, k, v, dispatcher=dispatcher, **arguments)
 
 
 def test_arrays_reach_kernel_and_o_comes_back() -> None:
     """The arrays at the addresses during the launch, and the values that the 'kernel' writes there."""
     seen: dict[str, Any] = {}
 
-    def kernel(said: Any) -> int:
+    def kernel(arguments: Any) -> int:
         for name, count, kind in (
             ("q", Q.size, np.uint16),
             ("k", K.size, np.uint16),
             ("kv_page_indices", 351, np.int32),
         ):
-            data = ctypes.string_at(getattr(said, name), count * np.dtype(kind).itemsize)
+            data = ctypes.string_at(getattr(arguments, name), count * np.dtype(kind).itemsize)
             seen[name] = np.frombuffer(data, kind)
-        return make_writer(o=encode(2 * Q, "bf16", ARCH))(said)
+        return make_writer(o=encode(2 * Q, "bf16", ARCH))(arguments)
 
-    over, _ = dispatcher(prefill(), FakeDevice(answer=kernel))
-    done = call(over, q=Q.astype(np.float32))
+    dispatcher, _ = make_dispatcher(prefill(), FakeDevice(answer=kernel))
+    done = call(dispatcher, q=Q.astype(np.float32))
     assert (seen["q"].reshape(Q.shape) == encode(Q.astype(np.float32).astype(np.float64), "bf16", ARCH)).all()
     assert (seen["k"].reshape(K.shape) == encode(K, "bf16", ARCH)).all()
     assert (seen["kv_page_indices"] == [*INDICES, *[0] * 256]).all()  # kernels read ahead of the list's end
     assert done.o.dtype == np.float32
     assert (done.o == decode(encode(2 * Q, "bf16", ARCH), "bf16", ARCH)).all()
     out = np.empty(Q.shape, np.uint16)
-    bits = call(over, q=encode(Q, "bf16", ARCH), out=out)
+    bits = call(dispatcher, q=encode(Q, "bf16", ARCH), out=out)
     assert bits.o is out
     assert (out == encode(2 * Q, "bf16", ARCH)).all()
 
@@ -68,8 +77,8 @@ def test_keys_of_pages_beyond_32_bits_keep_their_number() -> None:
 
 
 def test_max_seqlen_q_beyond_the_rows_counts_as_the_rows() -> None:
-    over, device = dispatcher(prefill())
-    call(over, max_seqlen_q=2**28 + 1)
+    dispatcher, device = make_dispatcher(prefill())
+    call(dispatcher, max_seqlen_q=2**28 + 1)
     assert device.launched[0].max_seqlen_q == len(Q)
 
 
@@ -127,9 +136,9 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     ],
 )  # fmt: skip
 def test_each_wrong_array_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
-    over, device = dispatcher(prefill())
+    dispatcher, device = make_dispatcher(prefill())
     with pytest.raises(error) as raised:
-        call(over, **changes)
+        call(dispatcher, **changes)
     assert message in str(raised.value)
     assert not device.launched
 
@@ -139,53 +148,55 @@ def test_fp8_array_tells_its_kernels(kind: Any) -> None:
     """Scales come as a number, an array without axes and one of 16 bits; O is bf16."""
     seen: list[float] = []
 
-    def kernel(said: Any) -> int:
-        seen.extend(floats_at(address, 1)[0] for address in (said.q_descale, said.k_descale, said.v_descale))
+    def kernel(arguments: Any) -> int:
+        seen.extend(
+            floats_at(address, 1)[0] for address in (arguments.q_descale, arguments.k_descale, arguments.v_descale)
+        )
         return 0
 
-    over, _ = dispatcher(fp8_prefill(), FakeDevice(answer=kernel))
+    dispatcher, _ = make_dispatcher(fp8_prefill(), FakeDevice(answer=kernel))
     q, k = np.zeros(Q.shape, kind), np.zeros(K.shape, kind)
     scales = (0.5, np.array(0.25), np.array([2.0], np.float16))
-    done = call(over, q=q, k=k, v=k, dtype="fp8bf16" if kind is np.uint8 else None, descales=scales)
+    done = call(dispatcher, q=q, k=k, v=k, dtype="fp8bf16" if kind is np.uint8 else None, descales=scales)
     assert done.o.dtype == ml_dtypes.bfloat16
-    call(over, q=q, k=k, v=k, dtype="fp8bf16")  # without scales a number stands for itself
+    call(dispatcher, q=q, k=k, v=k, dtype="fp8bf16")  # without scales a number stands for itself
     assert seen == [0.5, 0.25, 2.0, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("scales", [(-1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1e30, 1.0), (1.0, 1.0, np.inf)])
 def test_descales_that_spoil_scores_are_refused(scales: tuple[float, float, float]) -> None:
-    over, device = dispatcher(fp8_prefill())
+    dispatcher, device = make_dispatcher(fp8_prefill())
     q, k = (np.zeros(shape, np.uint8) for shape in (Q.shape, K.shape))
     with pytest.raises(ArgumentError, match="Q's and K's must be positive"):
-        call(over, q=q, k=k, v=k, dtype="fp8bf16", descales=scales)
+        call(dispatcher, q=q, k=k, v=k, dtype="fp8bf16", descales=scales)
     assert not device.launched
 
 
 def test_fp8_of_another_arch_is_refused() -> None:
-    over, device = dispatcher(fp8_prefill())
+    dispatcher, device = make_dispatcher(fp8_prefill())
     q, k = (np.zeros(shape, ml_dtypes.float8_e4m3fnuz) for shape in (Q.shape, K.shape))
     with pytest.raises(ArgumentError, match="q is of e4m3fnuz, and the kernels of gfx950 read e4m3fn"):
-        call(over, q=q, k=k, v=k, dtype=None)
+        call(dispatcher, q=q, k=k, v=k, dtype=None)
     assert not device.launched
 
 
 def test_sink_logits_of_16_bits_reach_kernel_as_float32() -> None:
     seen: list[float] = []
 
-    def kernel(said: Any) -> int:
-        seen.extend(floats_at(said.sink, 4))
+    def kernel(arguments: Any) -> int:
+        seen.extend(floats_at(arguments.sink, 4))
         return 0
 
     kernels = built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=1)
-    over, _ = dispatcher(Registry(kernels), FakeDevice(answer=kernel))
+    dispatcher, _ = make_dispatcher(Registry(kernels), FakeDevice(answer=kernel))
     for kind in (np.float16, ml_dtypes.bfloat16):
-        call(over, sink_logits=np.array([1.0, -2.0, 0.5, 3.0], kind))
+        call(dispatcher, sink_logits=np.array([1.0, -2.0, 0.5, 3.0], kind))
     assert seen == [1.0, -2.0, 0.5, 3.0] * 2
 
 
 def test_batch_without_queries_launches_nothing() -> None:
-    over, device = dispatcher(prefill(lse=True))
-    done = call(over, q=Q[:0], cu_seqlens_q=np.zeros(3, np.int32), lse=True)
+    dispatcher, device = make_dispatcher(prefill(lse=True))
+    done = call(dispatcher, q=Q[:0], cu_seqlens_q=np.zeros(3, np.int32), lse=True)
     assert (done.o.shape, done.lse.shape, done.ran.kernels) == ((0, 4, 128), (4, 0), ())
     assert not device.launched
 
@@ -195,27 +206,27 @@ def test_batch_without_queries_launches_nothing() -> None:
 )
 def test_out_takes_numbers_or_bits_by_its_dtype(kind: Any, written: float) -> None:
     bits = np.full(Q.shape, 0x3FC0, np.uint16)  # 1.5 in bf16
-    over, _ = dispatcher(prefill(), FakeDevice(answer=make_writer(o=bits)))
+    dispatcher, _ = make_dispatcher(prefill(), FakeDevice(answer=make_writer(o=bits)))
     out = np.zeros(Q.shape, kind)
-    assert call(over, out=out).o is out
+    assert call(dispatcher, out=out).o is out
     assert (out == kind(written)).all()
 
 
 def test_lse_out_of_the_host_is_written() -> None:
-    over, _ = dispatcher(prefill(), FakeDevice(answer=make_writer(lse=np.full((4, 60), 2.5, np.float32))))
+    dispatcher, _ = make_dispatcher(prefill(), FakeDevice(answer=make_writer(lse=np.full((4, 60), 2.5, np.float32))))
     lse = np.zeros((4, 60), np.float32)
-    assert call(over, lse=True, lse_out=lse).lse is lse
+    assert call(dispatcher, lse=True, lse_out=lse).lse is lse
     assert (lse == 2.5).all()
 
 
 def test_option_that_does_not_exist_is_python_s_own_error() -> None:
-    over, _ = dispatcher(prefill())
+    dispatcher, _ = make_dispatcher(prefill())
     with pytest.raises(TypeError, match="softcap"):
-        call(over, softcap=30.0)
+        call(dispatcher, softcap=30.0)
 
 
-def batch(over: Dispatcher, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], **options: Any) -> Any:
-    return fmha(*(np.zeros(shape, np.float16) for shape in (q, k, v)), dispatcher=over, **options)
+def batch(dispatcher: Dispatcher, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], **options: Any) -> Any:
+    return fmha(*(np.zeros(shape, np.float16) for shape in (q, k, v)), dispatcher=dispatcher, **options)
 
 
 @pytest.mark.parametrize(
@@ -230,19 +241,19 @@ def batch(over: Dispatcher, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int
     ],
 )
 def test_contiguous_arrays_that_don_t_fit(shapes: Any, options: dict[str, Any], message: str) -> None:
-    over, _ = dispatcher(Registry(built("fwd", dtype="fp16", hdim_q=128)))
+    dispatcher, _ = make_dispatcher(Registry(built("fwd", dtype="fp16", hdim_q=128)))
     with pytest.raises(ArgumentError) as raised:
-        batch(over, *shapes, **options)
+        batch(dispatcher, *shapes, **options)
     assert message in str(raised.value)
 
 
 def test_layout_of_a_batch_with_cu_seqlens_is_refused() -> None:
     """Arrays of [head, token, dim] were read as [token, head, dim], without a message if the sums fitted both."""
-    over, _ = dispatcher(Registry(built("fwd", dtype="fp16", hdim_q=128, mode="group")))
+    dispatcher, _ = make_dispatcher(Registry(built("fwd", dtype="fp16", hdim_q=128, mode="group")))
     sums = np.array([0, 4], np.int32)
     shape = (4, 4, 128)
     with pytest.raises(ArgumentError, match="layout 'BHSD' with cu_seqlens_q"):
-        batch(over, shape, shape, shape, layout="BHSD", cu_seqlens_q=sums, cu_seqlens_k=sums)
+        batch(dispatcher, shape, shape, shape, layout="BHSD", cu_seqlens_q=sums, cu_seqlens_k=sums)
 
 
 class Exporting:
@@ -297,23 +308,29 @@ def on_device(array: np.ndarray[Any, Any], dtype: str) -> OnDevice:
     return OnDevice(address=array.ctypes.data, shape=array.shape, dtype=dtype)
 
 
-def test_what_is_on_device_is_not_copied() -> None:
+def test_device_arrays_are_not_copied() -> None:
     q, k, o = encode(Q, "bf16", ARCH), encode(K, "bf16", ARCH), np.zeros(Q.shape, np.uint16)
-    over, device = dispatcher(prefill())
+    dispatcher, device = make_dispatcher(prefill())
     pages = Pages(indices=on_device(INDICES, "int32"), indptr=on_device(INDPTR, "int32"), longest=70)
-    given = {"cu_seqlens_q": on_device(SUMS, "int32"), "max_seqlen_q": 40, "pages": pages}
+    arguments = {"cu_seqlens_q": on_device(SUMS, "int32"), "max_seqlen_q": 40, "pages": pages}
     with pytest.raises(ArgumentError, match="o needs memory on the device"):
-        call(over, q=on_device(q, "bf16"), k=on_device(k, "bf16"), v=on_device(k, "bf16"), **given)
+        call(dispatcher, q=on_device(q, "bf16"), k=on_device(k, "bf16"), v=on_device(k, "bf16"), **arguments)
     out = on_device(o, "bf16")
     done = call(
-        over, q=on_device(q, "bf16"), k=on_device(k, "bf16"), v=on_device(k, "bf16"), out=out, stream=9, **given
+        dispatcher,
+        q=on_device(q, "bf16"),
+        k=on_device(k, "bf16"),
+        v=on_device(k, "bf16"),
+        out=out,
+        stream=9,
+        **arguments,
     )
-    said = device.launched[0]
-    assert (said.q, said.k, said.v, said.o) == (q.ctypes.data, k.ctypes.data, k.ctypes.data, o.ctypes.data)
-    assert (said.stream, said.seqlen_k, said.max_seqlen_q, done.o) == (9, 72, 40, out)  # 70 in steps of 8
+    launch = device.launched[0]
+    assert (launch.q, launch.k, launch.v, launch.o) == (q.ctypes.data, k.ctypes.data, k.ctypes.data, o.ctypes.data)
+    assert (launch.stream, launch.seqlen_k, launch.max_seqlen_q, done.o) == (9, 72, 40, out)  # 70 in steps of 8
     assert not device.hip.memory  # type: ignore[attr-defined]
     with pytest.raises(ArgumentError, match="max_seqlen_q must be given: the lengths are on the device"):
-        call(over, q=out, k=on_device(k, "bf16"), v=on_device(k, "bf16"), **{**given, "max_seqlen_q": None})
+        call(dispatcher, q=out, k=on_device(k, "bf16"), v=on_device(k, "bf16"), **{**arguments, "max_seqlen_q": None})
 
 
 @pytest.mark.parametrize(
@@ -321,13 +338,13 @@ def test_what_is_on_device_is_not_copied() -> None:
 )
 def test_longest_of_device_tables_is_rounded(options: dict[str, Any], seqlen_k: int) -> None:
     """A known defect of windows depends on it, and a given range of keys on the number of ranges."""
-    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-serving", dtype="bf16", page_size=1)))
+    dispatcher, device = make_dispatcher(Registry(built("batch_prefill", "ckpm-serving", dtype="bf16", page_size=1)))
     q, k = encode(Q, "bf16", ARCH), encode(K, "bf16", ARCH)
     pages = Pages(indices=on_device(INDICES, "int32"), indptr=on_device(INDPTR, "int32"), longest=70)
     of_device = {"cu_seqlens_q": on_device(SUMS, "int32"), "max_seqlen_q": 40, "pages": pages, **options}
     out = on_device(np.zeros(Q.shape, np.uint16), "bf16")
     done = fmha(
-        on_device(q, "bf16"), on_device(k, "bf16"), on_device(k, "bf16"), out=out, dispatcher=over,
+        on_device(q, "bf16"), on_device(k, "bf16"), on_device(k, "bf16"), out=out, dispatcher=dispatcher,
         **{"mask": "bottom_right", **of_device},
     )  # fmt: skip
     assert done.problem.seqlen_k == seqlen_k
@@ -339,4 +356,4 @@ def test_plans_of_device_tables_serve_longer_sequences(longest: int, more: int) 
     """A decode step has one more key than the last, and finds the same plan."""
     rounded = round_up(longest, longest + more)
     assert longest <= rounded <= min(longest * 9 / 8 + 1, longest + more)
-    assert len({round_up(one, 2**20) for one in range(2**14 + 1, 2**15)}) == 8
+    assert len({round_up(length, 2**20) for length in range(2**14 + 1, 2**15)}) == 8

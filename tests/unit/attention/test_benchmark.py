@@ -64,9 +64,9 @@ SOME = st.sets(st.integers(0, len(KEYS) - 1), min_size=1).map(lambda drawn: [KEY
 
 
 def test_sweep_without_category_runs_each_kernel_once() -> None:
-    made = own_cases(KEYS, parse_shape(asking.SIZES))
-    assert [case.key for case in made] == KEYS
-    for case in made:
+    cases = own_cases(KEYS, parse_shape(asking.SIZES))
+    assert [case.key for case in cases] == KEYS
+    for case in cases:
         assert Matcher([case.key])("fwd", case.shape).kernels == (case.key,)
         assert (case.shape.lse, case.shape.dropout > 0, case.shape.mode) == (
             case.key.lse,
@@ -75,14 +75,14 @@ def test_sweep_without_category_runs_each_kernel_once() -> None:
         )
         assert not_laid_out(case) == ""
     by_name: dict[str, set[tuple[object, ...]]] = {}
-    for case in made:
-        asked = (case.key.lse, case.key.dropout, case.key.logits, case.key.skip, case.key.hdim_q, case.shape.seqlen_k)
-        by_name.setdefault(case.shape.name, set()).add(asked)
-    assert all(len(asked) == 1 for asked in by_name.values())  # only kernels of one problem are compared
+    for case in cases:
+        problem = (case.key.lse, case.key.dropout, case.key.logits, case.key.skip, case.key.hdim_q, case.shape.seqlen_k)
+        by_name.setdefault(case.shape.name, set()).add(problem)
+    assert all(len(problems) == 1 for problems in by_name.values())  # only kernels of one problem are compared
 
 
 def test_sweep_with_category_runs_only_shapes_that_kernels_serve() -> None:
-    ours = {case.identity for case in CI}
+    identities = {case.identity for case in CI}
     by_hand = {
         (shape.name, key.name)
         for shape in SMOKE
@@ -93,7 +93,7 @@ def test_sweep_with_category_runs_only_shapes_that_kernels_serve() -> None:
         if "_nlogits_nbias_nmask_nlse_ndropout_nskip_" in key.name
     }
     assert by_hand
-    assert {one for one in ours if one[0].startswith("fwd/CK_Tiny_Sequences")} == by_hand
+    assert {identity for identity in identities if identity[0].startswith("fwd/CK_Tiny_Sequences")} == by_hand
 
 
 @settings(max_examples=15, deadline=None)
@@ -139,7 +139,7 @@ def test_columns_are_documents() -> None:
 
 
 def test_rows_name_their_shape_and_their_kernel() -> None:
-    case = next(one for one in CI if one.shape.name.startswith("fwd/CK_Asymmetric_Hdim_Small"))
+    case = next(case for case in CI if case.shape.name.startswith("fwd/CK_Asymmetric_Hdim_Small"))
     (row,) = csv.DictReader(io.StringIO(as_csv([describe(case)]).decode()))
     assert (row["hdim_q"], row["kernel_hdim_q"], row["dtype"], row["mask"], row["lse"]) == (
         *("16", str(case.key.hdim_q), "fp16", "no", "false"),
@@ -176,15 +176,15 @@ def test_filters_speak_tile_engines_words(tmp_path: Path) -> None:
 
 
 def results(rows: int = 2, shard: str = "1/1", **changes: Any) -> Results:
-    made = [{**describe(case), "dispatch_order": at, "modelled_cycles": 9 - at} for at, case in enumerate(CI[:rows])]
+    table = [{**describe(case), "dispatch_order": at, "modelled_cycles": 9 - at} for at, case in enumerate(CI[:rows])]
     facts = {"arch": "gfx950", "category": "smoke", "shard": shard, "device": "emulator"}
-    return Results(**{"asked": facts, "kernels": 3, "cases": rows, "rows": tuple(made), **changes})
+    return Results(**{"asked": facts, "kernels": 3, "cases": rows, "rows": tuple(table), **changes})
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
-    made = results(left_out={("shape", "kernel"): "why"}, cases=3)
-    made.write(tmp_path / "r.json")
-    assert Results.read(tmp_path / "r.json") == made
+    written = results(left_out={("shape", "kernel"): "why"}, cases=3)
+    written.write(tmp_path / "r.json")
+    assert Results.read(tmp_path / "r.json") == written
     document = json.loads((tmp_path / "r.json").read_text())
     wanted = {"arch": "gfx950", "category": "smoke", "total_kernels": 3, "total_measurements": 2}
     assert wanted.items() <= document["metadata"].items()
@@ -230,22 +230,22 @@ def timed_row(case: Case, order: int, milliseconds: float, **more: Any) -> dict[
 
 
 def test_default_is_first_in_dispatch_order_and_wrong_never_best(tmp_path: Path) -> None:
-    name = next(case.shape.name for case in CI if sum(one.shape.name == case.shape.name for one in CI) == 3)
+    name = next(case.shape.name for case in CI if sum(other.shape.name == case.shape.name for other in CI) == 3)
     batch = [case for case in CI if case.shape.name == name and case.key.mode == "batch"]
     group = [case for case in CI if case.shape.name == name and case.key.mode == "group"]
     rows = [timed_row(batch[1], 5, 1.0), timed_row(group[0], 9, 0.5), timed_row(batch[0], 2, 1.5)]
-    answers = {one.mode: one for one in best(rows)}
+    answers = {answer.mode: answer for answer in best(rows)}
     assert (answers["batch"].kernel, answers["batch"].default) == (batch[1].key.name, batch[0].key.name)
     assert answers["batch"].behind == pytest.approx(0.5)
     assert (answers["group"].behind, answers["group"].compared) == (0, 1)
     wrong = [*rows[1:], timed_row(batch[1], 5, 1.0, agrees=False)]
-    assert {one.mode: one.kernel for one in best(wrong)}["batch"] == batch[0].key.name
+    assert {answer.mode: answer.kernel for answer in best(wrong)}["batch"] == batch[0].key.name
     database = tmp_path / "t.db"
     assert tune(database, dataclasses.replace(results(), rows=tuple(rows)), CI) == 2
     problem = from_shape(batch[0].shape, "fwd")
-    found = TuningDatabase(database).best(problem, "emulator", [case.key.name for case in batch])
-    assert found is not None
-    assert (found.kernel, found.value, found.unit) == (batch[1].key.name, 1.0, "ms")
+    measurement = TuningDatabase(database).best(problem, "emulator", [case.key.name for case in batch])
+    assert measurement is not None
+    assert (measurement.kernel, measurement.value, measurement.unit) == (batch[1].key.name, 1.0, "ms")
 
 
 class Bench:
@@ -259,13 +259,13 @@ class Bench:
         tree = SimpleNamespace(name="aiter", dialect=DIALECT, identity="tree")
         monkeypatch.setattr(asking, "locate", lambda *_, **__: tree)
         monkeypatch.setattr(asking, "detect", lambda *_, **__: SimpleNamespace(identity="compiler"))
-        monkeypatch.setattr(command, "libraries_of", lambda asked, *_: list(range(len(layers(asked.keys)))))
+        monkeypatch.setattr(command, "libraries_of", lambda request, *_: list(range(len(layers(request.keys)))))
         monkeypatch.setattr(command, "choose", lambda *_: SimpleNamespace(kind="emulator", fault=lambda: None))
         monkeypatch.setattr(command, "open_bench", self.open_bench)
         monkeypatch.setattr(running, "measure", self.measure)
 
-    def open_bench(self, layer: int, device: Any, asked: Any) -> Any:
-        return SimpleNamespace(keys=layers(asked.keys)[layer], device=device)
+    def open_bench(self, layer: int, device: Any, request: Any) -> Any:
+        return SimpleNamespace(keys=layers(request.keys)[layer], device=device)
 
     def measure(self, bench: Any, case: Case, *, verify: bool) -> dict[str, Any]:
         if len(self.measured) == self.stop_after:
@@ -285,7 +285,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
 SMALL = ["sweep", "run", str(CONFIG), "--filter", "c.hdim_q == 128 and not c.logits", "--device", "emulator"]
 
 
-def test_run_that_was_ended_goes_on_where_it_was(bench: Bench, tmp_path: Path) -> None:
+def test_ended_run_is_resumed(bench: Bench, tmp_path: Path) -> None:
     bench.stop_after = 10
     assert cli.main(SMALL) == 130
     file = tmp_path / "build/benchmark/fwd_ci-gfx950-aiter-one.json"
@@ -307,7 +307,7 @@ def test_compiling_alone_runs_nothing(bench: Bench) -> None:
     assert list(Path("build/benchmark").glob("*.json")) == []
 
 
-def test_results_of_another_question_are_not_gone_on_with(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_of_another_request_are_not_resumed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(SMALL) == 0
     assert cli.main([*SMALL, "--verify"]) == 3
     assert "verify differs" in capsys.readouterr().err
@@ -338,12 +338,12 @@ def test_defect_in_ledger_is_named_and_does_not_fail_run(bench: Bench) -> None:
     assert {row["known_defect"] for row in Results.read(Path("a.json")).rows} == {"v-overwrites-the-last-slice-of-k"}
 
 
-@pytest.mark.parametrize(("said", "code"), [("unsupported: no such kernel", 9), ("hip_error: it died", 8)])
-def test_refusal_is_reason_and_fault_failure(bench: Bench, said: str, code: int) -> None:
-    bench.fails = LaunchError(f"lib: kernel: {said}")
+@pytest.mark.parametrize(("message", "code"), [("unsupported: no such kernel", 9), ("hip_error: it died", 8)])
+def test_refusal_is_reason_and_fault_failure(bench: Bench, message: str, code: int) -> None:
+    bench.fails = LaunchError(f"lib: kernel: {message}")
     assert cli.main([*SMALL, "--max-kernels", "1", "--json", "a.json"]) == code
     (why,) = Results.read(Path("a.json")).left_out.values()
-    assert said in why
+    assert message in why
     bench.fails = None
     assert cli.main([*SMALL, "--max-kernels", "1"]) == code  # its verdict is kept, as all results are
 
@@ -351,14 +351,14 @@ def test_refusal_is_reason_and_fault_failure(bench: Bench, said: str, code: int)
 def test_large_shapes_are_left_out_on_emulator_with_reason(bench: Bench) -> None:
     line = [*SMALL, "--category", "smoke", "--most-instructions", "100000", "--json", "a.json"]
     assert cli.main(line) == 0
-    made = Results.read(Path("a.json"))
-    assert made.finished
-    assert {row["problem_name"] for row in made.rows}.isdisjoint(name for name, _ in made.left_out)
-    assert all("over --most-instructions 100000" in why for why in made.left_out.values())
+    stored = Results.read(Path("a.json"))
+    assert stored.finished
+    assert {row["problem_name"] for row in stored.rows}.isdisjoint(name for name, _ in stored.left_out)
+    assert all("over --most-instructions 100000" in why for why in stored.left_out.values())
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--max-kernels", "0"], "--max-kernels must be at least 1"),
         (["--shape", "hdim_q=64"], "'hdim_q' is none of batch"),
@@ -367,9 +367,11 @@ def test_large_shapes_are_left_out_on_emulator_with_reason(bench: Bench) -> None
     ],
 )
 @pytest.mark.usefixtures("bench")
-def test_what_cannot_be_meant_is_one_error(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_meaningless_options_are_one_error(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["sweep", "run", str(CONFIG), *options]) != 0
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def launch_case(case: Case, *, answer: str = "", verify: bool = False) -> tuple[dict[str, Any], FakeDevice]:
@@ -395,11 +397,11 @@ def test_kernels_of_every_family_get_their_arguments(family: str) -> None:
     for case in some.values():
         cells, device = launch_case(case)
         assert cells["latency_ms"] == pytest.approx(1.5)
-        given = device.launched[0]
-        assert (given.batch, given.seqlen_q, given.hdim_q, given.has_lse) == (
+        arguments = device.launched[0]
+        assert (arguments.batch, arguments.seqlen_q, arguments.hdim_q, arguments.has_lse) == (
             *(2, 8, case.key.hdim_q, int(case.key.lse)),
         )
-        assert (given.is_group_mode, given.bias_type > 0) == (case.key.mode == "group", case.key.bias != "no")
+        assert (arguments.is_group_mode, arguments.bias_type > 0) == (case.key.mode == "group", case.key.bias != "no")
         named = case.key.name if family == "batch_prefill" else None
         assert set(device.names) == {named}
 

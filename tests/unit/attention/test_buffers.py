@@ -32,16 +32,16 @@ def gather(prepared: Prepared, tensor: str) -> tuple[np.ndarray, ...]:
         token, head, dim = np.ix_(np.arange(length), np.arange(p.nhead_k), np.arange(hdim))
         page, slot = _entries(prepared, sequence)[token // p.page_size], token % p.page_size
         assert not length or (page.min() >= 0 and page.max() < f["num_total_pages"])
-        place = page * f[f"batch_stride_{tensor}"] + head * f[f"nhead_stride_{tensor}"]
+        offset = page * f[f"batch_stride_{tensor}"] + head * f[f"nhead_stride_{tensor}"]
         if p.kv_layout == "vectorized" and tensor == "k":
-            place = place + dim // p.vector * (p.page_size * p.vector) + slot * f["stride_k"] + dim % p.vector
+            offset = offset + dim // p.vector * (p.page_size * p.vector) + slot * f["stride_k"] + dim % p.vector
         elif p.kv_layout == "vectorized":
-            place = place + slot // p.vector * (f["stride_v"] * p.vector) + dim * p.vector + slot % p.vector
+            offset = offset + slot // p.vector * (f["stride_v"] * p.vector) + dim * p.vector + slot % p.vector
         elif tensor == "v" and p.vlayout == "col":
-            place = place + dim * f["stride_v"]
+            offset = offset + dim * f["stride_v"]
         else:
-            place = place + slot * f[f"stride_{tensor}"] + dim
-        bits = read(prepared.buffers[name], base + place * p.element_bytes, bits_type(p.kv_dtype))
+            offset = offset + slot * f[f"stride_{tensor}"] + dim
+        bits = read(prepared.buffers[name], base + offset * p.element_bytes, bits_type(p.kv_dtype))
         rows.append(decode(bits, p.kv_dtype, prepared.arch) * _descale(prepared, tensor, page, head))
     return tuple(rows)
 
@@ -83,8 +83,8 @@ def test_bf16_every_number_and_every_tie() -> None:
     real = ~np.isnan(numbers)
     assert np.array_equal(encode(numbers[real], "bf16", "gfx950"), every[real])
     assert np.isnan(decode(encode(numbers[~real], "bf16", "gfx950"), "bf16", "gfx950")).all()
-    one = np.uint32(0x3F800000)  # the oracle is integer arithmetic on float32 bits, written out for one binade
-    for bits in range(int(one), int(one) + (1 << 17), 1 << 9):
+    start = np.uint32(0x3F800000)  # the oracle is integer arithmetic on float32 bits, written out for one binade
+    for bits in range(int(start), int(start) + (1 << 17), 1 << 9):
         low, rest = bits >> 16, bits & 0xFFFF
         want = low + (rest > 0x8000 or (rest == 0x8000 and low & 1))
         value = struct.unpack("<f", struct.pack("<I", bits))[0]
@@ -210,8 +210,8 @@ def test_every_smoke_case_fits_its_buffers_and_abi(suite: str) -> None:
             assert all(w.offset >= 0 and w.offset + w.data.nbytes <= buffer.size for w in buffer.writes), problem.name
         assert sum(w.data.nbytes for b in prepared.buffers.values() for w in b.writes) < 256 << 20
         pointers = dict.fromkeys(prepared.pointers, 1 << 40)
-        made = abi.LaunchArguments(**prepared.fields, **pointers)
-        assert made.batch == problem.batch
+        arguments = abi.LaunchArguments(**prepared.fields, **pointers)
+        assert arguments.batch == problem.batch
         assert all(offset < prepared.buffers[name].size or not prepared.buffers[name].size
                    for name, offset in prepared.pointers.values())  # fmt: skip
 
@@ -285,7 +285,7 @@ def test_consecutive_tokens_lie_in_order_of_pool() -> None:
     assert np.array_equal(rows, prepared.inputs.k[0][:, 0])
 
 
-def test_of_freed_pages_nothing_is_written() -> None:
+def test_freed_pages_are_not_written() -> None:
     problem = make_case(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
     prepared = prepare(problem)
     page = 16 * problem.hdim_q * 2
@@ -294,7 +294,7 @@ def test_of_freed_pages_nothing_is_written() -> None:
         assert pool.sparse
         assert pool.size == 100 * page
         # the table's end names page 0, which `spread` has as well
-        assert sorted((one.offset, one.data.nbytes) for one in pool.writes) == [
+        assert sorted((write.offset, write.data.nbytes) for write in pool.writes) == [
             (0, page),
             (49 * page, page),
             (99 * page, page),
@@ -334,12 +334,12 @@ def test_stride_beyond_32_bits_is_refused() -> None:
         prepare(make_case(pool_pages=2**31, page_order="high"))
 
 
-def test_reading_what_was_never_written_is_refused() -> None:
+def test_reading_unwritten_memory_is_refused() -> None:
     buffer = Buffer(size=100, writes=(Write(10, np.arange(4, dtype=np.uint16)),))
     assert read(buffer, np.array([10, 16]), np.uint16).tolist() == [0, 3]
-    for place in (8, 18):
+    for offset in (8, 18):
         with pytest.raises(ProblemError):
-            read(buffer, np.array([place]), np.uint16)
+            read(buffer, np.array([offset]), np.uint16)
 
 
 def test_page_scales_go_by_position_of_page_in_its_sequence() -> None:

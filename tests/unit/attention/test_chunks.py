@@ -42,10 +42,10 @@ def seen_under_mask(cu_seqlens_q: np.ndarray, keys: list[list[Any]]) -> list[lis
 @given(LENGTHS, st.integers(1, 50))
 def test_chunk_lengths_any_sequences_see_own_chunk(lengths: list[tuple[int, int]], chunk: int) -> None:
     of_q, of_k = sums([q for q, _ in lengths]), sums([k for _, k in lengths])
-    made_q, made_k = chunk_lengths(of_q, of_k, chunk)
+    chunked_q, made_k = chunk_lengths(of_q, of_k, chunk)
     places = [list(range(*span)) for span in zip(made_k[:-1].tolist(), made_k[1:].tolist(), strict=True)]
-    assert seen_under_mask(made_q, places) == seen_by_definition(lengths, chunk)
-    assert (made_q[-1], made_k[-1]) == (of_q[-1], of_k[-1])
+    assert seen_under_mask(chunked_q, places) == seen_by_definition(lengths, chunk)
+    assert (chunked_q[-1], made_k[-1]) == (of_q[-1], of_k[-1])
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -67,22 +67,24 @@ def test_chunk_pages_any_tables_see_own_chunk(
             wide[at, : len(row)] = row
         table = Pages(indices=wide, seqlens_k=np.array([keys for _, keys in lengths], np.int32))
     of_q = sums([q for q, _ in lengths])
-    made_q, made = chunk_pages(of_q, table, size, pages_of_chunk * size)
+    chunked_q, chunked = chunk_pages(of_q, table, size, pages_of_chunk * size)
     if flat:
-        spans = zip(made.indptr[:-1].tolist(), made.indptr[1:].tolist(), made.last_page_lens.tolist(), strict=True)
-        own = [(made.indices[a:b].tolist(), (b - a - 1) * size + last if b > a else 0) for a, b, last in spans]
+        spans = zip(
+            chunked.indptr[:-1].tolist(), chunked.indptr[1:].tolist(), chunked.last_page_lens.tolist(), strict=True
+        )
+        own = [(chunked.indices[a:b].tolist(), (b - a - 1) * size + last if b > a else 0) for a, b, last in spans]
     else:
-        own = [(row.tolist(), keys) for row, keys in zip(made.indices, made.seqlens_k.tolist(), strict=True)]
+        own = [(row.tolist(), keys) for row, keys in zip(chunked.indices, chunked.seqlens_k.tolist(), strict=True)]
     keys = [[(pages[key // size], key % size) for key in range(count)] for pages, count in own]
-    place = [
+    slots = [
         (page, slot)
         for row, (_, count) in zip(rows, lengths, strict=True)
         for page, slot in ((row[key // size], key % size) for key in range(count))
     ]
-    expected = [[place[key] for key in row] for row in seen_by_definition(lengths, pages_of_chunk * size)]
-    assert seen_under_mask(made_q, keys) == expected
-    assert made.longest == max(len(one) for one in keys)
-    assert made_q[-1] == of_q[-1]
+    expected = [[slots[key] for key in row] for row in seen_by_definition(lengths, pages_of_chunk * size)]
+    assert seen_under_mask(chunked_q, keys) == expected
+    assert chunked.longest == max(len(row) for row in keys)
+    assert chunked_q[-1] == of_q[-1]
 
 
 def test_chunk_pages_chunk_within_page_is_refused() -> None:
@@ -93,7 +95,7 @@ def test_chunk_pages_chunk_within_page_is_refused() -> None:
 
 def test_chunk_pages_chunks_without_queries_are_left_out() -> None:
     table = Pages(indices=np.arange(64, dtype=np.int32)[None], seqlens_k=np.array([1000], np.int32))
-    made_q, made = chunk_pages([0, 4], table, 16, 256)
-    assert made_q.tolist() == [0, 4]
-    assert made.seqlens_k.tolist() == [1000 - 768]
-    assert made.indices[0, :15].tolist() == list(range(48, 63))
+    chunked_q, chunked = chunk_pages([0, 4], table, 16, 256)
+    assert chunked_q.tolist() == [0, 4]
+    assert chunked.seqlens_k.tolist() == [1000 - 768]
+    assert chunked.indices[0, :15].tolist() == list(range(48, 63))

@@ -42,7 +42,7 @@ def test_set_is_read_as_compiler_would(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("int main() {}", "no CKPM_KERNEL_SET"),
         ("\nCKPM_KERNEL_SET(a);", ":2: write CKPM_KERNEL_SET"),
@@ -54,12 +54,12 @@ def test_set_is_read_as_compiler_would(tmp_path: Path) -> None:
         ('CKPM_KERNEL_SET(a, "x", "y");' * 2, ":1: a is declared twice"),
     ],
 )
-def test_another_form_is_refused_with_its_line(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_another_form_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read(tmp_path, text)
 
 
-def test_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't be read"):
         declarations(tmp_path / "none.cpp")
 
@@ -74,7 +74,7 @@ def test_pattern_means_kernels_that_where_would_select() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "upstream", "words"),
+    ("pattern", "upstream", "message"),
     [
         ("dtype=fp64", "aiter", "no kernel of gfx950 fits 'dtype=fp64'"),
         ("dtyp=bf16", "aiter", "'dtyp' is not a field"),
@@ -85,10 +85,10 @@ def test_pattern_means_kernels_that_where_would_select() -> None:
         ("dtype=bf16", "unknown-tree", "unknown-tree"),
     ],
 )
-def test_pattern_that_means_nothing_is_refused(pattern: str, upstream: str, words: str) -> None:
+def test_pattern_that_means_nothing_is_refused(pattern: str, upstream: str, message: str) -> None:
     with pytest.raises(InputError, match=r"^program\.cpp:3: mine: ") as failure:
         kernels_of(kernel_set(pattern, upstream=upstream), "gfx950")
-    assert words in str(failure.value)
+    assert message in str(failure.value)
 
 
 def test_command_lists_set_upstream_and_kernel(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from ckpm.base.errors import ArgumentError, HipError, NoKernelError, ProblemErro
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem, Strides
 from tests.unit import manifests
-from tests.unit.attention.fakes import ARCH, POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
+from tests.unit.attention.fakes import ARCH, POINTERS, PREFILL, FakeDevice, built, make_dispatcher, prefill
 
 
 def rows_of(plan: Any) -> int:
@@ -34,7 +34,7 @@ def rows_of(plan: Any) -> int:
 
 
 def test_problem_gets_kernel_with_its_signature() -> None:
-    over, _ = dispatcher(prefill())
+    dispatcher, _ = make_dispatcher(prefill())
     for changes, wanted in (
         ({}, {"mask": "no", "lse": False, "logits": False, "bias": "no"}),
         ({"mask": "bottom_right", "window_right": 0, "lse": True}, {"mask": "mask", "lse": True}),
@@ -42,13 +42,13 @@ def test_problem_gets_kernel_with_its_signature() -> None:
         ({"bias": "alibi"}, {"bias": "alibi"}),
         ({"p_drop": 0.1}, {"dropout": True}),
     ):
-        key = over.plan(replace(PREFILL, **changes)).stages[0].key
+        key = dispatcher.plan(replace(PREFILL, **changes)).stages[0].key
         assert {name: getattr(key, name) for name in wanted} == wanted
 
 
 def test_upstream_s_order_leaves_choice_to_library() -> None:
-    over, device = dispatcher(prefill())
-    plan = over.plan(PREFILL)
+    dispatcher, device = make_dispatcher(prefill())
+    plan = dispatcher.plan(PREFILL)
     assert not plan.named
     device.chosen = ("whatever",)
     assert plan.run(POINTERS).kernels == ("whatever",)
@@ -63,24 +63,24 @@ def test_refusal_is_kept_until_the_registry_changes(monkeypatch: pytest.MonkeyPa
         return ""
 
     monkeypatch.setattr("ckpm.attention.dispatcher.find_missing", find_none)
-    over, _ = dispatcher(prefill(lse=False))
+    dispatcher, _ = make_dispatcher(prefill(lse=False))
     wanted = replace(PREFILL, lse=True)
-    said = set()
+    messages = set()
     for _ in range(2):
         with pytest.raises(NoKernelError) as raised:
-            over.plan(wanted)
-        said.add(str(raised.value))
-    assert (len(searches), len(said)) == (1, 1)
-    over.registry.add(prefill(lse=True).instances())
-    assert over.plan(wanted).stages[0].key.lse
+            dispatcher.plan(wanted)
+        messages.add(str(raised.value))
+    assert (len(searches), len(messages)) == (1, 1)
+    dispatcher.registry.add(prefill(lse=True).instances())
+    assert dispatcher.plan(wanted).stages[0].key.lse
 
 
 def test_library_without_load_mode_gets_kernel_by_name() -> None:
     """The newest selector asks for 64-bit loads for pages of one token: a library of 32-bit ones finds nothing."""
     fields: dict[str, Any] = {"upstream": "ckpm", "page_size": 1, "kv_table": "sglang", "kv_layout": "linear"}
     for loads, named in ((("bload",), True), (("bload", "gload"), False)):
-        over, device = dispatcher(prefill(**fields, load=loads))
-        plan = over.plan(PREFILL)
+        dispatcher, device = make_dispatcher(prefill(**fields, load=loads))
+        plan = dispatcher.plan(PREFILL)
         assert plan.named is named
         device.chosen = (plan.stages[0].name,)
         plan.run(POINTERS)
@@ -89,9 +89,9 @@ def test_library_without_load_mode_gets_kernel_by_name() -> None:
 
 def test_library_of_tiles_for_few_blocks_is_named() -> None:
     """Dispatch takes aiter's tile of 64 rows for few blocks alone: a library of it refuses more."""
-    over, _ = dispatcher(prefill(tile={"bm0": 64}))
-    assert over.plan(PREFILL).named
-    assert "chosen by name, order upstream" in str(over.why(PREFILL))
+    dispatcher, _ = make_dispatcher(prefill(tile={"bm0": 64}))
+    assert dispatcher.plan(PREFILL).named
+    assert "chosen by name, order upstream" in str(dispatcher.why(PREFILL))
 
 
 @pytest.mark.parametrize(("seqlen_k", "pad"), [(256, "psddv"), (300, "psskddv")])
@@ -100,22 +100,22 @@ def test_fwd_kernel_is_one_that_dispatch_takes(seqlen_k: int, pad: str) -> None:
     fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128, "mode": "batch", "pipeline": "qr_async"}
     problem = Problem(family="fwd", seqlen_k=seqlen_k)
     for order in ("upstream", "first-fit"):
-        over, _ = dispatcher(Registry(built("fwd", **fields)), order=order)
-        assert over.plan(problem).stages[0].key.pad == pad
+        dispatcher, _ = make_dispatcher(Registry(built("fwd", **fields)), order=order)
+        assert dispatcher.plan(problem).stages[0].key.pad == pad
     other = "psskddv" if pad == "psddv" else "psddv"
     with pytest.raises(NoKernelError, match=f"seqlen_k {seqlen_k}|at a seqlen_k of {seqlen_k}"):
-        dispatcher(Registry(built("fwd", **fields, pad=other)))[0].plan(problem)
+        make_dispatcher(Registry(built("fwd", **fields, pad=other)))[0].plan(problem)
 
 
 def test_first_fit_and_seqtune_name_kernel() -> None:
     """aiter has tiles of 64 and 128 rows: the small one holds up to 64 queries, longer ones get the largest."""
-    first, device = dispatcher(prefill(), order="first-fit")
+    first, device = make_dispatcher(prefill(), order="first-fit")
     plan = first.plan(PREFILL)
     assert (plan.named, plan.stages[0].name) == (True, first.why(PREFILL).choice.stages[0].name)  # type: ignore[union-attr]
     device.chosen = (plan.stages[0].name,)
     plan.run(POINTERS)
     assert device.names == [plan.stages[0].name]
-    tuned, _ = dispatcher(prefill(), order="seqtune")
+    tuned, _ = make_dispatcher(prefill(), order="seqtune")
     assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows))) for rows in (1, 40, 64)} == {64}
     assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows, total_q=900))) for rows in (65, 128, 500)} == {128}
 
@@ -129,17 +129,17 @@ BATCHES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("order", ["upstream", "first-fit", "seqtune", lambda problem, able: able[::-1]])
 def test_batch_invariant_problem_has_same_kernel_in_every_batch(order: Any) -> None:
-    over, device = dispatcher(prefill(), order=order)
-    plans = [over.plan(replace(PREFILL, batch_invariant=True, **changes)) for changes in BATCHES]
+    dispatcher, device = make_dispatcher(prefill(), order=order)
+    plans = [dispatcher.plan(replace(PREFILL, batch_invariant=True, **changes)) for changes in BATCHES]
     assert {(plan.named, plan.kernels) for plan in plans} == {(True, plans[0].kernels)}
     device.chosen = plans[0].kernels
     assert rows_of(plans[0]) == 128  # dispatch takes the tile of 64 rows for few blocks alone
     for plan in plans:
         plan.run(POINTERS)
     assert device.names == [*plans[0].kernels] * 3
-    said = str(over.why(replace(PREFILL, batch_invariant=True)))
-    assert "chosen by name, order batch-invariant" in said
-    assert "the same for every batch, number of blocks and of compute units" in said
+    explanation = str(dispatcher.why(replace(PREFILL, batch_invariant=True)))
+    assert "chosen by name, order batch-invariant" in explanation
+    assert "the same for every batch, number of blocks and of compute units" in explanation
 
 
 @pytest.mark.parametrize("order", ["batch-invariant", "first-fit", lambda problem, able: able[::-1]])
@@ -148,15 +148,15 @@ def test_kernel_by_name_has_loads_that_reach_every_pool(order: Any) -> None:
     fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128, "page_size": 16, "kv_table": "sglang"}
     kernels = built("batch_prefill", "ckpm", kv_layout="linear", **fields)
     problem = replace(PREFILL, page_size=16)
-    assert dispatcher(Registry(kernels), order=order)[0].plan(problem).stages[0].key.load == "gload"
-    short = tuple(one for one in kernels if one.key.load == "bload")
-    assert dispatcher(Registry(short), order=order)[0].plan(problem).stages[0].key.load == "bload"
-    assert not dispatcher(Registry(kernels))[0].plan(problem).named  # the library chooses among both
+    assert make_dispatcher(Registry(kernels), order=order)[0].plan(problem).stages[0].key.load == "gload"
+    short = tuple(kernel for kernel in kernels if kernel.key.load == "bload")
+    assert make_dispatcher(Registry(short), order=order)[0].plan(problem).stages[0].key.load == "bload"
+    assert not make_dispatcher(Registry(kernels))[0].plan(problem).named  # the library chooses among both
     alone = (
-        replace(one, library=Path("/nowhere", one.name, "batch_prefill", "libckpm.so")) for one in kernels
+        replace(kernel, library=Path("/nowhere", kernel.name, "batch_prefill", "libckpm.so")) for kernel in kernels
     )  # as ckpm jit makes them
-    assert dispatcher(Registry(alone), order=order)[0].plan(problem).stages[0].key.load == "gload"
-    declared = Registry(replace(one, library=None) for one in kernels)
+    assert make_dispatcher(Registry(alone), order=order)[0].plan(problem).stages[0].key.load == "gload"
+    declared = Registry(replace(kernel, library=None) for kernel in kernels)
     compiled: list[Instance] = []
 
     def compile_kernels(wanted: Sequence[Instance]) -> tuple[Path, ...]:
@@ -164,8 +164,8 @@ def test_kernel_by_name_has_loads_that_reach_every_pool(order: Any) -> None:
         return ()
 
     with pytest.raises(NoKernelError):
-        dispatcher(declared, compile=compile_kernels)[0].plan(problem)
-    assert [one.key.load for one in compiled] == ["gload"]
+        make_dispatcher(declared, compile=compile_kernels)[0].plan(problem)
+    assert [kernel.key.load for kernel in compiled] == ["gload"]
 
 
 @pytest.mark.parametrize(("batch", "rows"), [(2, 64), (200, 128)])
@@ -174,36 +174,36 @@ def test_heads_that_lie_apart_have_64_bit_loads_by_name(batch: int, rows: int) -
     kernels = built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16, kv_layout="linear")
     strides = tuple((name, Strides(2048, 2048 * 100, 128)) for name in "kv")
     problem = replace(PREFILL, page_size=16, batch=batch, total_q=batch * 30)
-    plan = dispatcher(Registry(kernels))[0].plan(replace(problem, strides=strides))
+    plan = make_dispatcher(Registry(kernels))[0].plan(replace(problem, strides=strides))
     assert (plan.named, plan.stages[0].key.load, rows_of(plan)) == (True, "gload", rows)
-    assert not dispatcher(Registry(kernels))[0].plan(problem).named
+    assert not make_dispatcher(Registry(kernels))[0].plan(problem).named
 
 
 def test_measured_kernel_of_32_bit_loads_gives_its_64_bit_twin(tmp_path: Path) -> None:
     kernels = built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16, kv_layout="linear")
     problem, base = replace(PREFILL, page_size=16), TuningDatabase(tmp_path / "t.db")
-    over, _ = dispatcher(Registry(kernels), order="measured", tuning=base)
-    chosen = over.plan(problem).stages[0]
-    assert (chosen.key.load, over.plan(problem).named) == ("bload", False)  # without a measurement as upstream
-    small = next(one.name for one in kernels if one.name == chosen.name.replace("_gload_", "_bload_"))
+    dispatcher, _ = make_dispatcher(Registry(kernels), order="measured", tuning=base)
+    chosen = dispatcher.plan(problem).stages[0]
+    assert (chosen.key.load, dispatcher.plan(problem).named) == ("bload", False)  # without a measurement as upstream
+    small = next(kernel.name for kernel in kernels if kernel.name == chosen.name.replace("_gload_", "_bload_"))
     base.add(problem, "emulator", [Measurement(kernel=small, value=1.0)])
-    plan = dispatcher(Registry(kernels), order="measured", tuning=base)[0].plan(problem)
+    plan = make_dispatcher(Registry(kernels), order="measured", tuning=base)[0].plan(problem)
     assert (plan.named, plan.stages[0].name) == (True, small.replace("_bload_", "_gload_"))
 
 
 def test_without_batch_invariance_tile_follows_batch() -> None:
-    over, _ = dispatcher(prefill(), order="seqtune")
-    assert len({rows_of(over.plan(replace(PREFILL, **changes))) for changes in BATCHES}) == 2
+    dispatcher, _ = make_dispatcher(prefill(), order="seqtune")
+    assert len({rows_of(dispatcher.plan(replace(PREFILL, **changes))) for changes in BATCHES}) == 2
 
 
 def test_batch_invariant_order_holds_for_every_problem() -> None:
-    over, _ = dispatcher(prefill(), order="batch-invariant")
-    assert {(plan.named, rows_of(plan)) for plan in (over.plan(replace(PREFILL, **one)) for one in BATCHES)} == {
-        (True, 128)
-    }
-    assert over.why(PREFILL).problem.batch_invariant
-    asked = over.plan(replace(PREFILL, tile_rows=64))
-    assert (asked.named, rows_of(asked)) == (True, 64)
+    dispatcher, _ = make_dispatcher(prefill(), order="batch-invariant")
+    assert {
+        (plan.named, rows_of(plan)) for plan in (dispatcher.plan(replace(PREFILL, **changes)) for changes in BATCHES)
+    } == {(True, 128)}
+    assert dispatcher.why(PREFILL).problem.batch_invariant
+    plan = dispatcher.plan(replace(PREFILL, tile_rows=64))
+    assert (plan.named, rows_of(plan)) == (True, 64)
 
 
 def test_batch_invariant_kernel_with_defect_is_not_replaced() -> None:
@@ -212,11 +212,11 @@ def test_batch_invariant_kernel_with_defect_is_not_replaced() -> None:
     both = Registry((*prefill().instances(), *other.instances()))
     short = replace(PREFILL, bias="alibi", lse=True)
     long = replace(short, seqlen_k=70000)
-    over, _ = dispatcher(both)
-    assert [over.plan(one).stages[0].upstream for one in (short, long)] == ["aiter", "ckpm"]
-    assert over.plan(replace(short, batch_invariant=True)).stages[0].upstream == "aiter"
+    dispatcher, _ = make_dispatcher(both)
+    assert [dispatcher.plan(problem).stages[0].upstream for problem in (short, long)] == ["aiter", "ckpm"]
+    assert dispatcher.plan(replace(short, batch_invariant=True)).stages[0].upstream == "aiter"
     with pytest.raises(NoKernelError, match=r"alibi-beyond-65535-keys.*batch_invariant takes no other kernel"):
-        over.plan(replace(long, batch_invariant=True))
+        dispatcher.plan(replace(long, batch_invariant=True))
 
 
 @pytest.mark.parametrize(
@@ -227,17 +227,17 @@ def test_batch_invariant_kernel_with_defect_is_not_replaced() -> None:
     ],
 )
 def test_batch_invariance_that_no_launch_holds_is_refused(changes: dict[str, Any], reason: str) -> None:
-    over, _ = dispatcher(prefill())
+    dispatcher, _ = make_dispatcher(prefill())
     with pytest.raises(ProblemError, match=f"batch_invariant: {reason}"):
-        over.plan(replace(PREFILL, batch_invariant=True, **changes))
+        dispatcher.plan(replace(PREFILL, batch_invariant=True, **changes))
 
 
 def test_batch_invariant_kernel_pads_keys_of_whole_tiles_too() -> None:
     """Take no kernel without key padding, which serves batches of whole tiles alone."""
-    over, _ = dispatcher(prefill(mode="batch"))
+    dispatcher, _ = make_dispatcher(prefill(mode="batch"))
     whole = replace(PREFILL, mode="batch", total_q=0, seqlen_k=256)
-    assert over.plan(whole).stages[0].key.pad == "psddv"
-    plans = [over.plan(replace(whole, batch_invariant=True, seqlen_k=keys)) for keys in (256, 300)]
+    assert dispatcher.plan(whole).stages[0].key.pad == "psddv"
+    plans = [dispatcher.plan(replace(whole, batch_invariant=True, seqlen_k=keys)) for keys in (256, 300)]
     assert [plan.stages[0].key.pad for plan in plans] == ["psskddv"] * 2
     assert plans[0].kernels == plans[1].kernels
 
@@ -245,16 +245,16 @@ def test_batch_invariant_kernel_pads_keys_of_whole_tiles_too() -> None:
 @pytest.mark.parametrize("order", [5, None, "fastest"])
 def test_order_that_is_unknown_is_refused(order: Any) -> None:
     with pytest.raises(UsageError, match=f"unknown order '{order}'"):
-        dispatcher(prefill(), order=order)
+        make_dispatcher(prefill(), order=order)
 
 
 def test_user_s_heuristic_decides() -> None:
     def widest(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
-        return sorted(able, key=lambda one: -one.key.tile.bm0)
+        return sorted(able, key=lambda kernel: -kernel.key.tile.bm0)
 
-    over, _ = dispatcher(prefill(), order=widest)
-    assert rows_of(over.plan(PREFILL)) == 128
-    assert "order widest" in str(over.why(PREFILL))
+    dispatcher, _ = make_dispatcher(prefill(), order=widest)
+    assert rows_of(dispatcher.plan(PREFILL)) == 128
+    assert "order widest" in str(dispatcher.why(PREFILL))
 
 
 @pytest.mark.parametrize(
@@ -267,31 +267,33 @@ def test_user_s_heuristic_decides() -> None:
     ],
 )
 def test_heuristic_that_fails_is_named(heuristic: Any, message: str) -> None:
-    over, _ = dispatcher(prefill(), order=heuristic)
+    dispatcher, _ = make_dispatcher(prefill(), order=heuristic)
     with pytest.raises(UsageError) as raised:
-        over.plan(PREFILL)
+        dispatcher.plan(PREFILL)
     assert message in str(raised.value)
 
 
 def test_orders_that_don_t_exist_are_refused() -> None:
     with pytest.raises(UsageError, match="unknown order 'first'; did you mean 'first-fit'"):
-        dispatcher(prefill(), order="first")
+        make_dispatcher(prefill(), order="first")
     with pytest.raises(UsageError, match="needs a tuning database"):
-        dispatcher(prefill(), order="measured")
+        make_dispatcher(prefill(), order="measured")
 
 
-def test_best_measured_is_taken_and_nothing_measured_is_said(tmp_path: Path) -> None:
+def test_best_measured_is_taken_and_missing_measurement_is_noted(tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
-    over, _ = dispatcher(prefill(), order="measured", tuning=base)
-    choice = over.why(PREFILL).choice
+    dispatcher, _ = make_dispatcher(prefill(), order="measured", tuning=base)
+    choice = dispatcher.why(PREFILL).choice
     assert choice is not None
     assert (choice.order, choice.named) == ("upstream", False)
     assert "nothing was measured" in choice.note
-    explained = over.why(PREFILL)
+    explained = dispatcher.why(PREFILL)
     able = {choice.stages[0].key.tile.bm0: choice.stages[0].name}
-    able |= {one.key.tile.bm0: one.name for one, why in explained.refused.items() if why.startswith("it serves")}
+    able |= {
+        kernel.key.tile.bm0: kernel.name for kernel, why in explained.refused.items() if why.startswith("it serves")
+    }
     base.add(PREFILL, "emulator", [Measurement(kernel=able[128], value=1.0), Measurement(kernel=able[64], value=2.0)])
-    fresh, _ = dispatcher(prefill(), order="measured", tuning=base)
+    fresh, _ = make_dispatcher(prefill(), order="measured", tuning=base)
     assert rows_of(fresh.plan(PREFILL)) == 128
     assert "1 ms, the least of 2 measured" in str(fresh.why(PREFILL))
 
@@ -300,18 +302,18 @@ def test_why_has_reason_for_each_other_kernel() -> None:
     registry = prefill()
     registry.add(kernel_set("batch_prefill", ARCH, dtype="fp16", hdim_q=128, mode="group", vlayout="row"))
     registry.add(built("fwd", dtype="bf16", hdim_q=128, mode="group", tile={"bm0": 128}))
-    registry.add(replace(one, arch="gfx942") for one in prefill().instances())
-    over, _ = dispatcher(registry)
-    explained = over.why(PREFILL)
+    registry.add(replace(kernel, arch="gfx942") for kernel in prefill().instances())
+    dispatcher, _ = make_dispatcher(registry)
+    explained = dispatcher.why(PREFILL)
     assert explained.choice is not None
     assert len(explained.refused) > 50
     by_text = {
-        reason: [one.key for one, why in explained.refused.items() if why == reason]
+        reason: [kernel.key for kernel, why in explained.refused.items() if why == reason]
         for reason in set(explained.refused.values())
     }
     assert all(key.lse for key in by_text["no kernel with lse False"])
     assert all(key.dtype == "fp16" for key in by_text["no kernel with dtype bf16"])
-    assert all(one.arch == "gfx942" for one, why in explained.refused.items() if "not for gfx950" in why)
+    assert all(kernel.arch == "gfx942" for kernel, why in explained.refused.items() if "not for gfx950" in why)
     assert "it is for gfx942, not for gfx950" in by_text
     assert "it is of fwd, which no call of batch_prefill runs" in by_text
     assert "it serves, but ranks lower" in by_text
@@ -322,68 +324,70 @@ LARGE = replace(PREFILL, pool_pages=2**32 // (2 * 2 * 128))  # pages of 2 heads 
 
 def test_pool_over_4_gb_is_refused_with_known_defect() -> None:
     """CK of 2025 has 32-bit offsets into pools (pull request 6653)."""
-    over, device = dispatcher(prefill())
-    over.plan(replace(LARGE, pool_pages=LARGE.pool_pages - 1))
+    dispatcher, device = make_dispatcher(prefill())
+    dispatcher.plan(replace(LARGE, pool_pages=LARGE.pool_pages - 1))
     with pytest.raises(NoKernelError, match="known defect kv-pool-over-4-gb of aiter: offsets into a KV pool"):
-        over.plan(LARGE)
-    assert "rocm-libraries/pull/6653" in str(over.why(LARGE))
+        dispatcher.plan(LARGE)
+    assert "rocm-libraries/pull/6653" in str(dispatcher.why(LARGE))
     assert len(device.loaded) == 1
 
 
-def test_plan_and_why_have_what_the_caller_ensures() -> None:
-    over, _ = dispatcher(prefill())
-    kept = over.plan(PREFILL).keep
-    assert any("table-read-past-end of aiter" in one for one in kept)
-    assert not any("head-dim-below-128" in one for one in kept)
+def test_plan_and_why_have_conditions_of_caller() -> None:
+    dispatcher, _ = make_dispatcher(prefill())
+    kept = dispatcher.plan(PREFILL).keep
+    assert any("table-read-past-end of aiter" in condition for condition in kept)
+    assert not any("head-dim-below-128" in condition for condition in kept)
     narrow = replace(PREFILL, hdim_q=64, hdim_v=64)
-    assert any("head-dim-below-128" in one for one in over.plan(narrow).keep)
-    assert all(one in str(over.why(narrow)) for one in over.plan(narrow).keep)
+    assert any("head-dim-below-128" in condition for condition in dispatcher.plan(narrow).keep)
+    assert all(condition in str(dispatcher.why(narrow)) for condition in dispatcher.plan(narrow).keep)
 
 
 def test_kernel_without_defect_is_taken_instead() -> None:
     registry = prefill()
     registry.add(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, mode="group", page_size=1, kv_table="sglang"))
-    over, _ = dispatcher(registry)
-    assert over.plan(PREFILL).stages[0].upstream == "aiter"
-    assert over.plan(LARGE).stages[0].upstream == "ckpm"
-    assert over.plan(LARGE).keep == ()
+    dispatcher, _ = make_dispatcher(registry)
+    assert dispatcher.plan(PREFILL).stages[0].upstream == "aiter"
+    assert dispatcher.plan(LARGE).stages[0].upstream == "ckpm"
+    assert dispatcher.plan(LARGE).keep == ()
 
 
 def test_defect_in_one_tile_names_other_tile() -> None:
     """The 64-row tile of flash-attn's CK stores random tiles past its LDS: its dispatch must not choose."""
-    over, _ = dispatcher(
+    dispatcher, _ = make_dispatcher(
         Registry(built("batch_prefill", "flash-attn", dtype="bf16", hdim_q=128, mode="group", vlayout="row"))
     )
-    assert not over.plan(PREFILL).named
-    plan = over.plan(replace(PREFILL, p_drop=0.1))
+    assert not dispatcher.plan(PREFILL).named
+    plan = dispatcher.plan(replace(PREFILL, p_drop=0.1))
     assert (rows_of(plan), plan.named) == (128, True)
 
 
 def test_problem_without_a_mask_takes_an_open_one() -> None:
     masks = {mask: built("batch_prefill", dtype="bf16", hdim_q=128, mode="group", mask=mask) for mask in ("no", "mask")}
     for registered, mask in ((("mask",), "bottom_right"), (("no", "mask"), "no")):
-        over, _ = dispatcher(Registry(sum((masks[one] for one in registered), ())))
-        explained = over.why(PREFILL)
+        dispatcher, _ = make_dispatcher(Registry(sum((masks[name] for name in registered), ())))
+        explained = dispatcher.why(PREFILL)
         assert explained.choice
-        asked = explained.choice.problem
-        assert (asked.mask, asked.window_left, asked.window_right) == (mask, -1, -1)
+        problem = explained.choice.problem
+        assert (problem.mask, problem.window_left, problem.window_right) == (mask, -1, -1)
         assert ("its mask is open" in str(explained)) is (mask != "no")
-        able = [one for one, why in explained.refused.items() if why == "it serves, but ranks lower"]
-        assert {one.key.mask for one in able} == {"mask" if mask != "no" else "no"}
+        able = [kernel for kernel, why in explained.refused.items() if why == "it serves, but ranks lower"]
+        assert {kernel.key.mask for kernel in able} == {"mask" if mask != "no" else "no"}
 
 
 def test_sink_logits_without_a_mask_take_v3_under_an_open_one() -> None:
-    over, _ = dispatcher(Registry(built("batch_prefill", "ckpm-serving", dtype="bf16", hdim_q=128, page_size=16)))
+    dispatcher, _ = make_dispatcher(
+        Registry(built("batch_prefill", "ckpm-serving", dtype="bf16", hdim_q=128, page_size=16))
+    )
     problem = replace(PREFILL, page_size=16, kv_table="vllm", table_width=9, seqlen_q=4096, total_q=5000, lse=True)
     for sinks, mask in ((True, "bottom_right"), (False, "no")):
-        choice = over.why(replace(problem, sink_logits=sinks)).choice
+        choice = dispatcher.why(replace(problem, sink_logits=sinks)).choice
         assert choice
         assert (choice.stages[0].key.pipeline, choice.problem.mask) == ("qr_async_trload_v3", mask)
 
 
 def test_why_without_any_kernel_reports_it() -> None:
-    over, _ = dispatcher(prefill())
-    explained = over.why(replace(PREFILL, hdim_q=512, hdim_v=512))
+    dispatcher, _ = make_dispatcher(prefill())
+    explained = dispatcher.why(replace(PREFILL, hdim_q=512, hdim_v=512))
     assert explained.choice is None
     assert str(explained).startswith("no registered kernel serves the problem")
 
@@ -399,21 +403,21 @@ def test_why_without_any_kernel_reports_it() -> None:
         ({"sink_logits": True}, r"no kernel with sink logits among 2 .* has no sink_ptr", "page_size 1 "),
     ],
 )
-def test_problem_that_nothing_serves_reports_what_is_missing(changes: dict[str, Any], message: str, left: str) -> None:
+def test_unserved_problem_reports_missing_kernel(changes: dict[str, Any], message: str, left: str) -> None:
     """The message is without what is ``left``: a command for a problem beyond every CK, a field that is served."""
-    over, device = dispatcher(prefill())
+    dispatcher, device = make_dispatcher(prefill())
     with pytest.raises(NoKernelError, match=message) as raised:
-        over.plan(replace(PREFILL, **changes))
+        dispatcher.plan(replace(PREFILL, **changes))
     assert not left or left not in str(raised.value)
     assert not device.loaded
 
 
 def test_refusal_has_no_command_of_kernel_with_known_defect() -> None:
     """CK of November 2025 has a race in dense kernels of head dim 192 (rocm-libraries pull request 4742)."""
-    over, _ = dispatcher(prefill())
+    dispatcher, _ = make_dispatcher(prefill())
     latent = Problem(family="fwd", mode="group", dtype="bf16", hdim_q=192, hdim_v=128, total_q=60, total_k=60, batch=2)
     with pytest.raises(NoKernelError, match=r"either.*known defect v-overwrites-the-last-slice-of-k") as raised:
-        over.plan(latent)
+        dispatcher.plan(latent)
     assert "ckpm jit" not in str(raised.value)
 
 
@@ -427,10 +431,10 @@ def test_refusal_has_no_command_of_kernel_with_known_defect() -> None:
     ],
 )
 def test_refusal_has_command_of_kernel_that_serves(changes: dict[str, Any], upstream: str) -> None:
-    over, _ = dispatcher(prefill())
+    dispatcher, _ = make_dispatcher(prefill())
     problem = replace(PREFILL, **changes)
     with pytest.raises(NoKernelError) as raised:
-        over.plan(problem)
+        dispatcher.plan(problem)
     command = str(raised.value).partition("Compile one: ckpm jit ")[2].partition(",")[0]
     parser = argparse.ArgumentParser()
     add_jit_options(parser)
@@ -438,8 +442,8 @@ def test_refusal_has_command_of_kernel_that_serves(changes: dict[str, Any], upst
     assert (args.arch, args.upstream) == (problem.arch, upstream)
     of = upstreams()[upstream].dialect
     order, _ = order_for(args.name[0], Place(upstream=upstream), args.arch, of)
-    found = Instance(key=key_of(order.names[0], of, "simplified"), arch=args.arch, upstream=upstream, dialect=of)
-    assert refusal(found, problem) == ""
+    kernel = Instance(key=key_of(order.names[0], of, "simplified"), arch=args.arch, upstream=upstream, dialect=of)
+    assert refusal(kernel, problem) == ""
 
 
 def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -450,11 +454,11 @@ def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(paths, "PROJECT", clone)
     monkeypatch.setattr(paths, "INSTALLED", False)
     monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice())
-    names: dict[str, Any] = {name: {} for name in (one.name for one in prefill().instances())}
+    names: dict[str, Any] = {name: {} for name in (kernel.name for kernel in prefill().instances())}
 
     def find_libraries() -> set[Path | None]:
         monkeypatch.setattr(call, "_DEFAULTS", {})
-        return {one.library for one in call.default().registry.instances()}
+        return {kernel.library for kernel in call.default().registry.instances()}
 
     with pytest.raises(NoKernelError) as raised:
         find_libraries()
@@ -494,8 +498,8 @@ def test_family_without_libraries_is_named() -> None:
 
 
 def test_impossible_problem_is_refused_before_choice() -> None:
-    over, device = dispatcher(prefill())
-    for ask in (over.plan, over.why):
+    dispatcher, device = make_dispatcher(prefill())
+    for ask in (dispatcher.plan, dispatcher.why):
         with pytest.raises(ProblemError):
             ask(replace(PREFILL, nhead_k=3))
     assert not device.loaded
@@ -503,11 +507,11 @@ def test_impossible_problem_is_refused_before_choice() -> None:
 
 def test_plans_are_kept_until_registry_changes() -> None:
     registry = prefill()
-    over, device = dispatcher(registry)
-    plan = over.plan(PREFILL)
-    assert over.plan(dataclasses.replace(PREFILL)) is plan
+    dispatcher, device = make_dispatcher(registry)
+    plan = dispatcher.plan(PREFILL)
+    assert dispatcher.plan(dataclasses.replace(PREFILL)) is plan
     registry.set_priority([plan.stages[0].name], 1)
-    assert over.plan(PREFILL) is not plan
+    assert dispatcher.plan(PREFILL) is not plan
     assert len(device.loaded) == 1  # the library stays open
 
 
@@ -515,26 +519,27 @@ def test_two_stages_come_from_one_library() -> None:
     first = built("fwd_splitkv", dtype="bf16", hdim_q=128, mode="batch")
     second = built("fwd_splitkv_combine", dtype="bf16", hdim_q=128, mode="batch")
     lonely = [
-        replace(one, library=Path("/lonely/fwd_splitkv/libckpm.so"), upstream="lonely", priority=9) for one in first
+        replace(kernel, library=Path("/lonely/fwd_splitkv/libckpm.so"), upstream="lonely", priority=9)
+        for kernel in first
     ]
-    over, device = dispatcher(Registry((*lonely, *first, *second)))
+    dispatcher, device = make_dispatcher(Registry((*lonely, *first, *second)))
     problem = Problem(family="fwd_splitkv", splits=3, seqlen_k=300, lse=True)
-    plan = over.plan(problem)
-    assert [one.key.family for one in plan.stages] == ["fwd_splitkv", "fwd_splitkv_combine"]
-    assert {one.library for one in plan.stages} == {first[0].library}
+    plan = dispatcher.plan(problem)
+    assert [stage.key.family for stage in plan.stages] == ["fwd_splitkv", "fwd_splitkv_combine"]
+    assert {stage.library for stage in plan.stages} == {first[0].library}
     assert plan.stages[1].key.lse
     assert device.loaded == [first[0].library]
-    over, _ = dispatcher(Registry(lonely))
+    dispatcher, _ = make_dispatcher(Registry(lonely))
     with pytest.raises(NoKernelError, match="fwd_splitkv_combine: no kernel of it is there"):
-        over.plan(problem)
+        dispatcher.plan(problem)
 
 
 def compiles(registry: Registry, compiled: list[str]) -> Callable[[Sequence[Instance]], tuple[Path, ...]]:
     """A compiler that registers each kernel that is demanded, and lists its name."""
 
     def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:
-        compiled.extend(one.name for one in stages)
-        registry.add([replace(one, library=Path("/jit/batch_prefill/libckpm.so")) for one in stages])
+        compiled.extend(stage.name for stage in stages)
+        registry.add([replace(stage, library=Path("/jit/batch_prefill/libckpm.so")) for stage in stages])
         return ()
 
     return compile_kernels
@@ -545,10 +550,10 @@ def test_compiled_kernel_is_launched_in_every_order(order: str) -> None:
     declared = kernel_set("batch_prefill", ARCH, upstream="ckpm", dtype="bf16", hdim_q=128, page_size=1)
     registry = Registry(declared)
     compiled: list[str] = []
-    over, device = dispatcher(registry, compile=compiles(registry, compiled), order=order)
+    dispatcher, device = make_dispatcher(registry, compile=compiles(registry, compiled), order=order)
     problem = replace(PREFILL, mask="bottom_right", window_right=0)
-    assert over.why(problem).choice.named  # type: ignore[union-attr]
-    plan = over.plan(problem)
+    assert dispatcher.why(problem).choice.named  # type: ignore[union-attr]
+    plan = dispatcher.plan(problem)
     device.chosen = plan.kernels
     plan.run(POINTERS)
     assert device.names == compiled
@@ -557,52 +562,52 @@ def test_compiled_kernel_is_launched_in_every_order(order: str) -> None:
 
 def test_declared_kernels_are_compiled_when_no_built_one_serves() -> None:
     declared = kernel_set("batch_prefill", ARCH, dtype="bf16", hdim_q=128, mode="group", vlayout="row")
-    asked: list[str] = []
+    compiled: list[str] = []
     registry = Registry(declared)
-    plain, _ = dispatcher(registry)
+    plain, _ = make_dispatcher(registry)
     with pytest.raises(NoKernelError, match="no built kernel of batch_prefill serves"):
         plain.plan(PREFILL)
-    over, device = dispatcher(registry, compile=compiles(registry, asked))
-    assert "only declared" not in str(over.why(PREFILL).refused.get(declared[0]))
-    plan = over.plan(PREFILL)
-    assert [plan.stages[0].name] == asked
+    dispatcher, device = make_dispatcher(registry, compile=compiles(registry, compiled))
+    assert "only declared" not in str(dispatcher.why(PREFILL).refused.get(declared[0]))
+    plan = dispatcher.plan(PREFILL)
+    assert [plan.stages[0].name] == compiled
     assert device.loaded == [Path("/jit/batch_prefill/libckpm.so")]
-    over.plan(replace(PREFILL, seqlen_k=90))  # the same kernel serves it
-    assert len(asked) == 1
+    dispatcher.plan(replace(PREFILL, seqlen_k=90))  # the same kernel serves it
+    assert len(compiled) == 1
     with pytest.raises(NoKernelError, match="no declared kernel of batch_prefill serves"):
-        over.plan(replace(PREFILL, dtype="fp16"))
+        dispatcher.plan(replace(PREFILL, dtype="fp16"))
 
 
 def test_on_demand_asks_for_stage_that_names_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, ...]] = []
+    requests: list[tuple[Any, ...]] = []
 
     def compile_keys(keys: Sequence[Any], arch: str, upstream: str, **options: Any) -> tuple[Path, ...]:
-        asked.append((keys, arch, upstream, options))
+        requests.append((keys, arch, upstream, options))
         return (Path("/jit/entry"),)
 
     monkeypatch.setattr(on_demand, "compile_keys", compile_keys)
     first = kernel_set("fwd_splitkv", ARCH, dtype="bf16", hdim_q=128)[0]
     second = kernel_set("fwd_splitkv_combine", ARCH, dtype="bf16", hdim_q=128)[0]
     libraries = on_demand.on_demand(jobs=3)((second, first))
-    assert asked == [([first.key], ARCH, "aiter", {"jobs": 3})]
+    assert requests == [([first.key], ARCH, "aiter", {"jobs": 3})]
     assert libraries == (Path("/jit/entry/libckpm.so"),)
 
 
 @pytest.mark.parametrize("address", ["q", 1.5, [4096], b"x"])
 def test_address_that_is_no_number_is_refused(address: Any) -> None:
-    over, device = dispatcher(prefill())
+    dispatcher, device = make_dispatcher(prefill())
     with pytest.raises(ArgumentError, match=r"q is .*: it must be an address"):
-        over.plan(PREFILL).run({**POINTERS, "q": address})
+        dispatcher.plan(PREFILL).run({**POINTERS, "q": address})
     assert not device.launched
 
 
 def test_plans_of_a_stream_share_workspaces_until_closing() -> None:
     """Memory that was outgrown stays, as a captured graph may write to it. All of it is bounded by the largest need."""
     registry = Registry((*built("fwd_splitkv", dtype="bf16"), *built("fwd_splitkv_combine", dtype="bf16")))
-    over, device = dispatcher(registry, FakeDevice())
+    dispatcher, device = make_dispatcher(registry, FakeDevice())
     needs = []
     for splits in range(2, 34):
-        plan = over.plan(Problem(family="fwd_splitkv", splits=splits, lse=True))
+        plan = dispatcher.plan(Problem(family="fwd_splitkv", splits=splits, lse=True))
         plan.run(dict.fromkeys(("q", "k", "v", "o", "lse"), 4096))
         needs.append(sum(plan.workspaces.values()))
     assert not device.hip.freed  # type: ignore[attr-defined]
@@ -611,7 +616,7 @@ def test_plans_of_a_stream_share_workspaces_until_closing() -> None:
     last = device.launched[-1]
     plan.run(dict.fromkeys(("q", "k", "v", "o", "lse"), 4096))
     assert device.launched[-1].o_acc == last.o_acc
-    over.close()
+    dispatcher.close()
     assert sorted(device.hip.freed) == sorted(device.hip.memory)  # type: ignore[attr-defined]
 
 
@@ -637,9 +642,9 @@ def test_workspace_that_cannot_double_has_size_of_need() -> None:
 
 def test_closing_frees_workspaces() -> None:
     registry = Registry((*built("fwd_splitkv", dtype="bf16"), *built("fwd_splitkv_combine", dtype="bf16")))
-    over, device = dispatcher(registry, FakeDevice())
-    plan = over.plan(Problem(family="fwd_splitkv", splits=2, lse=True))
+    dispatcher, device = make_dispatcher(registry, FakeDevice())
+    plan = dispatcher.plan(Problem(family="fwd_splitkv", splits=2, lse=True))
     plan.run(dict.fromkeys(("q", "k", "v", "o", "lse"), 4096))
-    over.close()
+    dispatcher.close()
     assert sorted(device.hip.freed) == sorted(device.hip.memory)  # type: ignore[attr-defined]
-    assert over.plan(plan.problem) is not plan
+    assert dispatcher.plan(plan.problem) is not plan

@@ -21,27 +21,27 @@ from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError
 from ckpm.matrix.problems.case import SuiteCase as TableProblem
 from ckpm.matrix.problems.problem import Problem, Strides
 from tests.unit.attention import independent
-from tests.unit.attention.fakes import FakeDevice, built, dispatcher
+from tests.unit.attention.fakes import FakeDevice, built, make_dispatcher
 
 FAMILIES = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")
 TABLE = TableProblem(
     name="t", suite="", tier="", group="", mode="group", seqlens_q=(40, 20), seqlens_k=(70, 25), nhead_q=4, nhead_k=2,
     hdim_q=64, hdim_v=32,
 )  # fmt: skip
-MINE = Problem(
+PROBLEM = Problem(
     family="bwd_dq_dk_dv", mode="group", batch=2, total_q=60, total_k=95, seqlen_q=40, seqlen_k=70, nhead_q=4,
     nhead_k=2, hdim_q=64, hdim_v=32,
 )  # fmt: skip
 BATCH: dict[str, Any] = {"mode": "batch", "total_q": 0, "total_k": 0}
 
 
-def over() -> tuple[Dispatcher, FakeDevice]:
-    return dispatcher(Registry(one for family in FAMILIES for one in built(family, dtype="bf16", hdim_q=64)))
+def make_backward_dispatcher() -> tuple[Dispatcher, FakeDevice]:
+    return make_dispatcher(Registry(kernel for family in FAMILIES for kernel in built(family, dtype="bf16", hdim_q=64)))
 
 
 @pytest.mark.parametrize("mode", ["batch", "group"])
 @pytest.mark.parametrize(
-    ("changes", "asked"),
+    ("changes", "options"),
     [
         ({}, {}),
         ({"mask": "bottom_right", "window_left": 9, "window_right": 3}, {"deterministic": True}),
@@ -49,67 +49,67 @@ def over() -> tuple[Dispatcher, FakeDevice]:
         ({"p_drop": 0.25, "seed": 3, "store_randval": True}, {}),
     ],
 )
-def test_fields_are_those_of_suites(mode: str, changes: dict[str, Any], asked: dict[str, Any]) -> None:
+def test_fields_are_those_of_suites(mode: str, changes: dict[str, Any], options: dict[str, Any]) -> None:
     lengths: dict[str, Any] = {"seqlens_q": (40, 40), "seqlens_k": (70, 70)} if mode == "batch" else {}
     table = replace(TABLE, mode=mode, **lengths, **changes)
     own = {"dropout_seed" if name == "seed" else name: value for name, value in changes.items()}
-    mine = replace(MINE, **(BATCH if mode == "batch" else {}), **own, **asked)
-    assert backward_fields(mine) == backward_fields(pose(replace(table, **asked), "bwd_dq_dk_dv", "gfx950"))
+    problem = replace(PROBLEM, **(BATCH if mode == "batch" else {}), **own, **options)
+    assert backward_fields(problem) == backward_fields(pose(replace(table, **options), "bwd_dq_dk_dv", "gfx950"))
 
 
 def test_bias_and_its_gradient_lie_as_fmha_s_bias_does() -> None:
-    batch = backward_fields(replace(MINE, **BATCH, bias="bias", dbias=True))
-    group = backward_fields(replace(MINE, bias="bias", dbias=True))
+    batch = backward_fields(replace(PROBLEM, **BATCH, bias="bias", dbias=True))
+    group = backward_fields(replace(PROBLEM, bias="bias", dbias=True))
     for name in ("bias", "dbias"):
         assert [batch[f"{step}stride_{name}"] for step in ("batch_", "nhead_", "")] == [4 * 40 * 70, 40 * 70, 70]
         assert [group[f"{step}stride_{name}"] for step in ("batch_", "nhead_", "")] == [0, 60 * 70, 70]
 
 
-def test_heads_before_tokens_and_strides_that_are_given() -> None:
-    mine = replace(MINE, **BATCH, layout="BHSD", strides=(("k", Strides(9000, 70, 128)),))
-    said = backward_fields(mine)
+def test_layout_and_strides_of_problem_reach_fields() -> None:
+    problem = replace(PROBLEM, **BATCH, layout="BHSD", strides=(("k", Strides(9000, 70, 128)),))
+    fields = backward_fields(problem)
     for tensor, wanted in {
         "dout": (4 * 40 * 32, 40 * 32, 32), "dq_acc": (4 * 40 * 64, 40 * 64, 64), "dk": (4 * 70 * 64, 70 * 64, 64),
         "dv": (4 * 70 * 32, 70 * 32, 32), "k": (9000, 70, 128),
     }.items():  # fmt: skip
-        assert tuple(said[f"{step}stride_{tensor}"] for step in ("batch_", "nhead_", "")) == wanted, tensor
+        assert tuple(fields[f"{step}stride_{tensor}"] for step in ("batch_", "nhead_", "")) == wanted, tensor
 
 
 def test_plan_has_three_matching_kernels_and_workspaces() -> None:
     causal: dict[str, Any] = {"mask": "bottom_right", "window_right": 0}
     for deterministic, splits in ((True, 5), (False, 1)):
-        plan = over()[0].plan(replace(MINE, **BATCH, **causal, deterministic=deterministic))
-        first, main, last = (one.key for one in plan.stages)
+        plan = make_backward_dispatcher()[0].plan(replace(PROBLEM, **BATCH, **causal, deterministic=deterministic))
+        first, main, last = (stage.key for stage in plan.stages)
         assert (first.family, main.family, last.family) == FAMILIES
         assert (main.deterministic, last.deterministic) == (deterministic, deterministic)
         assert last.tile.bn0 == (main.tile.bn0 if deterministic else 0)
         assert ("dv" in first.pad) == bool(main.dvpad)
         assert plan.workspaces == {"d": 80 * 4 * 4, "dq_acc": splits * 80 * 4 * 64 * 4}
-    whole = over()[0]
-    assert str(whole.why(replace(MINE, **BATCH, **causal))).count("chosen as the expected kernel") == 3
+    whole = make_backward_dispatcher()[0]
+    assert str(whole.why(replace(PROBLEM, **BATCH, **causal))).count("chosen as the expected kernel") == 3
 
 
 def test_tile_for_few_queries_needs_no_conversion() -> None:
-    kernels = [one for family in FAMILIES for one in built(family, dtype="bf16", hdim_q=64, mode="batch")]
-    short = Registry(one for one in kernels if one.key.family != "bwd_dq_dk_dv" or one.key.tile.max_seq_q)
-    mine = replace(MINE, **BATCH, hdim_v=64, seqlen_q=20)
-    assert [one.key.family for one in dispatcher(short)[0].plan(mine).stages] == [*FAMILIES[:2]]
+    kernels = [kernel for family in FAMILIES for kernel in built(family, dtype="bf16", hdim_q=64, mode="batch")]
+    short = Registry(kernel for kernel in kernels if kernel.key.family != "bwd_dq_dk_dv" or kernel.key.tile.max_seq_q)
+    problem = replace(PROBLEM, **BATCH, hdim_v=64, seqlen_q=20)
+    assert [stage.key.family for stage in make_dispatcher(short)[0].plan(problem).stages] == [*FAMILIES[:2]]
     with pytest.raises(NoKernelError):
-        dispatcher(short)[0].plan(replace(mine, seqlen_q=40))
+        make_dispatcher(short)[0].plan(replace(problem, seqlen_q=40))
 
 
 def test_accumulator_is_zero_before_each_launch() -> None:
-    whole, device = over()
+    whole, device = make_backward_dispatcher()
     seen: list[tuple[int, int]] = []
 
-    def record_launch(said: Any) -> int:
-        block = device.hip.memory[said.dq_acc]  # type: ignore[attr-defined]
-        seen.append((int(block.max()), said.repeat))
+    def record_launch(arguments: Any) -> int:
+        block = device.hip.memory[arguments.dq_acc]  # type: ignore[attr-defined]
+        seen.append((int(block.max()), arguments.repeat))
         block[:] = 1  # as a kernel adds
         return 0
 
     device.answer = record_launch
-    plan = whole.plan(replace(MINE, mask="bottom_right", window_right=0))
+    plan = whole.plan(replace(PROBLEM, mask="bottom_right", window_right=0))
     pointers = dict.fromkeys((*plan.inputs, *plan.outputs), 4096)
     for timing in (Timing(), Timing(), Timing(repeats=3), Timing(repeats=2, cold_bytes=8)):
         plan.run(pointers, timing=timing)
@@ -126,12 +126,12 @@ def call(**changes: Any) -> dict[str, Any]:
 
 def test_dk_and_dv_of_heads_of_q_are_added_up() -> None:
     """The library writes ones, and twos for the last head of dK."""
-    whole, device = over()
+    whole, device = make_backward_dispatcher()
     ones = {"dk": 2 * 70 * 4 * 64, "dv": 2 * 70 * 4 * 32, "dq": 2 * 40 * 4 * 64}
 
-    def record_launch(said: Any) -> int:
+    def record_launch(arguments: Any) -> int:
         for name, count in ones.items():
-            block = device.hip.memory[getattr(said, name)]  # type: ignore[attr-defined]
+            block = device.hip.memory[getattr(arguments, name)]  # type: ignore[attr-defined]
             numbers = block.view(np.uint16)
             numbers[:count] = 0x3F80  # 1 in bf16
             if name == "dk":
@@ -160,17 +160,17 @@ def test_dk_and_dv_of_heads_of_q_are_added_up() -> None:
         ({"dtype": "fp16"}, NoKernelError, "no kernel with dtype fp16"),
     ],
 )
-def test_what_call_cannot_do_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_unserved_backward_call_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        fmha_backward(**call(**changes), dispatcher=over()[0])
+        fmha_backward(**call(**changes), dispatcher=make_backward_dispatcher()[0])
 
 
 def test_arrays_on_device_are_refused() -> None:
-    given = call()
-    there = {name: OnDevice(address=4096, shape=given[name].shape, dtype="bf16") for name in ("q", "k", "v", "o")}
+    arrays = call()
+    there = {name: OnDevice(address=4096, shape=arrays[name].shape, dtype="bf16") for name in ("q", "k", "v", "o")}
     for some in (there, {"o": there["o"]}):
         with pytest.raises(ArgumentError, match="host"):
-            fmha_backward(**{**given, **some}, dispatcher=over()[0])
+            fmha_backward(**{**arrays, **some}, dispatcher=make_backward_dispatcher()[0])
 
 
 # The float64 reference
@@ -192,7 +192,7 @@ class Case:
         self.table = replace(TABLE, seqlens_q=(12, 9), seqlens_k=changes.pop("seqlens_k", (10, 14)), **changes)
         t = self.table
         lengths = list(zip(t.seqlens_q, t.seqlens_k, strict=True))
-        self.mine = replace(MINE, **{name: value for name, value in changes.items() if name != "seqlens_k"})
+        self.problem = replace(PROBLEM, **{name: value for name, value in changes.items() if name != "seqlens_k"})
         self.do = [random.uniform(-1, 1, (sq, 4, 32)) for sq, _ in lengths]
         self.q = [random.uniform(-1, 1, (sq, 4, 64)) for sq, _ in lengths]
         self.k = [random.uniform(-1, 1, (sk, 2, 64)) for _, sk in lengths]
@@ -207,22 +207,22 @@ class Case:
             self.more["random_values"] = drawn
 
     def gradients(self) -> Gradients:
-        return gradients(self.mine, self.do, self.q, self.k, self.v, **self.more)
+        return gradients(self.problem, self.do, self.q, self.k, self.v, **self.more)
 
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_gradients_agree_with_independent_reference(name: str) -> None:
     case = Case(**FEATURES[name])
-    wanted = independent.gradients(case.mine, case.do, case.q, case.k, case.v, **case.more)
-    mine = case.gradients()
+    wanted = independent.gradients(case.problem, case.do, case.q, case.k, case.v, **case.more)
+    results = case.gradients()
     for tensor in ("dq", "dk", "dv"):
-        np.testing.assert_allclose(getattr(mine, tensor), wanted[tensor], rtol=0, atol=1e-6)
-    for got, want in zip(mine.dbias, wanted["dbias"], strict=True):
+        np.testing.assert_allclose(getattr(results, tensor), wanted[tensor], rtol=0, atol=1e-6)
+    for got, want in zip(results.dbias, wanted["dbias"], strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
 
 
 def test_wrong_sign_or_head_is_outside_tolerance() -> None:
-    mine = Case().gradients()
-    assert reference.agreement(mine.dk + 0.009, mine.dk, "bf16 gradient").passed
-    for wrong in (-mine.dk, mine.dk[:, ::-1], mine.dk * 0.9):
-        assert not reference.agreement(wrong, mine.dk, "bf16 gradient").passed
+    results = Case().gradients()
+    assert reference.agreement(results.dk + 0.009, results.dk, "bf16 gradient").passed
+    for wrong in (-results.dk, results.dk[:, ::-1], results.dk * 0.9):
+        assert not reference.agreement(wrong, results.dk, "bf16 gradient").passed

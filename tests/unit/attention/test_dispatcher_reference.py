@@ -29,15 +29,15 @@ def test_no_key_gives_zero_and_minus_infinity() -> None:
     assert np.isneginf(lse).all()
 
 
-def test_agreement_sees_what_is_outside_its_tolerance() -> None:
+def test_agreement_beyond_tolerance_fails() -> None:
     want = np.array([[1.0, -2.0], [0.0, 4.0]])
     assert reference.agreement(want, want, "bf16").passed
     assert reference.agreement(want + 0.0099, want, "bf16").passed
     off = want.copy()
     off[1, 0] += 0.011
-    found = reference.agreement(off, want, "bf16")
-    assert (found.passed, found.where) == (False, (1, 0))
-    assert str(found) == "differs: largest error 1.10 of its tolerance at [1, 0]"
+    agreement = reference.agreement(off, want, "bf16")
+    assert (agreement.passed, agreement.where) == (False, (1, 0))
+    assert str(agreement) == "differs: largest error 1.10 of its tolerance at [1, 0]"
     for bad in (np.nan, np.inf):
         off[1, 0] = bad
         assert not reference.agreement(off, want, "bf16").passed

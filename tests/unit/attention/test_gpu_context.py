@@ -76,7 +76,7 @@ CASES: dict[str, tuple[Smi, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_amdsmi_tells_is_recorded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_amdsmi_are_recorded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     smi, recorded = CASES[case]
     monkeypatch.setitem(sys.modules, "amdsmi", smi)
     assert gpu_context.smi_sensors(BUS) == recorded
@@ -106,15 +106,15 @@ def test_amdsmi_hidden_by_environment_comes_from_rocm_folder(tmp_path: Path, mon
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
     before = list(sys.path)
-    said = {"smi": "amdsmi can't be started: Error code: 34 | AMDSMI_STATUS_DRIVER_NOT_LOADED"}
-    assert gpu_context.smi_sensors(BUS) == said
+    sensors = {"smi": "amdsmi can't be started: Error code: 34 | AMDSMI_STATUS_DRIVER_NOT_LOADED"}
+    assert gpu_context.smi_sensors(BUS) == sensors
     assert sys.path == before
     monkeypatch.delitem(sys.modules, "amdsmi")
 
 
 def test_rocms_own_amdsmi_comes_before_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCM_PATH", "/rocm")
-    assert [str(place) for place in gpu_context.package_folders()] == [
+    assert [str(folder) for folder in gpu_context.package_folders()] == [
         "/rocm/share/amd_smi",
         "/usr/lib/python3/dist-packages",
     ]

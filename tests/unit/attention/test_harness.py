@@ -140,7 +140,7 @@ def test_values_are_never_cut(values: dict[str, object], message: str) -> None:
     assert str(caught.value) == message
 
 
-def ours(name: str) -> str:
+def library_source(name: str) -> str:
     """C of a library with one kernel, whose name is a C expression; its launches end with status 77."""
     answers = {"int abi_version(void)": "2", "long problem_bytes(void)": str(ctypes.sizeof(LaunchArguments))}
     answers |= {
@@ -171,8 +171,8 @@ BYTES = ctypes.sizeof(LaunchArguments)
         ("int f(void) { return 0; }", r"no library of ckpm's kernels: .*ckpm_abi_version"),
         (of_version(1, BYTES), rf"is version 1 with a problem of {BYTES} bytes, .* Build it again: ckpm"),
         (of_version(2, BYTES - 8), rf"is version 2 with a problem of {BYTES - 8} bytes, .* Build it again: ckpm"),
-        (ours("0"), r"\.so: damaged: a name in it is not text\. Build it again: ckpm build"),
-        (ours(r'"k\xff"'), r"\.so: damaged: a name in it is not text\. Build it again: ckpm build"),
+        (library_source("0"), r"\.so: damaged: a name in it is not text\. Build it again: ckpm build"),
+        (library_source(r'"k\xff"'), r"\.so: damaged: a name in it is not text\. Build it again: ckpm build"),
     ],
 )  # fmt: skip
 def test_library_that_cannot_be_used_is_refused(
@@ -184,7 +184,7 @@ def test_library_that_cannot_be_used_is_refused(
 
 
 def test_launch_that_ends_as_none_does_is_damage(library: Callable[..., Path]) -> None:
-    loaded = c_abi.load(library(ours('"k"')), LaunchArguments)
+    loaded = c_abi.load(library(library_source('"k"')), LaunchArguments)
     assert loaded.kernels == ("k",)
     with pytest.raises(LibraryError, match=r"\.so: damaged: a launch ended with status 77\. Build it again: ckpm"):
         loaded.launch(LaunchArguments())

@@ -25,7 +25,7 @@ def index_of(folder: Path, *names: str) -> list[str]:
     return write_index(folder).read_text().splitlines()
 
 
-def test_each_kernel_has_line_with_what_its_name_says(tmp_path: Path) -> None:
+def test_each_kernel_has_line_with_fields_of_its_name(tmp_path: Path) -> None:
     lines = index_of(tmp_path, NAME, OTHER)
     assert lines[:5] == [
         "ckpm-kernels 1",
@@ -34,18 +34,18 @@ def test_each_kernel_has_line_with_what_its_name_says(tmp_path: Path) -> None:
         "upstream aiter",
         "archs gfx950",
     ]
-    kinds, names, words = zip(*(line.split(" ", 2) for line in lines[5:]), strict=True)
+    kinds, names, properties = zip(*(line.split(" ", 2) for line in lines[5:]), strict=True)
     assert (kinds, names) == (("kernel", "kernel"), (NAME, OTHER))
-    one, other = (dict(word.split("=") for word in line.split(" ")) for line in words)
-    said = {
+    first, other = (dict(word.split("=") for word in line.split(" ")) for line in properties)
+    expected = {
         "family": "batch_prefill", "dtype": "bf16", "hdim_q": "128", "hdim_v": "128", "mode": "group",
         "tile.bm0": "64", "tile.bn0": "128", "tile.rm0": "4", "tile.wk1": "16", "tile.occupancy": "-1",
         "pipeline": "qr_async", "vlayout": "row", "pad": "psskddv", "logits": "false", "bias": "no", "mask": "mask",
         "lse": "true", "dropout": "false", "qscale": "no",
     }  # fmt: skip
-    assert said.items() <= one.items()
-    assert {name for name in one if one[name] != other[name]} == {"logits"}
-    assert "name" not in one
+    assert expected.items() <= first.items()
+    assert {name for name in first if first[name] != other[name]} == {"logits"}
+    assert "name" not in first
 
 
 def test_command_reports_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +58,7 @@ def test_command_reports_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("change", [{"kernels": {}}, {"mask_impl": "none"}])
-def test_manifest_that_is_none_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+def test_manifest_without_kernels_or_known_masks_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps({**manifests.document({NAME: {}}), **change}))
     with pytest.raises(RecordError):
         write_index(tmp_path)

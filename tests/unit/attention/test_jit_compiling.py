@@ -55,7 +55,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o755)
     monkeypatch.setenv("CKPM_CACHE", str(folder))
-    monkeypatch.setattr(compiling, "_source", lambda place, cache: (TREE, COMPILER))
+    monkeypatch.setattr(compiling, "_source", lambda source, cache: (TREE, COMPILER))
     return folder
 
 
@@ -84,7 +84,7 @@ def test_each_kernel_has_its_folder_in_order_asked(script: Script, tmp_path: Pat
     assert all((folder / LIBRARY).read_text() == "library\n" for folder in folders)
 
 
-def test_what_is_finished_is_taken_as_it_is(script: Script, tmp_path: Path) -> None:
+def test_finished_library_is_not_compiled_again(script: Script, tmp_path: Path) -> None:
     script(FINISH)
     (first,) = compile_each([NAME], "gfx950", where())
     (second,) = compile_each([NAME], "gfx950", where())
@@ -104,10 +104,10 @@ def test_same_kernel_asked_for_at_once_is_compiled_once(script: Script, tmp_path
     os.mkfifo(tmp_path / "go")
     script('echo > "$here/started"; read line < "$here/go"\n' + FINISH)
     with ThreadPoolExecutor(3) as pool:
-        asked = [pool.submit(compile_keys, [NAME], "gfx950") for _ in range(3)]
+        compilations = [pool.submit(compile_keys, [NAME], "gfx950") for _ in range(3)]
         (tmp_path / "started").read_text()
         (tmp_path / "go").write_text("\n")
-    folders = {one.result() for one in asked}
+    folders = {compilation.result() for compilation in compilations}
     assert (len(folders), runs(tmp_path)) == (1, 1)
 
 
@@ -117,7 +117,7 @@ def test_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, cac
         with pytest.raises(CompileError) as failure:
             compile_keys([NAME], "gfx950")
         log = next((cache / "jit/logs").iterdir())
-        assert all(words in str(failure.value) for words in (NAME, "gfx950", "unit 7 is at fault", str(log)))
+        assert all(part in str(failure.value) for part in (NAME, "gfx950", "unit 7 is at fault", str(log)))
         assert log.read_text() == "the compiler's own words\n"
         assert runs(tmp_path) == attempt
     script(FINISH)
@@ -145,13 +145,13 @@ def test_compilation_on_demand_reports_progress(
     logger = logging.getLogger("ckpm")
     logger.addHandler(handler)
     try:
-        (one,) = kernel_set("batch_prefill", tile={"bm0": 128}, **PLAIN)
-        on_demand()((one,))
+        (kernel,) = kernel_set("batch_prefill", tile={"bm0": 128}, **PLAIN)
+        on_demand()((kernel,))
     finally:
         logger.removeHandler(handler)
-    said = capsys.readouterr().err
-    assert (f"compiling {one.name} for gfx950" in said, f"compiled {one.name} in" in said) == (True, True)
-    assert seen[0] in said
+    output = capsys.readouterr().err
+    assert (f"compiling {kernel.name} for gfx950" in output, f"compiled {kernel.name} in" in output) == (True, True)
+    assert seen[0] in output
 
 
 def test_worker_that_ends_without_word_shows_its_last_lines(script: Script) -> None:
@@ -171,7 +171,7 @@ def test_killed_compilation_is_error_and_is_not_kept(script: Script, cache: Path
     assert again.compiled
 
 
-def test_of_several_sound_ones_are_finished(script: Script, cache: Path) -> None:
+def test_failed_kernel_does_not_stop_others(script: Script, cache: Path) -> None:
     script(f'if grep -q {NAMES[1]} "$4"; then {FAIL} fi; {FINISH}')
     done = []
     with pytest.raises(CompileError) as failure:
@@ -191,13 +191,13 @@ def test_kernel_that_checkout_does_not_list_is_refused(
     tree.fmha.mkdir(parents=True)
     listed = "\n".join(f"{name}.cpp" for name in NAMES[1:])
     (tree.fmha / "generate.py").write_text(f"open('blobs.txt', 'w').write({listed!r})\n")
-    monkeypatch.setattr(compiling, "_source", lambda place, cache: (tree, COMPILER))
+    monkeypatch.setattr(compiling, "_source", lambda source, cache: (tree, COMPILER))
     with pytest.raises(UsageError, match=r"no selected kernel is listed by the tree's codegen.* lists other kernels"):
         compile_keys(NAMES[:1], "gfx950", "checkout", ck_root=tmp_path)
     assert not list(cache.glob("jit*"))
 
 
-def test_checkout_is_where_it_is_said_or_at_ck_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_checkout_is_at_option_or_ck_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CK_ROOT", "/from/environment")
     assert where("checkout").ck_root == "/from/environment"
     assert where("checkout", ck_root=tmp_path).ck_root == str(tmp_path)

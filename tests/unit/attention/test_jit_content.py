@@ -20,12 +20,12 @@ from tests.unit.attention.jit_requests import make_request
 
 
 def key_of(request: Request | None = None) -> str:
-    made, keys = make_request()
-    request = request or made
+    default, keys = make_request()
+    request = request or default
     return entries.content_key(request, entries.texts(request, keys))
 
 
-def test_same_is_same_in_another_folder() -> None:
+def test_same_request_in_another_folder_has_same_key() -> None:
     request, _ = make_request()
     moved = dataclasses.replace(request, work=Path("/elsewhere"), object_cache=None)
     assert key_of(moved) == key_of() == key_of()
@@ -60,7 +60,7 @@ def test_another_text_of_each_file_has_another_key() -> None:
 def test_text_that_moves_to_another_file_has_another_key() -> None:
     request, _ = make_request()
     texts = [{"a": "x", "b": "y"}, {"a": "xb", "y": ""}, {"a": "y", "b": "x"}]
-    assert len({entries.content_key(request, one) for one in texts}) == len(texts)
+    assert len({entries.content_key(request, files) for files in texts}) == len(texts)
 
 
 def test_another_header_of_ours_has_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

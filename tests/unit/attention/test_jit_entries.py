@@ -52,7 +52,7 @@ def put(entries: Entries, version: int = VERSION, library: bytes = b"library") -
     return entries.put(CONTENT, built, record(version), drafts)
 
 
-def test_what_was_put_is_there(entries: Entries) -> None:
+def test_stored_entry_is_returned(entries: Entries) -> None:
     assert entries.get(CONTENT) is None
     folder = put(entries)
     assert entries.get(CONTENT) == folder
@@ -100,13 +100,13 @@ def test_entry_that_others_can_write_to_is_refused(entries: Entries) -> None:
         entries.get(CONTENT)
 
 
-def test_where_folder_should_be_lies_file(entries: Entries) -> None:
+def test_file_in_place_of_folder_is_refused(entries: Entries) -> None:
     entries.top.write_text("")
     with pytest.raises(OutputError, match="CKPM_CACHE"), entries.lock(CONTENT, GOING_ON):
         pass
 
 
-def test_one_at_a_time(entries: Entries) -> None:
+def test_lock_of_entry_has_one_holder(entries: Entries) -> None:
     stopping = threading.Event()
     stopping.set()
 

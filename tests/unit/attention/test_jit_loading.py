@@ -27,10 +27,10 @@ class Recorder(FakeDevice):
     def __init__(self, arch: str = "gfx950") -> None:
         super().__init__()
         self.arch = arch
-        self.asked: list[tuple[Path, Any]] = []
+        self.loads: list[tuple[Path, Any]] = []
 
     def load(self, path: Path, arguments: Any = None) -> Any:
-        self.asked.append((path, arguments))
+        self.loads.append((path, arguments))
 
 
 def name_of(family: str) -> str:
@@ -55,7 +55,7 @@ def test_c_abi_is_that_of_kernels(tmp_path: Path, family: str, arguments: Any) -
     device = Recorder()
     file = library(tmp_path, family)
     load(tmp_path, device)
-    assert device.asked == [(file, arguments)]
+    assert device.loads == [(file, arguments)]
 
 
 def test_library_of_other_device_or_changed_is_refused(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_library_of_other_device_or_changed_is_refused(tmp_path: Path) -> None:
     manifests.write_library(tmp_path, manifests.document({}))
     with pytest.raises(LibraryError, match="lists no kernel"):
         load(tmp_path, device)
-    assert device.asked == []
+    assert device.loads == []
 
 
 def test_command_shows_where_time_lies(
@@ -93,7 +93,7 @@ def test_command_shows_where_time_lies(
     monkeypatch.setattr(command, "compile_each", each)
     monkeypatch.setattr(devices, "choose", lambda choice, arch: Recorder(arch))
     assert main(["jit", "one", "two"]) == 0
-    shown, said = capsys.readouterr()
+    shown, log = capsys.readouterr()
     head, *rows = [line.split() for line in shown.splitlines()[:3]]
     assert head == ["kernel", "render", "wait", "build", "compilers", "load"]
     assert [(row[:5], row[6:]) for row in rows] == [
@@ -101,11 +101,11 @@ def test_command_shows_where_time_lies(
         (["two", "0.06", "0.00", "0.00", "0.00"], ["was", "there"]),
     ]
     assert shown.count(str(tmp_path)) == 2
-    assert said == "compiling one\n"
+    assert log == "compiling one\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("arguments", "complaint"),
     [
         ([], "name kernels, or with --declared a C++ file"),
         (["one", "--declared", "program.cpp"], "one of the two"),
@@ -114,6 +114,8 @@ def test_command_shows_where_time_lies(
         (["one", "--arch", "gfx1"], "unknown arch 'gfx1'"),
     ],
 )
-def test_what_command_refuses(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["jit", *words]) in (2, 3)
+def test_contradicting_options_of_jit_are_refused(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["jit", *arguments]) in (2, 3)
     assert complaint in capsys.readouterr().err

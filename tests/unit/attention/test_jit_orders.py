@@ -63,7 +63,7 @@ def test_key_reports_which_masks_it_means() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arch", "kind", "words"),
+    ("name", "arch", "kind", "message"),
     [
         (NAME.replace("d128", "d130"), "gfx950", NameSyntaxError, "d130"),
         ("no_kernel", "gfx950", NameSyntaxError, "no_kernel"),
@@ -73,11 +73,13 @@ def test_key_reports_which_masks_it_means() -> None:
         ("of gfx950", "gfx942", UsageError, "gfx942 has no such kernel"),
     ],
 )
-def test_what_cannot_be_compiled_is_refused(name: str, arch: str, kind: type[CkPrefillError], words: str) -> None:
-    found = {"combine": names("fwd_splitkv_combine")[0]}
-    found["of gfx950"] = next(one for one in names("fwd") if one not in names("fwd", "gfx942"))
-    with pytest.raises(kind, match=words):
-        order_for(found.get(name, name), PLACE, arch, DIALECT)
+def test_order_of_kernel_that_cannot_be_compiled_is_refused(
+    name: str, arch: str, kind: type[CkPrefillError], message: str
+) -> None:
+    examples = {"combine": names("fwd_splitkv_combine")[0]}
+    examples["of gfx950"] = next(kernel for kernel in names("fwd") if kernel not in names("fwd", "gfx942"))
+    with pytest.raises(kind, match=message):
+        order_for(examples.get(name, name), PLACE, arch, DIALECT)
 
 
 def test_order_of_family_without_texts_in_dialect_is_refused() -> None:
@@ -89,8 +91,8 @@ def test_order_of_family_without_texts_in_dialect_is_refused() -> None:
 
 
 def test_order_is_read_as_it_was_written(tmp_path: Path) -> None:
-    place = Place(upstream="checkout", toolchain="embedded", ck_root="/ck", headers="/own")
-    order, _ = order_for(NAME, place, "gfx950", DIALECT)
+    source = Place(upstream="checkout", toolchain="embedded", ck_root="/ck", headers="/own")
+    order, _ = order_for(NAME, source, "gfx950", DIALECT)
     order.write(tmp_path / "order.json")
     assert Order.read(tmp_path / "order.json") == order
 
@@ -102,7 +104,7 @@ def test_damaged_order_is_refused(tmp_path: Path) -> None:
         Order.read(file)
 
 
-def test_of_combine_kernels_those_with_other_pads_are_left_out() -> None:
+def test_combine_kernels_with_other_pads_are_left_out() -> None:
     """CK's dispatch compares rows of Q and columns of V (kPadSeqLenQ, kPadHeadDimV), so two of eight serve a kernel."""
     name = next(name for name in names("fwd_splitkv") if "_d128_fp16_batch_" in name and "_pssk_" in name)
     _, (_, *second) = order_for(name, PLACE, "gfx950", DIALECT)

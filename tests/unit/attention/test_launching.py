@@ -90,7 +90,7 @@ class FakeLibrary:
         self.current: Prepared | None = None  # of the launch to come
         self.family, self.arguments = "batch_prefill", LaunchArguments
 
-    def launch(self, given: LaunchArguments, kernel: str | None = None) -> Launch:
+    def launch(self, arguments: LaunchArguments, kernel: str | None = None) -> Launch:
         prepared = self.current
         assert prepared is not None
         if self.status != Status.OK:
@@ -105,7 +105,7 @@ class FakeLibrary:
         self.launches += 1
         hip = cast(FakeHip, self.device.hip)
         for name, data in out.items():
-            address = getattr(given, name)
+            address = getattr(arguments, name)
             hip.memory[address][:] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         chosen = kernel or serving_kernels(KEYS, p)[0].name
         return Launch(status=Status.OK, message="", kernels=(chosen,), milliseconds=0)
@@ -226,8 +226,8 @@ def test_padding_entries_may_hold_anything() -> None:
 
 
 def test_right_kernel_passes_and_every_buffer_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, device, _ = bench(monkeypatch)
-    result = run_case(place, make(checks=("reference", "nonzero", "nan_canary", "repeat_bitwise")))
+    fake_bench, device, _ = bench(monkeypatch)
+    result = run_case(fake_bench, make(checks=("reference", "nonzero", "nan_canary", "repeat_bitwise")))
     assert (result.outcome, result.message) == ("passed", "")
     assert any(line.startswith("O agrees") for line in result.lines)
     assert "repeat_bitwise: same bits" in result.lines
@@ -251,18 +251,18 @@ def unsteady(out: dict[str, np.ndarray], launch: int) -> None:
     ],
 )
 def test_wrong_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch, spoil: Any, message: str) -> None:
-    place, _, _ = bench(monkeypatch, spoil)
+    fake_bench, _, _ = bench(monkeypatch, spoil)
     masked = {"lse": True, "mask": "bottom_right", "window_right": 0, "logits_soft_cap": 30.0}
     checks = ("reference", "nonzero", "nan_canary", "repeat_bitwise")
-    result = run_case(place, make(checks=checks, **masked))
+    result = run_case(fake_bench, make(checks=checks, **masked))
     assert result.outcome == "wrong"
     assert message in result.message
 
 
 def test_outcomes_that_are_no_verdict_on_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, device, library = bench(monkeypatch)
+    fake_bench, device, library = bench(monkeypatch)
     device.failure = Fault(kind="memory", message="a load\n  kernel _Z\n  pc 0x80", error=700, fields={"pc": 128})
-    result = run_case(place, make())
+    result = run_case(fake_bench, make())
     assert (result.outcome, result.message, result.fault) == ("fault", "a load; pc 0x80", {"pc": 128})
     for kind, error, outcome in (
         ("timeout", 702, "timeout"),
@@ -273,53 +273,53 @@ def test_outcomes_that_are_no_verdict_on_numbers(monkeypatch: pytest.MonkeyPatch
         ("hip", 999, "infrastructure"),
     ):
         device.failure = Fault(kind=kind, message="it", error=error)
-        assert run_case(place, make()).outcome == outcome, kind
-    assert run_case(place, make(page_size=16)).outcome == "unsupported"
-    assert run_case(place, make(placement="high")).message == "this device doesn't place buffers"
+        assert run_case(fake_bench, make()).outcome == outcome, kind
+    assert run_case(fake_bench, make(page_size=16)).outcome == "unsupported"
+    assert run_case(fake_bench, make(placement="high")).message == "this device doesn't place buffers"
     library.status = Status.UNSUPPORTED
-    assert run_case(place, make()).message == "refused (unsupported): said why"
+    assert run_case(fake_bench, make()).message == "refused (unsupported): said why"
     assert cast(FakeHip, device.hip).memory == {}
 
 
-def test_launch_that_runtime_refuses_reports_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, _, library = bench(monkeypatch)
+def test_launch_that_runtime_refuses_has_its_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_bench, _, library = bench(monkeypatch)
     library.status = Status.HIP_ERROR
-    result = run_case(place, make())
+    result = run_case(fake_bench, make())
     assert (result.outcome, result.message) == ("infrastructure", "the launch failed: said why: the image was stripped")
 
 
 def test_no_memory_is_infrastructure(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, device, _ = bench(monkeypatch, room=20_000)
-    assert run_case(place, make()).outcome == "infrastructure"
+    fake_bench, device, _ = bench(monkeypatch, room=20_000)
+    assert run_case(fake_bench, make()).outcome == "infrastructure"
     assert cast(FakeHip, device.hip).memory == {}
 
 
-def test_request_that_must_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, _, library = bench(monkeypatch)
+def test_expected_refusal_decides_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_bench, _, library = bench(monkeypatch)
     wanted = make(expect="refused")
-    assert "should be refused, but ended with ok" in run_case(place, wanted).message
+    assert "should be refused, but ended with ok" in run_case(fake_bench, wanted).message
     library.status = Status.BAD_PROBLEM
-    assert run_case(place, wanted).outcome == "passed"
+    assert run_case(fake_bench, wanted).outcome == "passed"
     library.status = Status.UNSUPPORTED
-    assert run_case(place, wanted).outcome == "wrong"
-    assert run_case(place, make(expect="unsupported")).outcome == "passed"
+    assert run_case(fake_bench, wanted).outcome == "wrong"
+    assert run_case(fake_bench, make(expect="unsupported")).outcome == "passed"
 
 
 def test_variants_set_options_and_must_agree_in_every_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, device, _ = bench(monkeypatch, unsteady, features=("granularity",))
-    result = run_case(place, make(checks=("reference", "guard_page")), ({"wave_order": 0}, {"wave_order": 1}))
+    fake_bench, device, _ = bench(monkeypatch, unsteady, features=("granularity",))
+    result = run_case(fake_bench, make(checks=("reference", "guard_page")), ({"wave_order": 0}, {"wave_order": 1}))
     assert (result.outcome, result.message) == ("wrong", "O differs between two orders of the same waves: a race")
     assert device.options == [{"granularity": 1, "wave_order": 0}, {"granularity": 1, "wave_order": 1}, {}]
 
 
 def test_dispatch_that_chooses_wrong_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, _, _ = bench(monkeypatch)
+    fake_bench, _, _ = bench(monkeypatch)
     masked = next(key for key in KEYS if key.mask != "no" and key.dtype == "bf16" and not key.lse)
     launch = FakeLibrary.launch
     monkeypatch.setattr(
-        FakeLibrary, "launch", lambda *given: dataclasses.replace(launch(*given), kernels=(masked.name,))
+        FakeLibrary, "launch", lambda *arguments: dataclasses.replace(launch(*arguments), kernels=(masked.name,))
     )
-    result = run_case(place, make())
+    result = run_case(fake_bench, make())
     assert result.outcome == "wrong"
     assert "dispatch chose" in result.message
 
@@ -340,28 +340,28 @@ def test_v3_is_turned_off_for_one_launch_and_v2_must_take_it(
 ) -> None:
     monkeypatch.setitem(globals(), "KEYS", V3_KEYS)
     monkeypatch.setenv("CKPM_V3", "1")
-    place, _, _ = bench(monkeypatch)
-    launch, said = FakeLibrary.launch, list[str | None]()
+    fake_bench, _, _ = bench(monkeypatch)
+    launch, switches = FakeLibrary.launch, list[str | None]()
 
-    def dispatch(self: FakeLibrary, given: LaunchArguments, kernel: str | None = None) -> Launch:
-        said.append(os.environ.get("CKPM_V3"))
+    def dispatch(self: FakeLibrary, arguments: LaunchArguments, kernel: str | None = None) -> Launch:
+        switches.append(os.environ.get("CKPM_V3"))
         assert self.current is not None
-        turned = "off" if obeys and said[-1] == "0" else "on"
+        turned = "off" if obeys and switches[-1] == "0" else "on"
         chosen = serving_kernels(V3_KEYS, dataclasses.replace(self.current.problem, v3=turned))[0].name
-        return dataclasses.replace(launch(self, given, kernel), kernels=(chosen,))
+        return dataclasses.replace(launch(self, arguments, kernel), kernels=(chosen,))
 
     monkeypatch.setattr(FakeLibrary, "launch", dispatch)
-    result = run_case(place, make(**V3_REQUEST, checks=("reference", "v3_off")))
+    result = run_case(fake_bench, make(**V3_REQUEST, checks=("reference", "v3_off")))
     assert (result.outcome, result.message[: len(message)]) == (outcome, message)
-    assert said == ["1", "0"]
+    assert switches == ["1", "0"]
     assert os.environ["CKPM_V3"] == "1"
 
 
 def test_library_without_v2_after_v3_has_nothing_to_turn_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "KEYS", V3_KEYS[:32])
     monkeypatch.delenv("CKPM_V3", raising=False)
-    place, _, _ = bench(monkeypatch)
-    result = run_case(place, make(**V3_REQUEST, checks=("reference", "v3_off")))
+    fake_bench, _, _ = bench(monkeypatch)
+    result = run_case(fake_bench, make(**V3_REQUEST, checks=("reference", "v3_off")))
     assert (result.outcome, result.lines[-1]) == (
         "passed",
         "v3_off: not compared, the library has no such kernel of V2",
@@ -377,7 +377,7 @@ def test_choices_of_devices() -> None:
     assert kind_of("emulator", "gfx950") == "emulator"
 
 
-def test_gpu_that_is_absent_is_reported_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_gpu_is_reported_with_present_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: None)
     with pytest.raises(DeviceError, match=r"ROCm's libamdhip64\.so was not found: install ROCm"):
         choose("hip", "gfx950")

@@ -15,7 +15,7 @@ from ckpm.attention.familiar.tensors import listed_pages
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError
 from tests.attention.cache_views import LAYOUTS, view_cache, view_latent
-from tests.unit.attention.fakes import PREFILL, FakeDevice, built, dispatcher
+from tests.unit.attention.fakes import PREFILL, FakeDevice, built, make_dispatcher
 
 SIZES = (1, 16, 32, 48, 64, 112, 128, 256, 528, 1024, 2048)  # tokens of a page
 HEADS, HDIM = 2, 128
@@ -39,17 +39,17 @@ def launch(
     k: OnDevice, v: OnDevice, size: int, kv_layout: str, table: str, kernels: Registry = KERNELS
 ) -> tuple[Any, str, FakeDevice]:
     """Launch 60 queries over 9 pages; the C struct, the kernel's name and the device."""
-    over, device = dispatcher(kernels)
+    dispatcher, device = make_dispatcher(kernels)
     tables: dict[str, Any] = {"indices": on_device((1, 9), "int32"), "seqlens_k": on_device((1,), "int32")}
     if table == "sglang":
         tables = {"indices": on_device((9 + 256,), "int32"), "indptr": on_device((2,), "int32")}
         tables |= {"last_page_lens": on_device((1,), "int32")} if size > 1 else {}
     done = fmha(
-        on_device((60, HEADS, k.shape[3] if kv_layout == "linear" else HDIM), "bf16"), k, v, dispatcher=over,
+        on_device((60, HEADS, k.shape[3] if kv_layout == "linear" else HDIM), "bf16"), k, v, dispatcher=dispatcher,
         cu_seqlens_q=on_device((2,), "int32"), max_seqlen_q=60,
         pages=Pages(**tables, longest=9 * size, kv_layout=kv_layout), out=on_device((60, HEADS, v.shape[3]), "bf16"),
     )  # fmt: skip
-    return device.launched[0], over.plan(done.problem).kernels[0], device
+    return device.launched[0], dispatcher.plan(done.problem).kernels[0], device
 
 
 @pytest.mark.parametrize("table", ["vllm", "sglang"])
@@ -61,23 +61,26 @@ def test_view_of_cache_reaches_kernel_as_it_lies(size: int, layout: str, table: 
     vectorized = layout.startswith("vectors")
     cache = np.arange(9 * size * HEADS * HDIM * 2, dtype=np.uint32)
     k, v = view_cache(cache, layout, 9, size, HEADS, HDIM)
-    said, name, device = launch(
+    arguments, name, device = launch(
         k.on_device(1 << 22), v.on_device(1 << 22), size, "vectorized" if vectorized else "linear", table
     )
     assert not device.hip.memory  # type: ignore[attr-defined]
-    assert (said.k, said.v) == ((1 << 22) + 2 * k.offset, (1 << 22) + 2 * v.offset)
+    assert (arguments.k, arguments.v) == ((1 << 22) + 2 * k.offset, (1 << 22) + 2 * v.offset)
     page, head = 5, 1
-    for one, tensor in ((k, "k"), (v, "v")):
+    for view, tensor in ((k, "k"), (v, "v")):
         start = (
-            one.offset + page * getattr(said, f"batch_stride_{tensor}") + head * getattr(said, f"nhead_stride_{tensor}")
+            view.offset
+            + page * getattr(arguments, f"batch_stride_{tensor}")
+            + head * getattr(arguments, f"nhead_stride_{tensor}")
         )
         token = size // 2
         if not vectorized:
             assert (
-                cache[start + token * getattr(said, f"stride_{tensor}") * (size > 1)] == one.array[page, token, head, 0]
+                cache[start + token * getattr(arguments, f"stride_{tensor}") * (size > 1)]
+                == view.array[page, token, head, 0]
             )
         else:
-            assert cache[start] == one.array[page, head, 0, 0, 0]
+            assert cache[start] == view.array[page, head, 0, 0, 0]
     exact = size in (1, 32, 64, 128, 256, 2048)
     assert f"_ps{size}_" in name if exact else "_psx16_gload_" in name
 
@@ -87,12 +90,12 @@ def test_view_of_cache_reaches_kernel_as_it_lies(size: int, layout: str, table: 
 def test_v_within_latent_k_reaches_kernel_as_it_lies(size: int, table: str) -> None:
     """Absorbed latent attention: V has the address and the strides of K."""
     k, v = view_latent(np.arange(9 * size * 576, dtype=np.uint32), 9, size, 512)
-    said, name, device = launch(k.on_device(1 << 22), v.on_device(1 << 22), size, "linear", table, LATENT)
+    arguments, name, device = launch(k.on_device(1 << 22), v.on_device(1 << 22), size, "linear", table, LATENT)
     assert not device.hip.memory  # type: ignore[attr-defined]
-    assert (said.k, said.v, said.hdim_q, said.hdim_v) == (1 << 22, 1 << 22, 576, 512)
-    assert said.batch_stride_k == said.batch_stride_v == 576 * size
+    assert (arguments.k, arguments.v, arguments.hdim_q, arguments.hdim_v) == (1 << 22, 1 << 22, 576, 512)
+    assert arguments.batch_stride_k == arguments.batch_stride_v == 576 * size
     if size > 1:
-        assert said.stride_k == said.stride_v == 576
+        assert arguments.stride_k == arguments.stride_v == 576
     assert name.startswith("fmha_batch_prefill_d576_bf16_")
 
 
@@ -104,31 +107,31 @@ def test_vectors_with_gaps_within_a_head_are_refused() -> None:
 
 
 def test_why_names_kernel_of_any_page_and_page_sizes_of_others() -> None:
-    over, _ = dispatcher(KERNELS)
+    dispatcher, _ = make_dispatcher(KERNELS)
     posed = replace(PREFILL, nhead_q=HEADS, page_size=48, kv_table="vllm", table_width=9)
-    said = over.why(posed)
-    assert said.choice is not None
-    assert "_psx16_gload_" in said.choice.stages[0].name
-    assert not said.choice.named
-    reasons = {reason for one, reason in said.refused.items() if one.key.page_size == 64}
+    explained = dispatcher.why(posed)
+    assert explained.choice is not None
+    assert "_psx16_gload_" in explained.choice.stages[0].name
+    assert not explained.choice.named
+    reasons = {reason for kernel, reason in explained.refused.items() if kernel.key.page_size == 64}
     assert {reason.partition(" among")[0] for reason in reasons} == {"no kernel with page_size 48"}
-    exact = over.why(replace(posed, page_size=64)).choice
+    exact = dispatcher.why(replace(posed, page_size=64)).choice
     assert exact is not None
     assert "_ps64_" in exact.stages[0].name
 
 
 def decode_by_list(batch: int, pages: int, **tables: Any) -> Any:
     """The C struct of a decode over a list on the device, in which a sequence may have all pages."""
-    over, device = dispatcher(KERNELS)
+    dispatcher, device = make_dispatcher(KERNELS)
     cache = on_device((1000, 16, HEADS, HDIM), "bf16")
-    given = {
+    arrays = {
         "indices": on_device((pages,), "int32"), "indptr": on_device((batch + 1,), "int32"),
         "last_page_lens": on_device((batch,), "int32"), **tables,
     }  # fmt: skip
-    pages_of = listed_pages(given["indices"], given["indptr"], given["last_page_lens"], 16)
+    pages_of = listed_pages(arrays["indices"], arrays["indptr"], arrays["last_page_lens"], 16)
     fmha(
         on_device((batch, HEADS, HDIM), "bf16"), cache, cache, cu_seqlens_q=on_device((batch + 1,), "int32"),
-        max_seqlen_q=1, pages=pages_of, dispatcher=over,
+        max_seqlen_q=1, pages=pages_of, dispatcher=dispatcher,
         out=on_device((batch, HEADS, HDIM), "bf16"),
     )  # fmt: skip
     return device.launched[0]
@@ -142,9 +145,9 @@ def test_list_on_the_device_may_be_longer_than_any_sequence() -> None:
 
 def test_tables_on_the_device_may_have_rows_of_a_larger_batch() -> None:
     """Captured graphs of SGLang keep tables of their largest batch."""
-    said = decode_by_list(4, 64, indptr=on_device((257,), "int32"), last_page_lens=on_device((256,), "int32"))
-    assert (said.batch, said.num_total_pages) == (4, 1000)
-    over, device = dispatcher(KERNELS)
+    arguments = decode_by_list(4, 64, indptr=on_device((257,), "int32"), last_page_lens=on_device((256,), "int32"))
+    assert (arguments.batch, arguments.num_total_pages) == (4, 1000)
+    dispatcher, device = make_dispatcher(KERNELS)
     cache, q = on_device((1000, 16, HEADS, HDIM), "bf16"), on_device((60, HEADS, HDIM), "bf16")
     for table, width in (
         (on_device((160, 64), "int32"), 64),
@@ -152,8 +155,8 @@ def test_tables_on_the_device_may_have_rows_of_a_larger_batch() -> None:
     ):
         pages = Pages(indices=table, seqlens_k=on_device((160,), "int32"), longest=900)
         options: Any = {"cu_seqlens_q": on_device((3,), "int32"), "max_seqlen_q": 40, "pages": pages, "out": q}
-        fmha(q, cache, cache, dispatcher=over, **options)
+        fmha(q, cache, cache, dispatcher=dispatcher, **options)
         assert (device.launched[-1].batch, device.launched[-1].batch_stride_block_table) == (2, width)
         few = replace(pages, seqlens_k=on_device((1,), "int32"))
         with pytest.raises(ArgumentError, match=r"seqlens_k is \[1\], not \[2\]"):
-            fmha(q, cache, cache, dispatcher=over, **{**options, "pages": few})
+            fmha(q, cache, cache, dispatcher=dispatcher, **{**options, "pages": few})

@@ -22,16 +22,16 @@ from ckpm.base.errors import ArgumentError, LaunchError, ProblemError
 from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.problems.case import SuiteCase as TableProblem
 from ckpm.matrix.problems.problem import Problem, Strides
-from tests.unit.attention.fakes import POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
+from tests.unit.attention.fakes import POINTERS, PREFILL, FakeDevice, built, make_dispatcher, prefill
 
 SPLIT = Problem(family="fwd_splitkv", splits=3, seqlen_k=300, lse=True, nhead_q=4, nhead_k=2)
 
 
 def split() -> tuple[Plan, FakeDevice]:
-    over, device = dispatcher(
+    dispatcher, device = make_dispatcher(
         Registry((*built("fwd_splitkv", dtype="bf16"), *built("fwd_splitkv_combine", dtype="bf16")))
     )
-    return over.plan(SPLIT), device
+    return dispatcher.plan(SPLIT), device
 
 
 SPLIT_POINTERS = dict.fromkeys(("q", "k", "v", "o", "lse"), 4096)
@@ -58,13 +58,17 @@ def test_prefill_s_fields_are_those_of_suites(changes: dict[str, Any]) -> None:
     table = replace(TABLE, **changes)
     prepared = prepare(table)
     paged = {"table_width": prepared.table.width} if table.kv_table == "vllm" else {}
-    mine = replace(PREFILL, **{**changes, **paged})
-    over, device = dispatcher(Registry(built("batch_prefill", "ckpm", dtype=mine.dtype, hdim_q=mine.hdim_q)))
-    pointers = dict.fromkeys(over.plan(mine).inputs, 4096) | dict.fromkeys(over.plan(mine).outputs, 4096)
-    over.plan(mine).run(pointers)
-    given, wanted = device.launched[0].values(), LaunchArguments(**prepared.fields).values()
-    assert {name for name in given if given[name] != wanted[name]} <= set(pointers)
-    assert {name: given[name] for name in pointers} == pointers
+    problem = replace(PREFILL, **{**changes, **paged})
+    dispatcher, device = make_dispatcher(
+        Registry(built("batch_prefill", "ckpm", dtype=problem.dtype, hdim_q=problem.hdim_q))
+    )
+    pointers = dict.fromkeys(dispatcher.plan(problem).inputs, 4096) | dict.fromkeys(
+        dispatcher.plan(problem).outputs, 4096
+    )
+    dispatcher.plan(problem).run(pointers)
+    launched, wanted = device.launched[0].values(), LaunchArguments(**prepared.fields).values()
+    assert {name for name in launched if launched[name] != wanted[name]} <= set(pointers)
+    assert {name: launched[name] for name in pointers} == pointers
     assert set(prepared.pointers) == set(pointers)
 
 
@@ -76,17 +80,19 @@ def test_fwd_s_fields_are_those_of_suites(mode: str, splits: int) -> None:
     table = replace(TABLE, **{**changes, "seqlens_q": lengths, "seqlens_k": (70, 70), "pool_pages": 0})
     family = "fwd_splitkv" if splits else "fwd"
     sizes = {"total_q": 60, "total_k": 140} if mode == "group" else {"total_q": 0}
-    mine = replace(PREFILL, family=family, page_size=0, pool_pages=0, splits=splits, **{**changes, **sizes})
-    assert fwd_fields(mine) == fwd_fields(pose(replace(table, splits=splits), family, "gfx950"))
+    problem = replace(PREFILL, family=family, page_size=0, pool_pages=0, splits=splits, **{**changes, **sizes})
+    assert fwd_fields(problem) == fwd_fields(pose(replace(table, splits=splits), family, "gfx950"))
 
 
 def test_strides_that_are_given_reach_library() -> None:
-    over, device = dispatcher(prefill())
-    over.plan(replace(PREFILL, strides=(("k", Strides(1024, 512, 700)), ("q", Strides(0, 128, 600))))).run(POINTERS)
-    said = device.launched[0]
-    assert (said.nhead_stride_q, said.stride_q) == (128, 600)
-    assert (said.batch_stride_k, said.nhead_stride_k, said.stride_k) == (1024, 512, 1024)  # a page is a token
-    assert (said.batch_stride_v, said.nhead_stride_v, said.stride_v) == (256, 128, 256)
+    dispatcher, device = make_dispatcher(prefill())
+    dispatcher.plan(replace(PREFILL, strides=(("k", Strides(1024, 512, 700)), ("q", Strides(0, 128, 600))))).run(
+        POINTERS
+    )
+    launch = device.launched[0]
+    assert (launch.nhead_stride_q, launch.stride_q) == (128, 600)
+    assert (launch.batch_stride_k, launch.nhead_stride_k, launch.stride_k) == (1024, 512, 1024)  # a page is a token
+    assert (launch.batch_stride_v, launch.nhead_stride_v, launch.stride_v) == (256, 128, 256)
 
 
 @given(
@@ -99,8 +105,8 @@ def test_window_of_launch_shows_the_same_keys_in_32_bits(
 ) -> None:
     queries, keys = lengths
     posed = replace(PREFILL, mask=mask, window_left=window[0], window_right=window[1], total_q=0, total_k=0)
-    said = prefill_fields(replace(posed, seqlen_q=queries, seqlen_k=keys))
-    launched = int(said["window_left"]), int(said["window_right"])
+    fields = prefill_fields(replace(posed, seqlen_q=queries, seqlen_k=keys))
+    launched = int(fields["window_left"]), int(fields["window_right"])
     shift = keys - queries if mask == "bottom_right" else 0
 
     def seen(left: int, right: int) -> set[tuple[int, int]]:
@@ -116,8 +122,8 @@ def test_window_of_launch_shows_the_same_keys_in_32_bits(
 
 
 def test_missing_pointer_is_named() -> None:
-    over, device = dispatcher(prefill())
-    plan = over.plan(PREFILL)
+    dispatcher, device = make_dispatcher(prefill())
+    plan = dispatcher.plan(PREFILL)
     for name in POINTERS:
         for gone in ({**POINTERS, name: 0}, {other: at for other, at in POINTERS.items() if other != name}):
             with pytest.raises(ArgumentError, match=f"{name} is null, and batch_prefill needs it"):
@@ -128,17 +134,17 @@ def test_missing_pointer_is_named() -> None:
 
 
 def test_bound_launch_of_addresses_gives_struct_of_run() -> None:
-    over, device = dispatcher(prefill())
-    plan = over.plan(PREFILL)
+    dispatcher, device = make_dispatcher(prefill())
+    plan = dispatcher.plan(PREFILL)
     addresses = {name: 4096 * at for at, name in enumerate(POINTERS, 1)}
     plan.run(addresses, stream=7)
     run = plan.bind(tuple(addresses))
     run(list(addresses.values()), 7)
-    first, second = (one.values() for one in device.launched)
+    first, second = (launch.values() for launch in device.launched)
     assert first == second
     for at, name in enumerate(addresses):
         with pytest.raises(ArgumentError, match=f"{name} is null"):
-            run([0 if at == place else 4096 for place in range(len(addresses))], 7)
+            run([0 if at == index else 4096 for index in range(len(addresses))], 7)
     with pytest.raises(ArgumentError, match="q is null"):
         plan.bind(tuple(addresses)[1:])(list(addresses.values())[1:], 7)
 
@@ -147,25 +153,25 @@ def test_bound_launch_with_workspaces_gives_struct_of_run() -> None:
     plan, device = split()
     plan.run(SPLIT_POINTERS, stream=7)
     plan.bind(tuple(SPLIT_POINTERS))(list(SPLIT_POINTERS.values()), 7)
-    first, second = (one.values() for one in device.launched)
+    first, second = (launch.values() for launch in device.launched)
     assert first == second
     assert first["o_acc"]
 
 
-def test_what_family_has_no_field_for_is_refused() -> None:
-    over, _ = dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)))
+def test_plan_field_that_family_lacks_is_refused() -> None:
+    dispatcher, _ = make_dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)))
     with pytest.raises(ProblemError, match="fwd has no field for sinks"):
-        over.plan(Problem(sink_logits=True))
+        dispatcher.plan(Problem(sink_logits=True))
 
 
 def test_workspaces_are_sized_kept_and_each_stream_s_own() -> None:
-    made, device = split()
-    plan = Plan(made.problem, made.device, made.library, stages=made.stages)
+    planned, device = split()
+    plan = Plan(planned.problem, planned.device, planned.library, stages=planned.stages)
     rows = 3 * 4 * 128
     assert plan.workspaces == {"o_acc": rows * 128 * 4, "lse_acc": rows * 4}
     for stream in (0, 0, 7, 0, 7):
         plan.run(SPLIT_POINTERS, stream=stream)
-    accs = [(one.stream or 0, one.o_acc, one.lse_acc) for one in device.launched]
+    accs = [(launch.stream or 0, launch.o_acc, launch.lse_acc) for launch in device.launched]
     assert accs[0] == accs[1] == accs[3]
     assert accs[2] == accs[4]
     assert {accs[0][1], accs[0][2]}.isdisjoint((accs[2][1], accs[2][2]))
@@ -175,8 +181,8 @@ def test_workspaces_are_sized_kept_and_each_stream_s_own() -> None:
 
 
 def test_timing_is_mean_of_library_or_of_cold_launches() -> None:
-    over, device = dispatcher(prefill())
-    plan = over.plan(PREFILL)
+    dispatcher, device = make_dispatcher(prefill())
+    plan = dispatcher.plan(PREFILL)
     assert plan.run(POINTERS).milliseconds == ()
     with pytest.raises(ValueError, match="not timed"):
         assert plan.run(POINTERS).median
@@ -186,27 +192,27 @@ def test_timing_is_mean_of_library_or_of_cold_launches() -> None:
     device.launched.clear()
     cold = plan.run(POINTERS, timing=Timing(warmups=2, repeats=4, cold_bytes=64))
     assert cold.milliseconds == (1.5,) * 4
-    assert [(one.warmup, one.repeat) for one in device.launched] == [(1, 1), *[(0, 1)] * 4]
+    assert [(launch.warmup, launch.repeat) for launch in device.launched] == [(1, 1), *[(0, 1)] * 4]
     assert len(device.hip.freed) == len(device.hip.memory) == 1  # type: ignore[attr-defined]
 
 
 def test_refusal_and_fault_are_one_error() -> None:
-    over, device = dispatcher(prefill(), FakeDevice(answer=lambda said: Status.BAD_PROBLEM))
+    dispatcher, device = make_dispatcher(prefill(), FakeDevice(answer=lambda arguments: Status.BAD_PROBLEM))
     with pytest.raises(LaunchError, match="bad_problem: said by the library"):
-        over.plan(PREFILL).run(POINTERS)
+        dispatcher.plan(PREFILL).run(POINTERS)
     device.failure = Fault(kind="page", message="load outside the allocations", error=700)
     with pytest.raises(LaunchError, match="load outside the allocations"):
-        over.plan(PREFILL).run(POINTERS)
+        dispatcher.plan(PREFILL).run(POINTERS)
     assert device.failure is None  # recovered
     device.failure = Fault(kind="page", message="late fault", error=700)
     with pytest.raises(LaunchError, match="faulted: late fault"):
-        over.plan(PREFILL).finish()
+        dispatcher.plan(PREFILL).finish()
 
 
 def test_another_kernel_than_chosen_is_error() -> None:
     """Libraries of fwd's families dispatch by themselves: what an order chose must be what ran."""
-    over, device = dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)), order="seqtune")
-    plan = over.plan(Problem())
+    dispatcher, device = make_dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)), order="seqtune")
+    plan = dispatcher.plan(Problem())
     device.chosen = ("fmha_fwd_another",)
     with pytest.raises(LaunchError, match="it ran fmha_fwd_another and not fmha_fwd_d128"):
         plan.run(dict.fromkeys(("q", "k", "v", "o"), 4096))
@@ -219,14 +225,14 @@ def test_overlapping_launches_have_their_own_switch_of_v3(monkeypatch: pytest.Mo
     monkeypatch.setenv("CKPM_V3", "1")
     seen: list[tuple[int, str | None, str | None]] = []
 
-    def answer(said: Any) -> int:
+    def answer(arguments: Any) -> int:
         begin = os.environ.get("CKPM_V3")
         time.sleep(0.005)
-        seen.append((said.warmup, begin, os.environ.get("CKPM_V3")))
+        seen.append((arguments.warmup, begin, os.environ.get("CKPM_V3")))
         return Status.OK
 
-    over, _ = dispatcher(prefill(), FakeDevice(answer=answer))
-    plans = [over.plan(PREFILL), over.plan(replace(PREFILL, v3="off"))]
+    dispatcher, _ = make_dispatcher(prefill(), FakeDevice(answer=answer))
+    plans = [dispatcher.plan(PREFILL), dispatcher.plan(replace(PREFILL, v3="off"))]
 
     def launch(off: int) -> None:
         for _ in range(5):

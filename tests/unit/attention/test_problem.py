@@ -16,7 +16,7 @@ from ckpm.base.errors import ProblemError
 from ckpm.matrix.configurations.validation import RULES
 from ckpm.matrix.problems.problem import Problem, Strides, launch_seqlen_k
 from ckpm.matrix.problems.testing import Shape, shapes
-from tests.unit.attention.fakes import PREFILL, dispatcher, prefill
+from tests.unit.attention.fakes import PREFILL, make_dispatcher, prefill
 
 _PAGED = {"family": "batch_prefill", "page_size": 16, "pool_pages": 2**20}
 _PAGES_OF_1 = {field.name: getattr(PREFILL, field.name) for field in dataclasses.fields(PREFILL)}
@@ -26,7 +26,7 @@ _SPLIT = {
 }
 
 
-def test_every_setter_reports_its_own() -> None:
+def test_every_setter_sets_its_own_fields() -> None:
     build = ProblemBuilder()
     setters: dict[str, tuple[ProblemBuilder, dict[str, Any]]] = {
         "family": (build.family("fwd_splitkv"), {"family": "fwd_splitkv"}),
@@ -69,17 +69,17 @@ def test_every_setter_reports_its_own() -> None:
         "new_keys": (build.new_keys(9, "half", 64), {"seqlen_knew": 9, "rope": "half", "rotary_dim": 64}),
     }
     plain = dataclasses.asdict(Problem())
-    said: set[str] = set()
+    covered: set[str] = set()
     for name, (builder, wanted) in setters.items():
         got = {field: getattr(builder._problem, field) for field in plain}
         assert {f: v for f, v in got.items() if v != getattr(Problem(), f)} == {
             f: v for f, v in wanted.items() if v != getattr(Problem(), f)
         }, name
-        said |= set(wanted)
-    assert said == set(plain), "a field without a setter"
+        covered |= set(wanted)
+    assert covered == set(plain), "a field without a setter"
 
 
-def test_builder_builds_what_can_be_posed() -> None:
+def test_builder_builds_valid_problem_only() -> None:
     problem = ProblemBuilder().heads(8, 2).lengths(512, 700).mask("top_left", right=0).dtype("fp16").lse().build()
     assert problem == Problem(
         nhead_q=8, nhead_k=2, seqlen_q=512, seqlen_k=700, mask="top_left", window_right=0, dtype="fp16", lse=True
@@ -170,13 +170,13 @@ def test_builder_builds_what_can_be_posed() -> None:
         ({**_SPLIT, "nhead_q": 16, "nhead_k": 1, "seqlen_q": 2**18}, "O in float32 of 16 heads spans"),
     ],
 )
-def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], message: str) -> None:
+def test_contradicting_problem_is_one_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ProblemError) as raised:
         validate(dataclasses.replace(Problem(), **changes))
     assert message in str(raised.value)
 
 
-def test_rules_are_matrix_s_own_words() -> None:
+def test_broken_rules_have_text_of_matrix() -> None:
     """The rules are `ckpm validate`'s. The registry keeps rules that CK's own kernels contradict."""
     (line,) = broken_rules(Problem(hdim_q=12))
     text = RULES["head_dims_are_multiples_of_8"].complaint(12, 128)
@@ -190,8 +190,8 @@ def test_overlap_is_seen_where_two_elements_have_one_place(steps: list[tuple[int
     """Whatever shares a place is refused; of what doesn't, only axes that interleave may be."""
     places = [0]
     for step, count in steps:
-        places = [place + step * index for place in places for index in range(count)]
-    elements = [place + index for place in places for index in range(together)]
+        places = [address + step * index for address in places for index in range(count)]
+    elements = [address + index for address in places for index in range(together)]
     shared = len(set(elements)) < len(elements)
     if shared:
         assert find_overlap(steps, together)
@@ -248,10 +248,10 @@ WRONG_TYPES: tuple[Any, ...] = (None, b"x", [1], {1: 2}, object())
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Problem)])
 def test_field_of_wrong_type_is_refused_by_name(field: str) -> None:
     """Refusals come from every call that takes a problem, for values without a hash too."""
-    over, _ = dispatcher(prefill())
+    dispatcher, _ = make_dispatcher(prefill())
     for value in WRONG_TYPES:
         wrong = dataclasses.replace(PREFILL, **{field: value})
-        for ask in (validate, over.plan, over.why):
+        for ask in (validate, dispatcher.plan, dispatcher.why):
             with pytest.raises(ProblemError, match=field):
                 ask(wrong)
 

@@ -22,7 +22,7 @@ FAMILIES = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")
 INTEGERS = st.one_of(st.integers(-2, 300), st.sampled_from([2**31 - 1, 2**31, 2**40, -(2**31)]))
 STRIDES = st.builds(Strides, INTEGERS, INTEGERS, INTEGERS)
 _HOSTILE: dict[str, st.SearchStrategy[Any]] = {
-    **{name: st.sampled_from([*words, "else"]) for name, words in CHOICES.items()},
+    **{name: st.sampled_from([*choices, "else"]) for name, choices in CHOICES.items()},
     **dict.fromkeys(("lse", "sink_logits", "alibi_per_batch", "store_randval", "ragged", "cu_seqlens"), st.booleans()),
     **dict.fromkeys(("batch", "seqlen_q", "seqlen_k", "total_q", "total_k", "nhead_q", "nhead_k", "hdim_q"), INTEGERS),
     **dict.fromkeys(("hdim_v", "page_size", "pool_pages", "table_width", "splits", "window_left"), INTEGERS),
@@ -30,15 +30,15 @@ _HOSTILE: dict[str, st.SearchStrategy[Any]] = {
     "arch": st.sampled_from(["gfx950", "gfx942", "gfx1", ""]),
     "strides": st.lists(st.tuples(st.sampled_from(["q", "k", "v", "o", "x"]), STRIDES), max_size=2).map(tuple),
 }
-HOSTILE = st.fixed_dictionaries({}, optional=_HOSTILE).map(lambda given: Problem(**given))
+HOSTILE = st.fixed_dictionaries({}, optional=_HOSTILE).map(lambda fields: Problem(**fields))
 
 
 @cache
 def registry() -> Registry:
     """Bf16 kernels of head dims 128 that aiter has for these families, without column-major V."""
     families = (*FAMILIES, "fwd_splitkv_combine")
-    kernels = [one for family in families for one in built(family, hdim_q=128, dtype="bf16")]
-    return Registry(one for one in kernels if one.key.vlayout != "col" and one.key.qscale in ("", "no"))
+    kernels = [kernel for family in families for kernel in built(family, hdim_q=128, dtype="bf16")]
+    return Registry(kernel for kernel in kernels if kernel.key.vlayout != "col" and kernel.key.qscale in ("", "no"))
 
 
 @st.composite
@@ -69,24 +69,24 @@ def sensible(draw: st.DrawFn) -> Problem:
 @settings(max_examples=150, deadline=None)
 @given(HOSTILE)
 def test_any_problem_is_posed_or_refused_by_error_of_ours(problem: Problem) -> None:
-    said = ""
+    message = ""
     try:
         assert validate(problem) is problem
     except CkPrefillError as error:
-        said = str(error)
-    assert len(said) < 5000
+        message = str(error)
+    assert len(message) < 5000
 
 
 @settings(max_examples=80, deadline=None)
-@given(sensible(), st.sampled_from([one for one in KNOWN if one != MEASURED]))
+@given(sensible(), st.sampled_from([order for order in KNOWN if order != MEASURED]))
 def test_plan_has_kernels_that_problem_asks_for(problem: Problem, order: str) -> None:
     assume(order != BATCH_INVARIANT or (problem.family == "batch_prefill" and not problem.p_drop))  # else it is refused
-    over = Dispatcher(registry(), FakeDevice(), order=order)
+    dispatcher = Dispatcher(registry(), FakeDevice(), order=order)
     validate(problem)
     try:
-        plan = over.plan(problem)
+        plan = dispatcher.plan(problem)
     except NoKernelError:
-        assert over.why(problem).choice is None
+        assert dispatcher.why(problem).choice is None
         return
     key = plan.stages[0].key
     p = problem
@@ -97,7 +97,7 @@ def test_plan_has_kernels_that_problem_asks_for(problem: Problem, order: str) ->
     if p.family != "fwd_splitkv":  # whose LSE is its combine stage's
         assert key.lse == p.lse
         assert key.dropout == (p.p_drop > 0)
-    assert {one.library for one in plan.stages} == {plan.library.path}
+    assert {stage.library for stage in plan.stages} == {plan.library.path}
     pointers = dict.fromkeys((*plan.inputs, *plan.outputs, *plan.workspaces), 4096)
     filled: Any = plan.arguments(pointers)
     assert (filled.seqlen_q, filled.nhead_k, filled.hdim_v) == (p.seqlen_q, p.nhead_k, p.hdim_v)
@@ -106,8 +106,8 @@ def test_plan_has_kernels_that_problem_asks_for(problem: Problem, order: str) ->
 
 @settings(max_examples=25, deadline=None)
 @given(sensible())
-def test_what_plan_chooses_why_names(problem: Problem) -> None:
-    over = Dispatcher(registry(), FakeDevice(), order="first-fit")
-    choice = over.why(problem).choice
+def test_why_has_kernels_of_plan(problem: Problem) -> None:
+    dispatcher = Dispatcher(registry(), FakeDevice(), order="first-fit")
+    choice = dispatcher.why(problem).choice
     if choice is not None:
-        assert over.plan(problem).stages == choice.stages
+        assert dispatcher.plan(problem).stages == choice.stages

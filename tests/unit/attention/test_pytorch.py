@@ -13,7 +13,7 @@ import pytest
 from ckpm.attention.arrays.pytorch import current_stream, padded_list, single_precision
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.call import fmha
-from tests.unit.attention.fakes import dispatcher, fp8_prefill, prefill
+from tests.unit.attention.fakes import fp8_prefill, make_dispatcher, prefill
 
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
 PAGES = Pages(indices=np.arange(95, dtype=np.int32), indptr=INDPTR)
@@ -55,8 +55,8 @@ class Tensor:
     def __getitem__(self, at: Any) -> Tensor:
         return Tensor(self.array[at], self.device.type)
 
-    def __setitem__(self, at: Any, given: Tensor) -> None:
-        self.array[at] = given.array
+    def __setitem__(self, at: Any, values: Tensor) -> None:
+        self.array[at] = values.array
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
@@ -76,17 +76,17 @@ def torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
         return pytest.importorskip("torch")
     queues = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 77)
     names = {name: np.dtype(name) for name in ("float16", "float32", "uint8", "uint16")}
-    made = SimpleNamespace(Tensor=Tensor, from_numpy=Tensor, _C=queues, **names)
-    monkeypatch.setitem(sys.modules, "torch", made)
-    return made
+    stand_in = SimpleNamespace(Tensor=Tensor, from_numpy=Tensor, _C=queues, **names)
+    monkeypatch.setitem(sys.modules, "torch", stand_in)
+    return stand_in
 
 
 def call(torch: Any, **options: Any) -> Any:
-    over, device = dispatcher(prefill(dtype="fp16"))
+    dispatcher, device = make_dispatcher(prefill(dtype="fp16"))
     q = options.pop("q", None)
     q = torch.from_numpy(np.zeros((60, 4, 128), np.float16)) if q is None else q
     k = torch.from_numpy(np.zeros((100, 1, 2, 128), np.float16))
-    done = fmha(q, k, k, dispatcher=over, cu_seqlens_q=SUMS, pages=PAGES, **options)
+    done = fmha(q, k, k, dispatcher=dispatcher, cu_seqlens_q=SUMS, pages=PAGES, **options)
     assert len(device.launched) == 1
     return done
 
@@ -95,9 +95,9 @@ def test_outputs_of_tensors_are_tensors(torch: Any) -> None:
     done = call(torch, lse=True, dropout=0.5, random_values=True)
     kinds = {"o": torch.float16, "lse": torch.float32, "random_values": torch.uint8}
     for name, kind in kinds.items():
-        made = getattr(done, name)
-        assert isinstance(made, torch.Tensor)
-        assert made.dtype == kind
+        output = getattr(done, name)
+        assert isinstance(output, torch.Tensor)
+        assert output.dtype == kind
     assert tuple(done.o.shape) == (60, 4, 128)
 
 
@@ -120,10 +120,10 @@ def test_page_list_on_gpu_gets_zeros_behind_its_end() -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor))
         exact = Tensor(np.arange(1, 96, dtype=np.int32), "cuda")
-        made = padded_list(exact)
-        assert (made.array == exact.array).all()
-        assert (made.array.base == [*range(1, 96), *[0] * 256]).all()
-        assert padded_list(made) is made  # planned once, run for each layer
+        padded = padded_list(exact)
+        assert (padded.array == exact.array).all()
+        assert (padded.array.base == [*range(1, 96), *[0] * 256]).all()
+        assert padded_list(padded) is padded  # planned once, run for each layer
         host = Tensor(exact.array)
         assert padded_list(host) is host
     assert padded_list(INDPTR) is INDPTR
@@ -140,23 +140,23 @@ def test_numbers_read_as_float32_are_widened() -> None:
     import ml_dtypes
 
     for kind in (np.float16, ml_dtypes.bfloat16):
-        made = single_precision(np.array([1.5, -2.0], kind), INDPTR)
-        assert made.dtype == np.float32
-        assert made.tolist() == [1.5, -2.0]
+        widened = single_precision(np.array([1.5, -2.0], kind), INDPTR)
+        assert widened.dtype == np.float32
+        assert widened.tolist() == [1.5, -2.0]
     assert single_precision(3, INDPTR).tolist() == [3.0]
     assert single_precision(np.ones(1, np.uint16), INDPTR).dtype == np.uint16
 
 
-def test_torch_s_own_short_dtypes() -> None:
+def test_torch_s_short_dtypes_reach_kernels() -> None:
     torch = pytest.importorskip("torch")
-    over, device = dispatcher(prefill())
+    dispatcher, device = make_dispatcher(prefill())
     q, k = torch.ones(60, 4, 128, dtype=torch.bfloat16), torch.ones(100, 1, 2, 128, dtype=torch.bfloat16)
-    given: dict[str, Any] = {"dispatcher": over, "cu_seqlens_q": SUMS, "pages": PAGES}
-    assert fmha(q, k, k, **given).o.dtype == torch.bfloat16
-    given["dispatcher"], device = dispatcher(fp8_prefill())
+    options: dict[str, Any] = {"dispatcher": dispatcher, "cu_seqlens_q": SUMS, "pages": PAGES}
+    assert fmha(q, k, k, **options).o.dtype == torch.bfloat16
+    options["dispatcher"], device = make_dispatcher(fp8_prefill())
     q, k = q.to(torch.float8_e4m3fn), k.to(torch.float8_e4m3fn)
     scale = torch.tensor(0.5, dtype=torch.bfloat16)
-    assert fmha(q, k, k, descales=(scale, scale, 0.25), **given).o.dtype == torch.bfloat16
+    assert fmha(q, k, k, descales=(scale, scale, 0.25), **options).o.dtype == torch.bfloat16
     assert len(device.launched) == 1
 
 

@@ -20,7 +20,7 @@ from tests.unit import manifests
 from tests.unit.attention.fakes import ARCH, built
 
 
-def test_set_holds_what_its_values_name() -> None:
+def test_kernel_set_has_kernels_with_its_values() -> None:
     """Against the whole family, filtered here by hand."""
     every = enumerate_keys(dialect(upstreams()["aiter"].dialect).family("fwd"), arch=ARCH)
     chosen = kernel_set(
@@ -31,13 +31,13 @@ def test_set_holds_what_its_values_name() -> None:
         for key in every
         if (key.dtype, key.hdim_q, key.tile.bm0, key.tile.wk0) == ("bf16", 128, 128, 16) and key.bias != "bias"
     ]
-    assert [one.name for one in chosen] == wanted
+    assert [kernel.name for kernel in chosen] == wanted
     assert len(wanted) > 50
-    assert {one.key.mask for one in chosen} == {"no", "mask"}
+    assert {kernel.key.mask for kernel in chosen} == {"no", "mask"}
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("fields", "message"),
     [
         ({"dtyp": "bf16"}, "a kernel has no field 'dtyp'; did you mean 'dtype'?"),
         ({"tile": {"rm0": 4}}, "a kernel has no field 'rm0'; did you mean 'bm0'?"),
@@ -48,9 +48,9 @@ def test_set_holds_what_its_values_name() -> None:
         ({"dtype": "bf16", "tile": {"bm0": 3}}, "has no kernel with tile.bm0 3 beside"),
     ],
 )
-def test_set_with_unknown_field_or_value_is_refused(asked: dict[str, Any], message: str) -> None:
+def test_set_with_unknown_field_or_value_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(LibraryError) as raised:
-        kernel_set("fwd", ARCH, **asked)
+        kernel_set("fwd", ARCH, **fields)
     assert message in str(raised.value)
 
 
@@ -60,10 +60,10 @@ def test_kernel_is_registered_once() -> None:
     with pytest.raises(LibraryError, match="is declared already"):
         registry.add(declared[-1:])
     version = registry.version
-    compiled = [replace(one, library=Path("/somewhere/libckpm.so")) for one in declared[:2]]
+    compiled = [replace(kernel, library=Path("/somewhere/libckpm.so")) for kernel in declared[:2]]
     registry.add(compiled)  # what was declared is now built
     assert (len(registry), registry.version) == (len(declared), version + 1)
-    assert [one.library is not None for one in registry.instances()].count(True) == 2
+    assert [kernel.library is not None for kernel in registry.instances()].count(True) == 2
     with pytest.raises(LibraryError, match="registered from /somewhere/"):
         registry.add([replace(compiled[0], library=Path("/elsewhere"))])
     with pytest.raises(LibraryError, match="registered from"):
@@ -80,7 +80,7 @@ def test_nothing_of_refused_batch_is_added() -> None:
 
 def test_libraries_may_have_same_second_stage() -> None:
     stages = built("fwd_splitkv_combine", dtype="bf16", hdim_q=128)
-    other = [replace(one, library=Path("/other/libckpm.so")) for one in stages]
+    other = [replace(kernel, library=Path("/other/libckpm.so")) for kernel in stages]
     assert len(Registry((*stages, *other))) == 2 * len(stages)
 
 
@@ -88,7 +88,7 @@ def test_priority_comes_before_order() -> None:
     kernels = kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})[:3]
     registry = Registry(kernels)
     registry.set_priority([kernels[2].name], 5)
-    assert [one.name for one in registry.instances()] == [kernels[index].name for index in (2, 0, 1)]
+    assert [kernel.name for kernel in registry.instances()] == [kernels[index].name for index in (2, 0, 1)]
     with pytest.raises(LibraryError, match="no kernel nothing is registered"):
         registry.set_priority(["nothing"], 1)
     with pytest.raises(LibraryError, match="it must be a whole number"):
@@ -105,11 +105,15 @@ def library(folder: Path, names: list[str]) -> Path:
 
 
 def test_library_brings_kernels_that_it_has_code_of(tmp_path: Path) -> None:
-    names = [one.name for one in kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})[:3]]
+    names = [
+        kernel.name for kernel in kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})[:3]
+    ]
     file = library(tmp_path, names)
     registry = Registry()
     added = registry.add_library(file, priority=2)
-    assert [(one.name, one.library, one.priority) for one in added] == [(name, file, 2) for name in names[1:]]
+    assert [(kernel.name, kernel.library, kernel.priority) for kernel in added] == [
+        (name, file, 2) for name in names[1:]
+    ]
     assert registry.instances(ARCH, "fwd") == added
     assert registry.instances("gfx942") == registry.instances(ARCH, "fwd_splitkv") == ()
     with pytest.raises(LibraryError):
@@ -122,8 +126,8 @@ def test_library_brings_kernels_that_it_has_code_of(tmp_path: Path) -> None:
         Registry().add_library(file)
 
 
-def test_what_is_exported_is_read_back(tmp_path: Path) -> None:
-    names = [one.name for one in kernel_set("batch_prefill", ARCH, dtype="fp16")]
+def test_exported_registry_is_read_back(tmp_path: Path) -> None:
+    names = [kernel.name for kernel in kernel_set("batch_prefill", ARCH, dtype="fp16")]
     registry = Registry(kernel_set("fwd", ARCH, dtype="bf16", priority=3))
     registry.add_library(library(tmp_path, names))
     registry.write(tmp_path / "r.json")
@@ -134,7 +138,7 @@ def test_what_is_exported_is_read_back(tmp_path: Path) -> None:
 
 def write_registry(folder: Path) -> Path:
     """Export a registry of one library with two kernels; its file."""
-    names = [one.name for one in kernel_set("batch_prefill", ARCH, dtype="fp16", hdim_q=128)]
+    names = [kernel.name for kernel in kernel_set("batch_prefill", ARCH, dtype="fp16", hdim_q=128)]
     registry = Registry()
     registry.add_library(library(folder, names[:3]))
     registry.write(folder / "r.json")
@@ -201,7 +205,7 @@ def test_registry_that_is_not_json_is_named(tmp_path: Path) -> None:
         Registry.read(tmp_path / "none.json")
 
 
-def test_threads_lose_nothing() -> None:
+def test_registry_add_in_threads_loses_no_kernel() -> None:
     kernels = kernel_set("fwd", ARCH, dtype=("bf16", "fp16"), hdim_q=128)
     parts = [kernels[start::8] for start in range(8)]
     registry = Registry()
@@ -209,9 +213,9 @@ def test_threads_lose_nothing() -> None:
 
     def add(part: Any) -> None:
         barrier.wait()
-        for one in part:
-            registry.add([one])
-            assert one in registry.instances()
+        for kernel in part:
+            registry.add([kernel])
+            assert kernel in registry.instances()
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, parts))

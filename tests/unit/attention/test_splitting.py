@@ -13,7 +13,7 @@ from ckpm.attention.registry import Registry
 from ckpm.attention.splitting import LEAST_KEYS, best_split
 from ckpm.base.errors import NoKernelError, ProblemError
 from ckpm.matrix.problems.problem import Problem, Strides
-from tests.unit.attention.fakes import built, dispatcher
+from tests.unit.attention.fakes import built, make_dispatcher
 
 UNITS = 256
 VERIFY = Problem(
@@ -34,11 +34,11 @@ def splits(keys: int, problem: Problem = VERIFY) -> int:
 
 def test_few_queries_of_long_keys_are_split_over_gpu() -> None:
     """8 KV heads have 8 workgroups without a split: 256 compute units need 32 of each at least."""
-    found = best_split(VERIFY, UNITS)
-    assert found
-    assert splits(found.keys) * 8 >= UNITS
-    assert splits(found.keys) <= 128
-    assert "for 256 compute units" in found.why
+    split = best_split(VERIFY, UNITS)
+    assert split
+    assert splits(split.keys) * 8 >= UNITS
+    assert splits(split.keys) <= 128
+    assert "for 256 compute units" in split.why
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_few_queries_of_long_keys_are_split_over_gpu() -> None:
     ],
 )
 def test_full_gpu_short_keys_and_windows_are_not_split(changes: dict[str, Any], why: str) -> None:
-    found = best_split(replace(VERIFY, **changes), UNITS)
-    assert found
-    assert not found.keys, why
-    assert found.why.startswith("keys are not split")
+    split = best_split(replace(VERIFY, **changes), UNITS)
+    assert split
+    assert not split.keys, why
+    assert split.why.startswith("keys are not split")
 
 
 @pytest.mark.parametrize("changes", [{"seqlen_q": 65}, {"bias": "alibi"}, {"p_drop": 0.5}, {"family": "fwd_pagedkv"}])
@@ -73,43 +73,43 @@ def test_problems_that_no_kernel_splits_have_no_split(changes: dict[str, Any]) -
 def test_each_head_dim_is_split_over_gpu(changes: dict[str, Any]) -> None:
     """128 heads on one have two tiles of 64 rows: 256 compute units need 128 splits, or each tile as long."""
     posed = replace(VERIFY, seqlen_q=1, total_q=1, **changes)
-    found = best_split(posed, UNITS)
-    assert found
-    assert splits(found.keys, posed) * posed.nhead_k * -(-posed.nhead_q // posed.nhead_k // 64) >= UNITS / 2
+    split = best_split(posed, UNITS)
+    assert split
+    assert splits(split.keys, posed) * posed.nhead_k * -(-posed.nhead_q // posed.nhead_k // 64) >= UNITS / 2
     assert not best_split(replace(posed, hdim_q=1024, hdim_v=1024), UNITS)
 
 
 def test_split_that_kernels_cannot_view_is_not_chosen() -> None:
     """Q of 128 heads 140,000 rows apart spans more than 32 bits, which the kernel has for all heads of a KV head."""
-    over, _ = dispatcher(both())
+    dispatcher, _ = make_dispatcher(both())
     apart = Strides(0, 140_000 * 128, 128)
     wide = replace(VERIFY, nhead_k=1, strides=(("q", apart),))
-    assert over.plan(wide).problem.split_keys == 0
-    assert "spans" in str(over.why(wide))
+    assert dispatcher.plan(wide).problem.split_keys == 0
+    assert "spans" in str(dispatcher.why(wide))
 
 
 @pytest.mark.parametrize("longest", [2**17, 2**21, 2**24])
 def test_longest_that_no_sequence_has_still_splits_over_gpu(longest: int) -> None:
     """A captured graph, or a list on the GPU, gives far more keys than there are. Its splits divide what there is."""
-    found = best_split(replace(VERIFY, seqlen_k=longest), UNITS)
-    assert found
-    assert 128 >= found.splits >= UNITS / 8
-    posed = found.pose(replace(VERIFY, seqlen_k=longest))
-    assert (posed.split_keys, posed.key_splits) == (LEAST_KEYS, found.splits)
+    split = best_split(replace(VERIFY, seqlen_k=longest), UNITS)
+    assert split
+    assert 128 >= split.splits >= UNITS / 8
+    posed = split.pose(replace(VERIFY, seqlen_k=longest))
+    assert (posed.split_keys, posed.key_splits) == (LEAST_KEYS, split.splits)
 
 
 def test_more_compute_units_have_shorter_ranges() -> None:
-    ranges = [found.keys for units in (32, 304) if (found := best_split(VERIFY, units))]
+    ranges = [split.keys for units in (32, 304) if (split := best_split(VERIFY, units))]
     assert ranges[0] > ranges[1]
 
 
 def test_plan_splits_and_has_workspaces() -> None:
-    over, device = dispatcher(both())
-    plan = over.plan(VERIFY)
+    dispatcher, device = make_dispatcher(both())
+    plan = dispatcher.plan(VERIFY)
     assert plan.stages[0].key.pipeline == "qr_async_split"
-    found = best_split(VERIFY, UNITS)
-    assert found
-    assert (plan.problem.split_keys, plan.problem.splits) == (LEAST_KEYS, splits(found.keys))
+    split = best_split(VERIFY, UNITS)
+    assert split
+    assert (plan.problem.split_keys, plan.problem.splits) == (LEAST_KEYS, splits(split.keys))
     rows = plan.problem.splits * 128 * 4
     assert plan.workspaces == {"o_acc": rows * 128 * 4, "lse_acc": rows * 4}
     device.chosen = plan.kernels
@@ -118,71 +118,71 @@ def test_plan_splits_and_has_workspaces() -> None:
     assert (launched.split_keys, launched.seqlen_k) == (LEAST_KEYS, (plan.problem.splits - 1) * LEAST_KEYS + 1)
     assert launched.o_acc
     assert launched.lse_acc
-    said = str(over.why(VERIFY))
-    assert f"keys are split into ranges of {found.keys}" in said
-    assert "it serves, but ranks lower" in said
+    explanation = str(dispatcher.why(VERIFY))
+    assert f"keys are split into ranges of {split.keys}" in explanation
+    assert "it serves, but ranks lower" in explanation
 
 
 def test_plan_without_split_says_why() -> None:
-    over, _ = dispatcher(both())
+    dispatcher, _ = make_dispatcher(both())
     short = replace(VERIFY, seqlen_k=200)
-    plan = over.plan(short)
+    plan = dispatcher.plan(short)
     assert (plan.stages[0].key.pipeline, plan.problem.split_keys, plan.workspaces) == ("qr_async", 0, {})
-    assert "keys are not split: 128 workgroups without splits for 256 compute units" in str(over.why(short))
+    assert "keys are not split: 128 workgroups without splits for 256 compute units" in str(dispatcher.why(short))
 
 
-def against_splits(said: Explanation) -> set[str]:
-    return {why for one, why in said.refused.items() if one.key.pipeline == "qr_async_split"}
+def against_splits(explained: Explanation) -> set[str]:
+    return {why for kernel, why in explained.refused.items() if kernel.key.pipeline == "qr_async_split"}
 
 
 def test_why_of_chosen_split_judges_other_split_kernels_by_it() -> None:
-    over, _ = dispatcher(both())
-    reasons = against_splits(over.why(VERIFY))
+    dispatcher, _ = make_dispatcher(both())
+    reasons = against_splits(dispatcher.why(VERIFY))
     assert {"no kernel with lse True", "it serves, but ranks lower"} <= reasons
-    assert not [one for one in reasons if "pipeline" in one]
+    assert not [reason for reason in reasons if "pipeline" in reason]
 
 
-def test_split_that_pays_and_no_kernel_serves_is_said() -> None:
+def test_split_without_kernel_is_reported_in_note() -> None:
     fields: dict[str, Any] = {
         "dtype": "bf16kvfp8", "hdim_q": 128, "page_size": 64, "lse": False, "pipeline": "qr_async",
     }  # fmt: skip
-    over, _ = dispatcher(Registry((*both().instances(), *built("batch_prefill", "ckpm-extended", **fields))))
-    said = over.why(replace(VERIFY, dtype="bf16kvfp8", qscale="pertensor", lse=False))
-    assert said.choice
-    assert (said.choice.problem.split_keys, said.choice.stages[0].key.pipeline) == (0, "qr_async")
-    assert "keys are not split: no kernel with " in said.choice.note
-    assert against_splits(said) == {"no kernel with dtype bf16kvfp8"}
+    dispatcher, _ = make_dispatcher(Registry((*both().instances(), *built("batch_prefill", "ckpm-extended", **fields))))
+    explained = dispatcher.why(replace(VERIFY, dtype="bf16kvfp8", qscale="pertensor", lse=False))
+    assert explained.choice
+    assert (explained.choice.problem.split_keys, explained.choice.stages[0].key.pipeline) == (0, "qr_async")
+    assert "keys are not split: no kernel with " in explained.choice.note
+    assert against_splits(explained) == {"no kernel with dtype bf16kvfp8"}
 
 
 def test_why_of_problem_that_asks_for_no_split_says_so() -> None:
-    over, _ = dispatcher(both())
-    said = over.why(replace(VERIFY, batch_invariant=True))
-    assert against_splits(said) == {"keys are not split: the problem has no split_keys"}
+    dispatcher, _ = make_dispatcher(both())
+    explained = dispatcher.why(replace(VERIFY, batch_invariant=True))
+    assert against_splits(explained) == {"keys are not split: the problem has no split_keys"}
 
 
 def test_registry_without_split_kernels_takes_v2() -> None:
     fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128, "page_size": 64, "pipeline": "qr_async"}
-    over, _ = dispatcher(Registry(built("batch_prefill", "ckpm-extended", **fields)))
-    assert over.plan(VERIFY).stages[0].key.pipeline == "qr_async"
+    dispatcher, _ = make_dispatcher(Registry(built("batch_prefill", "ckpm-extended", **fields)))
+    assert dispatcher.plan(VERIFY).stages[0].key.pipeline == "qr_async"
     with pytest.raises(NoKernelError, match="pipeline qr_async_split"):
-        over.plan(replace(VERIFY, split_keys=1024))
+        dispatcher.plan(replace(VERIFY, split_keys=1024))
 
 
 def test_batch_invariant_problem_is_split_as_it_asks_alone() -> None:
     """A split that pays depends on the batch. A split that the problem names begins at the sequence's own keys."""
-    over, _ = dispatcher(both())
-    asked = replace(VERIFY, batch_invariant=True)
-    assert over.plan(asked).problem.split_keys == 0
-    batches = replace(asked, split_keys=1024), replace(asked, split_keys=1024, batch=9, total_q=20)
-    plans = [over.plan(one) for one in batches]
+    dispatcher, _ = make_dispatcher(both())
+    problem = replace(VERIFY, batch_invariant=True)
+    assert dispatcher.plan(problem).problem.split_keys == 0
+    batches = replace(problem, split_keys=1024), replace(problem, split_keys=1024, batch=9, total_q=20)
+    plans = [dispatcher.plan(problem) for problem in batches]
     assert {(plan.problem.split_keys, plan.named, plan.kernels) for plan in plans} == {(1024, True, plans[0].kernels)}
-    longer = over.plan(replace(asked, split_keys=1024, seqlen_k=3000))
+    longer = dispatcher.plan(replace(problem, split_keys=1024, seqlen_k=3000))
     assert longer.kernels == plans[0].kernels
 
 
 def test_given_split_is_taken() -> None:
-    over, _ = dispatcher(both())
-    assert over.plan(replace(VERIFY, split_keys=4096)).problem.split_keys == 4096
+    dispatcher, _ = make_dispatcher(both())
+    assert dispatcher.plan(replace(VERIFY, split_keys=4096)).problem.split_keys == 4096
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def test_code_object_comes_from_package(monkeypatch: pytest.MonkeyPatch, tmp_pat
     source = tmp_path / "source.whl"
     with zipfile.ZipFile(source, "w") as archive:
         archive.writestr(MEMBER, b"code")
-    monkeypatch.setattr(asm, "download", lambda *given: given[-1].write_bytes(source.read_bytes()))
+    monkeypatch.setattr(asm, "download", lambda *arguments: arguments[-1].write_bytes(source.read_bytes()))
     with pytest.raises(TrustError, match=r"not the package of upstreams\.yaml; it is deleted"):
         asm.code_object("gfx942", True, tmp_path)
-    known = msgspec.structs.replace(package, sha256=hashlib.sha256(source.read_bytes()).hexdigest())
-    monkeypatch.setattr(asm, "check_upstream", lambda _: known)
-    found = asm.code_object("gfx942", True, tmp_path)
-    assert found == (b"code", "_ZN5aiter31fmha_fwd_hd128_bf16_causal_rtnaE")
+    served = msgspec.structs.replace(package, sha256=hashlib.sha256(source.read_bytes()).hexdigest())
+    monkeypatch.setattr(asm, "check_upstream", lambda _: served)
+    code = asm.code_object("gfx942", True, tmp_path)
+    assert code == (b"code", "_ZN5aiter31fmha_fwd_hd128_bf16_causal_rtnaE")

@@ -15,7 +15,7 @@ ALONE = (1.0,)
 
 def on_first_die(*lengths: float) -> list[float]:
     """Lengths of workgroups 0, 8, 16 and so on; the others take no time."""
-    return [one for length in lengths for one in (length, *[0.0] * (DIES - 1))]
+    return [time for length in lengths for time in (length, *[0.0] * (DIES - 1))]
 
 
 def test_equal_workgroups_take_rounds() -> None:
@@ -69,7 +69,7 @@ def test_copies_declared_by_ck_come_from_kernel_name() -> None:
 )
 def test_latency_is_of_cache_that_holds_k_and_v(batch: int, length: int, level: str) -> None:
     """8 heads of K and V with 1,024 tokens of 128 dims in bf16 are 4 MiB, as much as L2 holds; 64 of them 256 MiB."""
-    measured = {one.label: one.value for one in published_figures() if one.kernel == "global-chase"}
+    measured = {figure.label: figure.value for figure in published_figures() if figure.kernel == "global-chase"}
     shape = Shape(batch=batch, heads=64, kv_heads=8, length=length, head_dim=128, causal=False)
     for arch in ("gfx942", "gfx950"):
         assert latency(shape, launch_numbers(arch)) == measured[level]
@@ -80,14 +80,18 @@ def test_workgroup_is_linear_in_its_keys() -> None:
     law = Workgroup(keys=(100, 200), cycles=(1000.0, 1800.0), matrix=(400.0, 800.0), together=pairs)
     assert law.at(400) == (3400, 1600)
     assert law.speeds() == pytest.approx((1, 0.6))
-    one = estimate(law, [400] * 16, 8)  # two on each unit, at 0.6, 0.75 and 0.5 of the speed
-    assert [one.value, one.least, one.most] == pytest.approx([3400 / speed for speed in (0.6, 0.75, 0.5)])
-    assert one.matrix_share == pytest.approx(16 * 1600 / (8 * 3400 / 0.6))
+    estimated = estimate(law, [400] * 16, 8)  # two on each unit, at 0.6, 0.75 and 0.5 of the speed
+    assert [estimated.value, estimated.least, estimated.most] == pytest.approx(
+        [3400 / speed for speed in (0.6, 0.75, 0.5)]
+    )
+    assert estimated.matrix_share == pytest.approx(16 * 1600 / (8 * 3400 / 0.6))
 
 
 def test_figure_of_ck_without_library_of_ck_is_refused() -> None:
     """The figure must not get the cycles of AITER's kernel."""
-    figures = [one for one in published_figures() if one.arch == "gfx950" and one.model in ("stream", "fwd")]
-    count = sum(one.model == "fwd" for one in figures)
+    figures = [
+        figure for figure in published_figures() if figure.arch == "gfx950" and figure.model in ("stream", "fwd")
+    ]
+    count = sum(figure.model == "fwd" for figure in figures)
     with pytest.raises(InconclusiveError, match=f"^{count} figures are of CK's forward kernels, on gfx950: give a "):
         answers("gfx950", 256, figures, None)

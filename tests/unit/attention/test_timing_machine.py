@@ -16,20 +16,20 @@ from ckpm.timing.streams import ADD, EXPONENTIAL, LOAD, READ, dot, gemm, large
 
 def test_published_figures_of_gfx950() -> None:
     """Compare the numbers with ROCm/gfx950-gluon-tutorials and LLVM."""
-    known = values(numbers("gfx950"))
+    figures = values(numbers("gfx950"))
     expected = {
         "vector_cycles": 4, "transcendental_cycles": 8, "permlane_swap_cycles": 20, "matrix_read_cycles": 8,
         "matrix_result_cycles": 4 * (12 - 8), "packed_after_matrix": 44 - 32, "lds_read_bytes": 64 * 4, "lds_queue": 8,
         "lds_pair_bytes": 128, "memory_in_flight": 44 << 10, "memory_latency": 1000,
     }  # fmt: skip
-    assert {name: known[name] for name in expected} == expected
+    assert {name: figures[name] for name in expected} == expected
 
 
 def test_gfx942_differs_where_its_documents_do() -> None:
-    known = values(numbers("gfx942"))
-    assert known["matrix_result_cycles"] == 4 * (11 - 8)
-    assert known["matrix_read_cycles"] == 32 - 28
-    assert known["lds_read_bytes"] == 32 * 4
+    figures = values(numbers("gfx942"))
+    assert figures["matrix_result_cycles"] == 4 * (11 - 8)
+    assert figures["matrix_read_cycles"] == 32 - 28
+    assert figures["lds_read_bytes"] == 32 * 4
 
 
 def test_doubts_are_marked() -> None:
@@ -39,12 +39,12 @@ def test_doubts_are_marked() -> None:
     assert cannot_see()
 
 
-def test_arch_that_model_does_not_know() -> None:
+def test_numbers_of_unknown_arch_are_refused() -> None:
     with pytest.raises(InconclusiveError, match=r"no numbers of gfx90a: add them to machine\.yaml"):
         numbers("gfx90a")
 
 
-def test_figure_mistyped(tmp_path: Path) -> None:
+def test_mistyped_field_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "machine.yaml"
     file.write_text(TABLE.read_text().replace("doubtful: true", "doubtfull: true", 1))
     with pytest.raises(TableError, match=r"numbers\.issue_cycles\.doubtfull: unknown field"):
@@ -72,10 +72,10 @@ def test_more_copies_than_compute_unit_holds_are_refused() -> None:
         arch="gfx950", compute_units=256, recorded_workgroup=lambda: {"launched": 64, "instructions": [9] * 4}
     )
     resources = SimpleNamespace(archs={"gfx950": SimpleNamespace(occupancy_waves=2)})
-    place = Modelled(
+    modelled = Modelled(
         device=cast("Any", device), library=cast("Any", None), keys=(), known={}, file_facts={},
         manifest=cast("Any", SimpleNamespace(kernels={"one": resources})),
     )  # fmt: skip
     problem = cast("Any", SimpleNamespace(name="p"))
     with pytest.raises(UsageError, match=r"^--resident 9: a compute unit of gfx950 has room .* of 8 workgroups of p"):
-        place.replay(problem, "one", Asked(resident=9))
+        modelled.replay(problem, "one", Asked(resident=9))

@@ -15,19 +15,19 @@ CALIBRATING = "kernel: v_fma_f32, gpu: MI355X, metric: cycles, role: calibrate"
 
 def test_table_has_rows_of_both_roles_and_kinds() -> None:
     figures = published_figures()
-    roles = Counter(one.role for one in figures)
+    roles = Counter(figure.role for figure in figures)
     assert (roles["score"] > 120, roles["calibrate"] > 20) == (True, True)
-    scored = Counter(one.metric for one in figures if one.role == "score" and one.model)
+    scored = Counter(figure.metric for figure in figures if figure.role == "score" and figure.model)
     assert (scored["tflops"] >= 200, scored["cycles"] + scored["share"] >= 25) == (True, True)
-    assert {one.gpu for one in figures if one.model == "asm"} == {"MI300X", "MI355X"}
+    assert {figure.gpu for figure in figures if figure.model == "asm"} == {"MI300X", "MI355X"}
     assert published_pairs()
 
 
 def test_flops_of_shape_are_published_rate_times_published_time() -> None:
     """HipKittens' mi355x_mha_causal_fwd.json: 16 x 16 heads of 1,024 take 0.1239007 ms at 554.633 TFLOP/s."""
     row = next(
-        one for one in published_figures()
-        if (one.kernel, one.label, one.gpu) == ("aiter-fwd-bf16-causal", "16x16/16x1024", "MI355X")
+        figure for figure in published_figures()
+        if (figure.kernel, figure.label, figure.gpu) == ("aiter-fwd-bf16-causal", "16x16/16x1024", "MI355X")
     )  # fmt: skip
     assert row.shape is not None
     assert row.shape.flops == pytest.approx(0.12390072993934155e-3 * 554.6333485657686e12)

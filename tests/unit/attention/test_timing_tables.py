@@ -41,16 +41,16 @@ class Place:
     def provenance(self, tier: str) -> dict[str, str]:
         return {"tier": tier, "arch": "gfx950"}
 
-    def model(self, problem: SuiteCase, named: str, asked: modelling.Asked) -> Timed | str:
-        self.launched.append((problem, named, asked))
+    def model(self, problem: SuiteCase, named: str, options: modelling.Asked) -> Timed | str:
+        self.launched.append((problem, named, options))
         key = next(key for key in KEYS if key.name == named)
         tiles = -(-problem.seqlens_q[0] // key.tile.bm0) * problem.nhead_q
         cycles = problem.seqlens_k[0] * (2 if is_v3(key.pipeline) else 3)
         least, most = (8, 11) if problem.seqlens_k[0] == 8192 and not is_v3(key.pipeline) else (10, 10)
         copies = Copies(cycles=cycles, least=cycles * least // 10, most=cycles * most // 10)
         return make_timed(
-            problem=problem.name, kernel=named, cycles=copies.most, launched=(tiles + self.more) * asked.heads,
-            copies=(copies,) if asked.offsets else (),
+            problem=problem.name, kernel=named, cycles=copies.most, launched=(tiles + self.more) * options.heads,
+            copies=(copies,) if options.offsets else (),
         )  # fmt: skip
 
 
@@ -64,12 +64,12 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
 
 def test_row_runs_last_tile_of_one_kv_head_on_both_versions(launched: Launched) -> None:
     """The last tile is V3's first workgroup and V2's last."""
-    found = tables.model("*-h40q37k", "auto", Path("work")).problems
-    assert [(one.problem, one.launched) for one in found] == [
+    problems = tables.model("*-h40q37k", "auto", Path("work")).problems
+    assert [(problem.problem, problem.launched) for problem in problems] == [
         ("performance/published_fp8.tensor-h40q37k", 148 * 40), ("performance/published_fp8.tensor-h40q37k", 296 * 40),
         ("performance/published_fp8.page-h40q37k", 148 * 40), ("performance/published_fp8.page-h40q37k", 296 * 40),
     ]  # fmt: skip
-    assert [(p.nhead_q, p.nhead_k, p.mask, asked.workgroup) for p, _, asked in launched] == [
+    assert [(p.nhead_q, p.nhead_k, p.mask, options.workgroup) for p, _, options in launched] == [
         (1, 1, "no", workgroup) for workgroup in (0, 295) * 2
     ]
     assert ["_v3_" in name for _, name, _ in launched] == [True, False] * 2
@@ -77,7 +77,7 @@ def test_row_runs_last_tile_of_one_kv_head_on_both_versions(launched: Launched) 
 
 def test_row_with_one_kv_head_runs_unchanged(launched: Launched) -> None:
     tables.model("*.tensor-h16q65k", "auto", Path("work"))
-    assert [(p.nhead_q, p.nhead_k, asked.heads, asked.workgroup) for p, _, asked in launched] == [
+    assert [(p.nhead_q, p.nhead_k, options.heads, options.workgroup) for p, _, options in launched] == [
         (16, 1, 1, 0), (16, 1, 1, 511),
     ]  # fmt: skip
 

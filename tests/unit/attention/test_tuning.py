@@ -15,13 +15,13 @@ from ckpm.base.errors import OutputError, ProblemError, RecordError
 from tests.unit.attention.fakes import PREFILL
 
 
-def execute(file: Path, words: str, *given: Any) -> list[Any]:
+def execute(file: Path, statement: str, *parameters: Any) -> list[Any]:
     """Run a statement as another program."""
     with contextlib.closing(sqlite3.connect(file)) as other, other:
-        return other.execute(words, given).fetchall()
+        return other.execute(statement, parameters).fetchall()
 
 
-def test_least_of_what_was_measured_is_best(tmp_path: Path) -> None:
+def test_best_is_least_measurement(tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
     base.add(PREFILL, "hip", [Measurement(kernel="a", value=3.0), Measurement(kernel="b", value=2.0, library="00ff")])
     base.add(PREFILL, "hip", [Measurement(kernel="c", value=1.0), Measurement(kernel="a", value=2.5)])
@@ -70,7 +70,7 @@ def test_problems_are_told_apart_by_their_shape_and_arch(tmp_path: Path) -> None
         assert not base.measurements(dataclasses.replace(PREFILL, **other), "hip"), other
 
 
-def test_locked_database_is_said_to_be_locked(tmp_path: Path) -> None:
+def test_locked_database_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "t.db"
     TuningDatabase(file)
     holder = sqlite3.connect(file)

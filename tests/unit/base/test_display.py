@@ -26,16 +26,16 @@ TEXTS = st.text() | st.lists(st.sampled_from([*HOSTILE, *MARKUP, " ", "a", "_", 
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 
 
-def steers(one: str) -> bool:
+def steers(character: str) -> bool:
     """True if a character controls a terminal or its line instead of being drawn."""
-    return unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 @given(TEXTS)
 @example("".join(HOSTILE))
 def test_printable_does_not_control_terminal(text: str) -> None:
-    assert not [one for one in printable(text) if steers(one) and one not in "\n\t"]
-    assert not [one for one in one_line(text) if steers(one)]
+    assert not [character for character in printable(text) if steers(character) and character not in "\n\t"]
+    assert not [character for character in one_line(text) if steers(character)]
     printable(text).encode()  # half a surrogate pair would be an error
 
 
@@ -54,17 +54,17 @@ def test_line_break_and_escape_are_shown_as_text() -> None:
 def text_of(document: str) -> tuple[str, set[str]]:
     """The text that a reader sees, and the kinds of its tokens."""
     kinds: set[str] = set()
-    words = []
+    texts = []
 
     def walk(tokens: list[Token]) -> None:
         for token in tokens:
             if token.children is None:
                 kinds.add(token.type)
             walk(token.children or [])
-            words.extend([token.content] if token.type in ("text", "code_inline") else [])
+            texts.extend([token.content] if token.type in ("text", "code_inline") else [])
 
     walk(READER.parse(document))
-    return "".join(words), kinds
+    return "".join(texts), kinds
 
 
 PLAIN = {"text", "html_inline"}  # a comment, so that `@name` is not a mention
@@ -94,7 +94,7 @@ def test_code_span_shows_only_its_text(text: str) -> None:
     assert kinds - {"text", "code_inline"} <= {*ITEM, "bullet_list_close"}
 
 
-@pytest.mark.parametrize("text", [one for one in MARKUP if not one.isspace() and one not in ("", "a_b_c", "&a;")])
+@pytest.mark.parametrize("text", [text for text in MARKUP if not text.isspace() and text not in ("", "a_b_c", "&a;")])
 def test_reader_finds_unescaped_markup(text: str) -> None:
     """The reader of the other tests finds each markup if it is not escaped."""
     documents = (f"| a | b |\n| --- | --- |\n| {text} | end |\n", f"- {text}\n")

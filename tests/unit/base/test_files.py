@@ -20,7 +20,7 @@ def test_write_replaces_file(tmp_path: Path) -> None:
     write_atomically(file, b"one")
     write_atomically(file, b"two")
     assert file.read_bytes() == b"two"
-    assert [place.name for place in file.parent.iterdir()] == ["file"]
+    assert [entry.name for entry in file.parent.iterdir()] == ["file"]
 
 
 def test_write_into_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,11 +98,11 @@ def test_failed_write_keeps_old_file(
     assert (type(caught.value), caught.value.exit_code) == (error, 10)
     assert str(caught.value) == f"{file}: {message} name another place."
     assert file.read_bytes() == b"old"
-    assert [place.name for place in tmp_path.iterdir()] == ["file"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("name", "message"),
     [
         ("folder", "it is a folder. Name a file"),
         ("file/below", "Not a directory. A folder of this path is a file"),
@@ -112,26 +112,26 @@ def test_failed_write_keeps_old_file(
 )
 @pytest.mark.parametrize("write", [lambda file: write_atomically(file, b"x"), lambda file: write_if_changed(file, "x")])
 def test_write_to_wrong_path_is_refused(
-    tmp_path: Path, write: Callable[[Path], object], place: str, message: str
+    tmp_path: Path, write: Callable[[Path], object], name: str, message: str
 ) -> None:
     (tmp_path / "file").write_text("kept")
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError) as caught:
-        write(tmp_path / place)
-    assert str(caught.value).startswith(f"{tmp_path / place}: can't be written: ")
+        write(tmp_path / name)
+    assert str(caught.value).startswith(f"{tmp_path / name}: can't be written: ")
     assert message in str(caught.value)
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["file", "folder"]
 
 
-@pytest.mark.parametrize("make", [make_folder, lambda place, word: hold_lock(place / "lock", word).__enter__()])
-@pytest.mark.parametrize("place", ["file", "file/below"])
-def test_folder_that_cannot_be_made_is_refused(tmp_path: Path, make: Callable[[Path, str], object], place: str) -> None:
+@pytest.mark.parametrize("make", [make_folder, lambda path, word: hold_lock(path / "lock", word).__enter__()])
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_folder_that_cannot_be_made_is_refused(tmp_path: Path, make: Callable[[Path, str], object], name: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
         OutputError,
         match=r"A folder of this path is a file(, or a link that leads nowhere)?: set CKPM_CACHE to another folder\.$",
     ):
-        make(tmp_path / place, "set CKPM_CACHE to another folder")
+        make(tmp_path / name, "set CKPM_CACHE to another folder")
 
 
 def test_lock_that_is_folder_is_refused(tmp_path: Path) -> None:

@@ -21,16 +21,16 @@ HIPCC = "echo 'HIP version: 6.1.1'; echo 'clang version 17.0.6'"
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder in the place of a machine without GPU, ROCm, and entries in the loader's cache."""
-    place = tmp_path / "system"
+    folder = tmp_path / "system"
     for name in ("ROCM_PATH", "HIP_PATH", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(rocm_places, "SYSTEM", place)
-    monkeypatch.setattr(rocm_places, "KFD", place / "dev/kfd")
-    monkeypatch.setattr(rocm_places, "NODES", place / "nodes")
+    monkeypatch.setattr(rocm_places, "SYSTEM", folder)
+    monkeypatch.setattr(rocm_places, "KFD", folder / "dev/kfd")
+    monkeypatch.setattr(rocm_places, "NODES", folder / "nodes")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site-packages"), *sys.path])
-    monkeypatch.setenv("PATH", str(place / "bin"))
-    program(place / "bin/ldconfig", "exit 0")
-    return place
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    program(folder / "bin/ldconfig", "exit 0")
+    return folder
 
 
 def program(file: Path, text: str) -> None:
@@ -52,7 +52,7 @@ def gpu(system: Path, properties: str = GFX950) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
+    "file",
     [
         "system/opt/rocm/lib/libamdhip64.so.7",
         "system/opt/rocm/lib/libamdhip64.so",
@@ -62,10 +62,10 @@ def gpu(system: Path, properties: str = GFX950) -> None:
     ],
 )
 @pytest.mark.usefixtures("system")
-def test_runtime_is_found_in_folder(tmp_path: Path, place: str) -> None:
+def test_runtime_is_found_in_folder(tmp_path: Path, file: str) -> None:
     assert rocm_places.runtime() is None
-    empty(tmp_path / place)
-    assert rocm_places.runtime() == str(tmp_path / place)
+    empty(tmp_path / file)
+    assert rocm_places.runtime() == str(tmp_path / file)
 
 
 def test_runtime_is_found_by_loader_cache(system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,9 +81,9 @@ def test_runtime_is_found_by_loader_cache(system: Path, tmp_path: Path, monkeypa
     assert rocm_places.runtime() == str(new)
     new.unlink()
     assert rocm_places.runtime() == str(old)
-    asked = empty(tmp_path / "asked/libamdhip64.so.7")
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere::{asked.parent}")
-    assert rocm_places.runtime() == str(asked)
+    preferred = empty(tmp_path / "asked/libamdhip64.so.7")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere::{preferred.parent}")
+    assert rocm_places.runtime() == str(preferred)
     program(system / "bin/ldconfig", "exit 1")
     monkeypatch.delenv("LD_LIBRARY_PATH")
     assert rocm_places.runtime() == str(distribution)
@@ -102,13 +102,13 @@ def test_unused_gpu_is_reported(
     properties: str, access: bool, runtime: bool, reason: str,
 ) -> None:  # fmt: skip
     gpu(system, properties)
-    monkeypatch.setattr("os.access", lambda place, mode: access)
+    monkeypatch.setattr("os.access", lambda path, mode: access)
     if runtime:
         empty(system / "usr/lib64/libamdhip64.so.6")
     assert device.kind_of("auto", "gfx950") == "emulator"
-    said = capsys.readouterr().err
-    assert said.startswith("warning: a GPU is here, and is not used: ")
-    assert reason in said
+    output = capsys.readouterr().err
+    assert output.startswith("warning: a GPU is here, and is not used: ")
+    assert reason in output
     assert reason in device.unused_gpu("gfx950")
     assert device.kind_of("emulator", "gfx950") == "emulator"
     assert capsys.readouterr().err == ""  # requested
@@ -117,26 +117,26 @@ def test_unused_gpu_is_reported(
 def test_gpu_with_runtime_of_distribution_is_taken(system: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert device.kind_of("auto", "gfx950") == "emulator"
     gpu(system)
-    found = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
+    runtime = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
     assert device.kind_of("auto", "gfx950") == "hip"
     assert capsys.readouterr().err == ""
     finding = doctor._device()
-    assert (finding.state, finding.detail) == ("ok", f"gfx950, {found}")
-    found.unlink()
+    assert (finding.state, finding.detail) == ("ok", f"gfx950, {runtime}")
+    runtime.unlink()
     finding = doctor._device()
     assert (finding.state, finding.detail) == ("broken", "gfx950, no libamdhip64.so")
 
 
 @pytest.mark.parametrize(
-    "place", ["system/opt/rocm/bin/hipcc", "system/bin/hipcc", "site-packages/_rocm_sdk_core/bin/amdclang++"]
+    "file", ["system/opt/rocm/bin/hipcc", "system/bin/hipcc", "site-packages/_rocm_sdk_core/bin/amdclang++"]
 )
 @pytest.mark.usefixtures("system")
-def test_compilers_are_found_in_folder(tmp_path: Path, place: str) -> None:
+def test_compilers_are_found_in_folder(tmp_path: Path, file: str) -> None:
     assert rocm.locate() is None
-    program(tmp_path / place, HIPCC)
-    assert rocm.locate() == str(tmp_path / place)
-    assert toolchains.detect(cache=tmp_path / "cache").compiler == (str(tmp_path / place),)
-    assert str(tmp_path / place) in doctor._rocm(tmp_path / "cache").detail
+    program(tmp_path / file, HIPCC)
+    assert rocm.locate() == str(tmp_path / file)
+    assert toolchains.detect(cache=tmp_path / "cache").compiler == (str(tmp_path / file),)
+    assert str(tmp_path / file) in doctor._rocm(tmp_path / "cache").detail
 
 
 @pytest.mark.parametrize("bitcode", ["usr/lib/llvm-21/lib/clang/21", "usr/lib/clang/21", "usr/lib/x86_64-linux-gnu"])
@@ -147,8 +147,8 @@ def test_clang_of_distribution_needs_headers_and_libraries(system: Path, tmp_pat
     empty(system / "usr/include/hip/hip_runtime.h")
     assert rocm.locate() is None
     library = empty(system / bitcode / "amdgcn/bitcode/ockl.bc")
-    found = toolchains.detect(cache=tmp_path / "cache")
+    toolchain = toolchains.detect(cache=tmp_path / "cache")
     # a shared folder of device libraries belongs to the newest clang
-    assert (found.name, found.compiler) == ("rocm", (str(system / "usr/bin/clang++-21"),))
-    assert found.search == (f"--rocm-path={system / 'usr'}", f"--rocm-device-lib-path={library.parent}")
-    assert not [word for word in (found.identity, *found.flags, *found.link_flags) if str(system) in word]
+    assert (toolchain.name, toolchain.compiler) == ("rocm", (str(system / "usr/bin/clang++-21"),))
+    assert toolchain.search == (f"--rocm-path={system / 'usr'}", f"--rocm-device-lib-path={library.parent}")
+    assert not [word for word in (toolchain.identity, *toolchain.flags, *toolchain.link_flags) if str(system) in word]

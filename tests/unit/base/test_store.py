@@ -37,7 +37,7 @@ def damage(content: bytes, seed: int) -> bytes:
 
 
 @given(key=st.text("0123456789abcdef", min_size=1, max_size=64), content=st.binary(max_size=300))
-def test_what_was_stored_comes_back(tmp_path_factory: pytest.TempPathFactory, key: str, content: bytes) -> None:
+def test_stored_content_is_returned(tmp_path_factory: pytest.TempPathFactory, key: str, content: bytes) -> None:
     store = Store(tmp_path_factory.mktemp("store") / "new")
     assert store.get(key) is None
     store.put(key, content)
@@ -81,14 +81,14 @@ def test_store_that_cannot_be_written_is_not_failure(tmp_path: Path) -> None:
 
 
 def test_adopted_file_is_known_by_its_bytes(tmp_path: Path) -> None:
-    place = tmp_path / "lib.so"
-    assert not is_adopted(place)
+    library = tmp_path / "lib.so"
+    assert not is_adopted(library)
     with draft_folder(tmp_path) as drafts:
         (drafts / "lib.so").write_bytes(b"\x7fELF")
-        adopt(drafts / "lib.so", place)
-    assert is_adopted(place)
-    place.write_bytes(b"\x7fELf")
-    assert not is_adopted(place)
+        adopt(drafts / "lib.so", library)
+    assert is_adopted(library)
+    library.write_bytes(b"\x7fELf")
+    assert not is_adopted(library)
 
 
 # ---- drafts

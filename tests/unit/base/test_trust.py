@@ -55,35 +55,35 @@ def build(request: Request) -> tuple[str, int]:
 @pytest.mark.parametrize("sealed", [False, True])
 def test_planted_pickle_is_not_loaded(finished_build: Make, tmp_path: Path, names: list[str], sealed: bool) -> None:
     request = finished_build(cached=False)
-    place, witness = request.work / request.folder, tmp_path / "witness"
-    compiled = len(list((place / "src").glob("*.hip")))
+    build_folder, witness = request.work / request.folder, tmp_path / "witness"
+    compiled = len(list((build_folder / "src").glob("*.hip")))
     evil = pickle.dumps({".": Planted(witness)})
     pickle.loads(evil)
     assert witness.is_dir()  # the pickle works if it is loaded
     witness.rmdir()
     for name in names:
         if sealed:  # in our format, without the key
-            theirs = Signatures(b"another key")
-            theirs.open(str(place / name), "c")
+            foreign = Signatures(b"another key")
+            foreign.open(str(build_folder / name), "c")
             for folder in (".", *(str(part) for part in Path(request.folder, "obj").parents), f"{request.folder}/obj"):
-                theirs[folder] = evil
-            theirs.sync()
+                foreign[folder] = evil
+            foreign.sync()
         else:
-            (place / name).write_bytes(evil)
-    said, again = build(request)
+            (build_folder / name).write_bytes(evil)
+    output, again = build(request)
     assert not witness.exists()
-    ours = names == [NAME]
-    assert ("not signed by a build of yours" in said) == ours
-    assert again == (compiled if ours else 0)
-    assert not ours or build(request)[1] == 0
+    signed = names == [NAME]
+    assert ("not signed by a build of yours" in output) == signed
+    assert again == (compiled if signed else 0)
+    assert not signed or build(request)[1] == 0
 
 
 def test_planted_pickle_with_key_is_loaded(tmp_path: Path) -> None:
     """SCons loads the pickle if it is sealed with our key: the seal is the protection."""
-    ours = Signatures(b"key")
-    ours.open(str(tmp_path / NAME), "c")
-    ours["."] = pickle.dumps(Planted(tmp_path / "witness"))
-    ours.sync()
+    signatures = Signatures(b"key")
+    signatures.open(str(tmp_path / NAME), "c")
+    signatures["."] = pickle.dumps(Planted(tmp_path / "witness"))
+    signatures.sync()
     pickle.loads(Signatures(b"key").open(str(tmp_path / NAME), "c")["."])
     assert (tmp_path / "witness").exists()
     with pytest.raises(KeyError):
@@ -103,10 +103,10 @@ def test_files_of_work_folder_are_not_run(stub_toolchain: Stub, request_for: Mak
 
 
 def test_own_signatures_are_kept(tmp_path: Path) -> None:
-    ours = Signatures(b"key")
-    ours.open(str(tmp_path / NAME), "c")
-    ours["a"] = b"\x80\x04pickled"
-    ours.sync()
+    signatures = Signatures(b"key")
+    signatures.open(str(tmp_path / NAME), "c")
+    signatures["a"] = b"\x80\x04pickled"
+    signatures.sync()
     assert Signatures(b"key").open(str(tmp_path / NAME), "c")["a"] == b"\x80\x04pickled"
     assert not discard_foreign(tmp_path, b"key")
     assert discard_foreign(tmp_path, b"other")
@@ -222,8 +222,8 @@ def strangers_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         draft = cache / "emulator" / folder / "drafts/evil"
         draft.mkdir(parents=True)
         (draft / ".lock").symlink_to(victim)
-    for place in (cache, *cache.rglob("*")):
-        os.chown(place, 54321, 54321, follow_symlinks=False)
+    for path in (cache, *cache.rglob("*")):
+        os.chown(path, 54321, 54321, follow_symlinks=False)
     monkeypatch.setenv("CKPM_CACHE", str(cache))
     return victim
 

@@ -20,11 +20,11 @@ class Linker:
     """A script in the linker's place, which reports its start and never ends. Its child processes hold ``pipe``."""
 
     def __init__(self, folder: Path) -> None:
-        self.pipe, self.theirs = os.pipe()
-        os.set_inheritable(self.theirs, True)
+        self.pipe, self.write_end = os.pipe()
+        os.set_inheritable(self.write_end, True)
         self.cache = folder / "zig"
-        self.words = ["/bin/sh", "-c", f"echo $0 > {folder}/called; printf x > /proc/{os.getpid()}/fd/{self.theirs}; "
-                      "exec sleep 1000"]  # fmt: skip
+        script = f"echo $0 > {folder}/called; printf x > /proc/{os.getpid()}/fd/{self.write_end}; exec sleep 1000"
+        self.command = ["/bin/sh", "-c", script]
         self.environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(self.cache), "PYTHONPATH": str(PROJECT)}
         self.folder = folder
 
@@ -42,15 +42,15 @@ class Linker:
 
 @pytest.fixture
 def linker(tmp_path: Path) -> Iterator[Linker]:
-    made = Linker(tmp_path)
-    yield made
-    for end in (made.pipe, made.theirs):
+    linker = Linker(tmp_path)
+    yield linker
+    for end in (linker.pipe, linker.write_end):
         with contextlib.suppress(OSError):
             os.close(end)
 
 
 def test_link_waits_and_end_does_not(linker: Linker) -> None:
-    with warming.libcxx(linker.words, linker.folder, linker.environment):
+    with warming.libcxx(linker.command, linker.folder, linker.environment):
         assert linker.has_started()
         assert linker.is_held()
         with warming.libcxx(["/bin/sh", "-c", "echo twice > $0.twice"], linker.folder, linker.environment):
@@ -63,7 +63,7 @@ def test_link_waits_and_end_does_not(linker: Linker) -> None:
 def test_warming_with_cached_library_does_nothing(linker: Linker) -> None:
     (linker.cache / "o/1").mkdir(parents=True)
     (linker.cache / "o/1/libc++.a").write_text("")
-    with warming.libcxx(linker.words, linker.folder, linker.environment):
+    with warming.libcxx(linker.command, linker.folder, linker.environment):
         assert not (linker.cache / "libc++.lock").exists()
     assert not (linker.folder / "called").exists()
 
@@ -83,14 +83,14 @@ def test_warming_with_failed_linker_ends_well(linker: Linker) -> None:
 def test_warming_ends_with_killed_build(linker: Linker) -> None:
     child = os.fork()
     if child == 0:
-        with warming.libcxx(linker.words, linker.folder, linker.environment):
+        with warming.libcxx(linker.command, linker.folder, linker.environment):
             os.kill(os.getpid(), signal.SIGSTOP)
     os.waitpid(child, os.WUNTRACED)
     assert linker.has_started()
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    os.close(linker.theirs)
-    linker.theirs = -1
+    os.close(linker.write_end)
+    linker.write_end = -1
     assert select.select([linker.pipe], [], [], 60)[0]
     assert os.read(linker.pipe, 1) == b""
     assert not linker.is_held()

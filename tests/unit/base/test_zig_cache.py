@@ -13,8 +13,8 @@ from ckpm.base.zig_cache import checked_link, linked_with
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     """A cache as zig leaves it after a link: libraries by digest, and its notes."""
-    made = ("o/aa/libc++.a", "o/aa/string.o", "o/bb/libcompiler_rt.a", "o/cc/libc.so.6", "o/cc/c.s", "h/aa", "h/bb")
-    for name in made:
+    names = ("o/aa/libc++.a", "o/aa/string.o", "o/bb/libcompiler_rt.a", "o/cc/libc.so.6", "o/cc/c.s", "h/aa", "h/bb")
+    for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"content of {name}")
     with checked_link(tmp_path):
@@ -22,7 +22,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_was_linked_with_is_known_from_then_on(cache: Path) -> None:
+def test_linked_files_are_adopted(cache: Path) -> None:
     names = [str(file.relative_to(cache / "o")) for file in linked_with(cache)]
     assert names == ["aa/libc++.a", "aa/string.o", "bb/libcompiler_rt.a", "cc/libc.so.6"]
     assert all(is_adopted(file) for file in linked_with(cache))
@@ -33,7 +33,7 @@ def test_what_was_linked_with_is_known_from_then_on(cache: Path) -> None:
     assert kept == ["c.s", "libc.so.6", "libc.so.6.sha256", "libc.so.6.sha256.sha256"]  # no more with each link
 
 
-def test_links_add_nothing_to_cache_that_is_known(cache: Path) -> None:
+def test_later_links_add_nothing_to_cache(cache: Path) -> None:
     """A digest of a digest of a digest ended as a file name that no system takes."""
     before = sorted(cache.rglob("*"))
     for _ in range(3):
@@ -58,7 +58,7 @@ def test_damaged_files_are_removed_before_link(cache: Path, damage: str) -> None
     assert is_adopted(library)
 
 
-def test_cache_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_first_link_adopts_its_cache(tmp_path: Path) -> None:
     with checked_link(tmp_path / "zig"):
         (tmp_path / "zig/o/aa").mkdir(parents=True)
         (tmp_path / "zig/o/aa/libc++.a").write_text("made")

@@ -27,10 +27,10 @@ from tests.unit.shared import Run, copy_rooms
 
 @pytest.fixture
 def without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     missing = ("distributed", "dask_jobqueue")
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name in missing else found(name, *more)
+        importlib.util, "find_spec", lambda name, *more: None if name in missing else find_spec(name, *more)
     )
 
 
@@ -69,7 +69,7 @@ def test_both_requirements_pin_same_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--scheduler", "tcp://x:1", "--cluster", "slurm"], "--scheduler and --cluster exclude each other"),
         (["--scheduler", "tcp://x:1", "--workers", "2"], "--workers goes with --cluster"),
@@ -81,9 +81,9 @@ def test_both_requirements_pin_same_versions() -> None:
         (["--cluster", "slurm", "--walltime", ""], "--walltime is empty"),
     ],
 )
-def test_contradicting_options_fail(options: list[str], said: str, run: Run) -> None:
+def test_contradicting_options_fail(options: list[str], message: str, run: Run) -> None:
     code, _, err = run("build", *options)
-    assert (code, said in err) == (UsageError.exit_code, True)
+    assert (code, message in err) == (UsageError.exit_code, True)
 
 
 def test_reproduce_is_refused_on_workers() -> None:
@@ -101,16 +101,16 @@ def test_site_file_and_options_replace_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{core: 7}", "core: unknown field"),
         ("{cores: 0}", "cores: must be a whole number >= 1"),
         ("{gpus: -1}", "gpus: "),
     ],
 )
-def test_mistake_in_site_file_is_reported(tmp_path: Path, text: str, said: str) -> None:
+def test_mistake_in_site_file_is_reported(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "site.yaml").write_text(text)
-    with pytest.raises(TableError, match=said):
+    with pytest.raises(TableError, match=message):
         read_site(tmp_path / "site.yaml", None, None)
 
 
@@ -146,31 +146,31 @@ def test_refused_step_becomes_failure_of_worker() -> None:
 
 def start_guarded(*command: str) -> tuple[subprocess.Popen[str], int]:
     """Start a command under its guard; return the end of the pipe that keeps both alive, too."""
-    theirs, ours = os.pipe()
-    words = [sys.executable, "-I", "-S", guard.__file__, str(theirs), *command]
-    process = subprocess.Popen(words, pass_fds=[theirs], stdout=subprocess.PIPE, text=True)
-    os.close(theirs)
-    return process, ours
+    read_end, write_end = os.pipe()
+    arguments = [sys.executable, "-I", "-S", guard.__file__, str(read_end), *command]
+    process = subprocess.Popen(arguments, pass_fds=[read_end], stdout=subprocess.PIPE, text=True)
+    os.close(read_end)
+    return process, write_end
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -SEGV $$", -signal.SIGSEGV)])
 def test_guard_ends_like_its_command(script: str, code: int) -> None:
-    process, ours = start_guarded("sh", "-c", script)
+    process, write_end = start_guarded("sh", "-c", script)
     assert process.wait(60) == code
-    os.close(ours)
+    os.close(write_end)
 
 
 def test_guard_reports_missing_command() -> None:
-    process, ours = start_guarded("/nowhere/compiler")
+    process, write_end = start_guarded("/nowhere/compiler")
     assert process.communicate(timeout=60)[0].startswith("/nowhere/compiler can't be started")
     assert process.returncode == 127
-    os.close(ours)
+    os.close(write_end)
 
 
 def test_guard_ends_command_and_children_with_owner() -> None:
-    process, ours = start_guarded("sh", "-c", "sleep 1000 & echo started; wait")
+    process, write_end = start_guarded("sh", "-c", "sleep 1000 & echo started; wait")
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
-    os.close(ours)
+    os.close(write_end)
     assert process.stdout.read() == "", "the pipe closes when the last process has ended"
     assert process.wait(60) == -signal.SIGKILL

@@ -46,15 +46,15 @@ def configurations_of(kernel: Guarded, arch: str, head_dim: int) -> list[dict[st
     dims = {case.constexprs["HEAD_DIM"] for case in kernel.cases}
     if kernel.function != "streaming" or arch not in kernel.archs or head_dim not in dims:
         return []
-    return [dict(one) for one in kernel.configurations]
+    return [dict(configuration) for configuration in kernel.configurations]
 
 
 @pytest.mark.parametrize(("arch", "head_dim"), FORCED)
-def test_forced_launch_is_one_that_guard_looks_at(arch: str, head_dim: int) -> None:
+def test_forced_launch_is_in_guard_table(arch: str, head_dim: int) -> None:
     launch: Launch = FORCED[arch, head_dim]
     expected = {"BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n, "STEP": launch.step, **launch.options}
-    tables = [configurations_of(one, arch, head_dim) for one in read_guard_table(OWN).kernels]
-    assert expected in [one for table in tables for one in table]
+    tables = [configurations_of(kernel, arch, head_dim) for kernel in read_guard_table(OWN).kernels]
+    assert expected in [configuration for table in tables for configuration in table]
 
 
 def test_each_arch_has_its_own_fp8() -> None:
@@ -67,5 +67,5 @@ def test_each_arch_has_its_own_fp8() -> None:
 
 @pytest.mark.parametrize(("splits", "block"), [(1, 2), (2, 2), (3, 4), (8, 8), (9, 16)])
 def test_reduction_reads_all_splits(splits: int, block: int) -> None:
-    made = reduction_candidate(dataclasses.replace(BASE, splits=splits), "gfx950")
-    assert made.constexprs["BLOCK_SPLITS"] == block
+    reduction = reduction_candidate(dataclasses.replace(BASE, splits=splits), "gfx950")
+    assert reduction.constexprs["BLOCK_SPLITS"] == block

@@ -53,7 +53,7 @@ def test_figure_past_budget_is_reason(metric: str, value: int, reason: str) -> N
     assert over_budget(dataclasses.replace(LEAN, **{metric: value}), BUDGET) == (reason,)
 
 
-def test_what_equals_budget_fits() -> None:
+def test_figure_equal_to_budget_fits() -> None:
     edge = dataclasses.replace(LEAN, vgpr=128, lds_bytes=4096, waves=2)
     assert over_budget(edge, BUDGET) == ()
 
@@ -75,8 +75,8 @@ def test_every_changed_figure_asks_for_acceptance(metric: str, value: int, kind:
 @given(st.sampled_from([field.name for field in dataclasses.fields(Figures)]), st.integers(0, 600))
 def test_ratchet_is_silent_for_equal_figures_alone(metric: str, value: int) -> None:
     now = dataclasses.replace(LEAN, **{metric: value})
-    found = changes(make_accepted(make_judged()), [make_judged(now)], ["softmax"])
-    assert bool(found) == (now != LEAN)
+    changed = changes(make_accepted(make_judged()), [make_judged(now)], ["softmax"])
+    assert bool(changed) == (now != LEAN)
     assert changes(make_accepted(make_judged(now)), [make_judged(now)], ["softmax"]) == []
 
 
@@ -95,7 +95,7 @@ OTHER = make_judged(constexprs={"BLOCK": 128})
 )
 def test_other_candidates_ask_for_acceptance(before: list[Judged], now: list[Judged], kinds: list[str]) -> None:
     """A candidate is new or gone, or stops or begins to compile."""
-    assert [one.kind for one in changes(make_accepted(*before), now, ["softmax"])] == kinds
+    assert [change.kind for change in changes(make_accepted(*before), now, ["softmax"])] == kinds
     assert changes(make_accepted(*before), [], ["another"]) == []  # not asked about
 
 
@@ -113,17 +113,17 @@ def test_each_part_of_candidate_is_of_its_identity(other: dict[str, Any]) -> Non
     assert dataclasses.replace(CANDIDATE, **other).identity != CANDIDATE.identity
 
 
-def test_order_of_constants_is_none() -> None:
-    one, two = ({"A": 1, "B": 2}, {"B": 2, "A": 1})
-    assert dataclasses.replace(CANDIDATE, constexprs=one).identity == (
-        dataclasses.replace(CANDIDATE, constexprs=two).identity
+def test_order_of_constants_keeps_identity() -> None:
+    first, second = ({"A": 1, "B": 2}, {"B": 2, "A": 1})
+    assert dataclasses.replace(CANDIDATE, constexprs=first).identity == (
+        dataclasses.replace(CANDIDATE, constexprs=second).identity
     )
 
 
 def test_configuration_members_named_as_arguments_are_constants() -> None:
-    made = candidate("softmax", "gfx950", ("x", "BLOCK"), {"x": "*fp32"}, {}, {"BLOCK": 64, "waves_per_eu": 4})
-    assert made.constexprs == {"BLOCK": 64}
-    assert made.options == {"num_warps": 4, "num_stages": 2, "waves_per_eu": 4}
+    configured = candidate("softmax", "gfx950", ("x", "BLOCK"), {"x": "*fp32"}, {}, {"BLOCK": 64, "waves_per_eu": 4})
+    assert configured.constexprs == {"BLOCK": 64}
+    assert configured.options == {"num_warps": 4, "num_stages": 2, "waves_per_eu": 4}
 
 
 def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_accepting_one_kernel_keeps_others() -> None:
     both = make_accepted(make_judged(), make_judged(kernel="softmin"))
     after = merge(both, [], ["softmax"], compiler="c", reason="r")
-    assert [one.kernel for one, _ in after.entries.values()] == ["softmin"]
+    assert [candidate.kernel for candidate, _ in after.entries.values()] == ["softmin"]
 
 
 TABLE = """
@@ -190,9 +190,9 @@ def test_command_compares_accepts_and_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Refuse chosen figures until they are accepted, and again when one improves."""
-    given = [LEAN]
+    figures = [LEAN]
     monkeypatch.setattr(command, "demand_triton", lambda: None)
-    monkeypatch.setattr(command, "judged_kernel", lambda guarded, arch: [[make_judged(given[0])]])
+    monkeypatch.setattr(command, "judged_kernel", lambda guarded, arch: [[make_judged(figures[0])]])
     table = read_guard_table(table_file(tmp_path))
     names = ["softmax"]
     with pytest.raises(CheckFailedError, match="no accepted figures yet"):
@@ -200,10 +200,10 @@ def test_command_compares_accepts_and_refuses(
     make_accepted(make_judged()).write(table.accepted)
     line = ["guard", str(table.file)]
     assert main(line) == 0
-    given[0] = dataclasses.replace(LEAN, vgpr=96)
+    figures[0] = dataclasses.replace(LEAN, vgpr=96)
     assert main(line) == CheckFailedError.exit_code
     assert "better: softmax gfx950" in capsys.readouterr().err
-    given[0] = dataclasses.replace(LEAN, vgpr_spills=2)
+    figures[0] = dataclasses.replace(LEAN, vgpr_spills=2)
     assert main(line) == CheckFailedError.exit_code
     assert "2 spilled VGPRs" in capsys.readouterr().err
 

@@ -51,5 +51,5 @@ class FakeEngine:
         file = self.folder / "calls"
         text = file.read_text() if file.exists() else ""
         calls = [call.split("\0")[:-1] for call in text.split("\x1e\0")[:-1]]
-        words = start.split()
-        return [call for call in calls if call[: len(words)] == words]
+        arguments = start.split()
+        return [call for call in calls if call[: len(arguments)] == arguments]

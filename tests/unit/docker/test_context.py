@@ -18,7 +18,7 @@ from ckpm.matrix.dialects import PackagedUpstream, check_upstream
 from tests.unit.shared import git
 
 FORKY = image("debian-emulator").base
-ALL = pytest.mark.parametrize("one", images().values(), ids=lambda one: one.name)
+ALL = pytest.mark.parametrize("image", images().values(), ids=lambda image: image.name)
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def test_package_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_tag_changes_with_content_of_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = image("debian-emulator")
-    assert context.tag(one) == context.tag(one)
-    more = {**one.base.packages, "emulator": (*one.base.packages["emulator"], "git")}
-    other = dataclasses.replace(one, base=msgspec.structs.replace(one.base, packages=more))
-    assert context.tag(other) != context.tag(one)
+    debian = image("debian-emulator")
+    assert context.tag(debian) == context.tag(debian)
+    more = {**debian.base.packages, "emulator": (*debian.base.packages["emulator"], "git")}
+    other = dataclasses.replace(debian, base=msgspec.structs.replace(debian.base, packages=more))
+    assert context.tag(other) != context.tag(debian)
     built = image("debian-rocm-build")
     before = context.tag(built)
     assert context.tag(dataclasses.replace(built, ck="flash-attn")) != before
@@ -178,18 +178,18 @@ def instructions(text: str) -> list[list[str]]:
 
 
 @ALL
-def test_last_user_is_not_root_and_runs_nothing(one: Image) -> None:
-    words = instructions(context.render(one))
-    users = [at for at, word in enumerate(words) if word[0] == "USER"]
-    assert words[users[-1]][1] == "10001:10001"
-    assert not [word for word in words[users[-1] :] if word[0] in ("RUN", "COPY", "ADD")]
+def test_last_user_is_not_root_and_runs_nothing(image: Image) -> None:
+    lines = instructions(context.render(image))
+    users = [at for at, line in enumerate(lines) if line[0] == "USER"]
+    assert lines[users[-1]][1] == "10001:10001"
+    assert not [line for line in lines[users[-1] :] if line[0] in ("RUN", "COPY", "ADD")]
 
 
 @ALL
-def test_apt_uses_secrets_only(one: Image) -> None:
-    text = context.render(one)
+def test_apt_uses_secrets_only(image: Image) -> None:
+    text = context.render(image)
     installs = [line for line in text.replace("\\\n", " ").splitlines() if "apt-get" in line]
-    assert len(installs) == len(one.layers) > 0
+    assert len(installs) == len(image.layers) > 0
     for line in installs:
         assert "--mount=type=secret,id=apt.conf" in line
         assert "--mount=type=secret,id=sources.list" in line
@@ -198,14 +198,14 @@ def test_apt_uses_secrets_only(one: Image) -> None:
 
 
 @ALL
-def test_dockerfile_has_labels_healthcheck_and_packages(one: Image) -> None:
-    words = instructions(context.render(one, context.Labels("https://git.example/a", "abc")))
-    labels = " ".join(next(word for word in words if word[0] == "LABEL"))
+def test_dockerfile_has_labels_healthcheck_and_packages(image: Image) -> None:
+    lines = instructions(context.render(image, context.Labels("https://git.example/a", "abc")))
+    labels = " ".join(next(line for line in lines if line[0] == "LABEL"))
     assert 'org.opencontainers.image.revision="abc"' in labels
     assert 'org.opencontainers.image.source="https://git.example/a"' in labels
-    assert [word for word in words if word[0] == "HEALTHCHECK"]
-    installed = {word for line in words if line[0] == "RUN" for word in line}
-    assert {package for layer in one.layers for package in layer} <= installed
+    assert [line for line in lines if line[0] == "HEALTHCHECK"]
+    installed = {word for line in lines if line[0] == "RUN" for word in line}
+    assert {package for layer in image.layers for package in layer} <= installed
 
 
 def test_both_bases_come_from_one_template() -> None:
@@ -218,7 +218,7 @@ def test_both_bases_come_from_one_template() -> None:
 
 
 def test_hadolint_accepts_every_dockerfile(tmp_path: Path) -> None:
-    context.lint([context.write(one, tmp_path) for one in images().values()])
+    context.lint([context.write(image, tmp_path) for image in images().values()])
 
 
 def test_hadolint_refuses_mistake(tmp_path: Path) -> None:
@@ -232,6 +232,6 @@ def test_hadolint_refuses_mistake(tmp_path: Path) -> None:
 
 
 def test_another_time_stamp_changes_dockerfile() -> None:
-    one = image("debian-emulator")
-    later = dataclasses.replace(one, base=msgspec.structs.replace(one.base, epoch=one.base.epoch + 1))
-    assert context.render(later) != context.render(one)
+    debian = image("debian-emulator")
+    later = dataclasses.replace(debian, base=msgspec.structs.replace(debian.base, epoch=debian.base.epoch + 1))
+    assert context.render(later) != context.render(debian)

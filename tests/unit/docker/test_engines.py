@@ -70,7 +70,7 @@ def test_rootless_engine_is_detected(engines: Engines, name: str, answer: str) -
 
 
 @pytest.mark.parametrize(
-    ("answers", "chosen", "words"),
+    ("answers", "chosen", "parts"),
     [
         ({"docker": NO_DAEMON}, None,
          ("docker: Cannot connect", "podman: not installed", "buildah: not installed", "apt-get install")),
@@ -79,12 +79,12 @@ def test_rootless_engine_is_detected(engines: Engines, name: str, answer: str) -
     ],
 )  # fmt: skip
 def test_no_usable_engine_fails_with_reasons_and_remedy(
-    engines: Engines, answers: dict[str, Answer], chosen: str | None, words: tuple[str, ...]
+    engines: Engines, answers: dict[str, Answer], chosen: str | None, parts: tuple[str, ...]
 ) -> None:
     engines(**answers)
     with pytest.raises(SetupError) as caught:
         detect(*([chosen] if chosen else []))
-    assert [word for word in words if word not in str(caught.value)] == []
+    assert [part for part in parts if part not in str(caught.value)] == []
 
 
 BUILD = Build(context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "abc"}, secrets={"apt.conf": Path("/s")})
@@ -92,12 +92,12 @@ BUILD = Build(context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "ab
 
 @pytest.mark.parametrize("name", ["podman", "buildah"])
 def test_oci_build_has_fixed_times_and_format(name: str) -> None:
-    words = build_command(Engine(name, name), BUILD)
-    text = " ".join(words)
+    command = build_command(Engine(name, name), BUILD)
+    text = " ".join(command)
     assert f"{name} build --tag t:1 --isolation chroot --format oci --layers --timestamp 7 " in text
     assert "--build-arg SOURCE_DATE_EPOCH=7 --build-arg REVISION=abc --secret id=apt.conf,src=/s" in text
-    assert words[-1] == "/c"
-    assert "--no-cache" not in words
+    assert command[-1] == "/c"
+    assert "--no-cache" not in command
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_mounts_of_build_by_root_are_private(
     monkeypatch: pytest.MonkeyPatch, name: str, user: int, private: bool
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: user)
-    words = build_command(Engine(name, name), BUILD)
-    assert words[: words.index(name)] == (["unshare", "--mount", "--propagation", "private"] if private else [])
+    command = build_command(Engine(name, name), BUILD)
+    assert command[: command.index(name)] == (["unshare", "--mount", "--propagation", "private"] if private else [])
 
 
 def test_docker_build_rewrites_times() -> None:
-    words = build_command(Engine("docker", "docker"), BUILD)
-    assert "type=docker,rewrite-timestamp=true" in words
-    assert "--build-arg SOURCE_DATE_EPOCH=7" in " ".join(words)
-    assert not {"--isolation", "--timestamp", "--layers"} & set(words)
+    command = build_command(Engine("docker", "docker"), BUILD)
+    assert "type=docker,rewrite-timestamp=true" in command
+    assert "--build-arg SOURCE_DATE_EPOCH=7" in " ".join(command)
+    assert not {"--isolation", "--timestamp", "--layers"} & set(command)
 
 
 @pytest.mark.parametrize("name", ["docker", "podman", "buildah"])

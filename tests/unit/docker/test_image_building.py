@@ -42,7 +42,11 @@ class Docker:
     def __init__(
         self, folder: Path, *, ids: tuple[str, ...] = ("aa",), answers: dict[str, list[Answer]] | None = None
     ) -> None:
-        output = {"build": [(0, "", "")], "image inspect": [(0, f"sha256:{one}", "") for one in ids], "run": [PACKAGES]}
+        output = {
+            "build": [(0, "", "")],
+            "image inspect": [(0, f"sha256:{identity}", "") for identity in ids],
+            "run": [PACKAGES],
+        }
         self.fake = FakeEngine(folder, "docker", {**output, **(answers or {})})
         self.engine = Engine("docker", str(self.fake.program))
         self.work = folder / "work"
@@ -60,8 +64,8 @@ def test_build_returns_packages_and_removes_secrets(tmp_path: Path) -> None:
     built = docker.build()
     assert (built.identity, built.tag) == ("aa", context.tag(ONE))
     assert built.packages == {"apt": "3.3.3", "python3": "3.14.6-1"}
-    (words,) = docker.fake.calls("build")
-    files = [Path(word.partition("src=")[2]) for word in words if word.startswith("id=")]
+    (arguments,) = docker.fake.calls("build")
+    files = [Path(argument.partition("src=")[2]) for argument in arguments if argument.startswith("id=")]
     assert [file.name for file in files] == ["apt.conf", "sources.list"]
     assert not any(file.exists() for file in files)
     text = (docker.work / ONE.name / "context" / "Dockerfile").read_text()
@@ -84,18 +88,18 @@ def test_second_build_with_another_id_names_packages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("message", "kind"),
     [
         ("E: Unable to locate package hipcc", CompileError),
         ("write /x: no space left on device", DiskFullError),
         ("dial unix /var/run/docker.sock: connect: permission denied", SetupError),
     ],
 )
-def test_failing_build_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError]) -> None:
-    docker = Docker(tmp_path, answers={"build": [(1, "", said)]})
-    with pytest.raises(kind, match=said.rpartition(": ")[2]):
+def test_failing_build_is_classified(tmp_path: Path, message: str, kind: type[CkPrefillError]) -> None:
+    docker = Docker(tmp_path, answers={"build": [(1, "", message)]})
+    with pytest.raises(kind, match=message.rpartition(": ")[2]):
         docker.build()
-    assert said in (docker.work / ONE.name / "build.log").read_text()
+    assert message in (docker.work / ONE.name / "build.log").read_text()
 
 
 @pytest.mark.parametrize("present", [True, False])
@@ -176,7 +180,7 @@ def test_packages_that_differ_from_lock_are_named(tmp_path: Path, packages: dict
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     [
         (["list", "--locked"], "--locked goes with images build"),
         (["lint", "--once"], "--once goes with images build"),
@@ -184,11 +188,11 @@ def test_packages_that_differ_from_lock_are_named(tmp_path: Path, packages: dict
         (["build", "--locked", "--image", "REGISTRY"], "docker/locks has no packages of"),
     ],
 )
-def test_options_that_do_not_fit_are_refused_first(words: list[str], said: str) -> None:
+def test_options_that_do_not_fit_are_refused_first(options: list[str], message: str) -> None:
     """Without an engine: a build, or the search for an engine, would raise another error."""
-    other = next(one.name for one in images().values() if not one.is_local)
-    with pytest.raises(UsageError, match=said):
-        command.run(parse(["images", *(other if word == "REGISTRY" else word for word in words)]))
+    other = next(image.name for image in images().values() if not image.is_local)
+    with pytest.raises(UsageError, match=message):
+        command.run(parse(["images", *(other if option == "REGISTRY" else option for option in options)]))
 
 
 def test_command_builds_every_local_image_twice(

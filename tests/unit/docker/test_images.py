@@ -14,17 +14,17 @@ TABLE = (FOLDER / "images.yaml").read_text()
 
 
 def test_bases_have_their_purposes() -> None:
-    purposes = {(one.base.name, one.purpose.name) for one in images().values()}
+    purposes = {(image.base.name, image.purpose.name) for image in images().values()}
     debian = {("debian-forky", purpose) for purpose in ("emulator", "build", "test")}
     assert purposes == debian | {("rocm-7.2", "build"), ("rocm-7.2", "test")}
 
 
 def test_registry_base_is_pinned_and_not_called_tested() -> None:
-    registry = [one for one in images().values() if not one.is_local]
+    registry = [image for image in images().values() if not image.is_local]
     assert registry
-    for one in registry:
-        assert re.fullmatch(r"[a-z0-9./-]+:[\w.-]+@sha256:[0-9a-f]{64}", one.base.pinned)
-        assert not one.tested
+    for registry_image in registry:
+        assert re.fullmatch(r"[a-z0-9./-]+:[\w.-]+@sha256:[0-9a-f]{64}", registry_image.base.pinned)
+        assert not registry_image.tested
 
 
 def test_each_purpose_adds_its_packages() -> None:
@@ -38,9 +38,9 @@ def test_each_purpose_adds_its_packages() -> None:
 
 
 def test_only_test_images_want_gpu() -> None:
-    for one in images().values():
-        wants = (one.purpose.devices, one.purpose.shm_size)
-        assert wants == ((("/dev/kfd", "/dev/dri"), "16g") if one.purpose.name == "test" else ((), ""))
+    for listed_image in images().values():
+        wants = (listed_image.purpose.devices, listed_image.purpose.shm_size)
+        assert wants == ((("/dev/kfd", "/dev/dri"), "16g") if listed_image.purpose.name == "test" else ((), ""))
 
 
 def test_unknown_image_suggests_nearest() -> None:

@@ -57,7 +57,7 @@ def script(text: str, pipe: Path) -> str:
 
 @pytest.mark.parametrize(
     ("program", "options", "number", "code"),
-    [*((ENDLESS, {}, *one) for one in SIGNALS), (STUBBORN, {"patience": 0.1}, signal.SIGTERM, 143)],
+    [*((ENDLESS, {}, *ending) for ending in SIGNALS), (STUBBORN, {"patience": 0.1}, signal.SIGTERM, 143)],
 )
 def test_signal_ends_program_and_its_background_processes(
     pipe: Path, program: str, options: dict[str, float], number: signal.Signals, code: int
@@ -107,10 +107,10 @@ def test_container_is_removed_despite_more_signals(tmp_path: Path, pipe: Path, e
     assert podman.removed.read_text().startswith("ckpm-")
 
 
-@pytest.mark.parametrize("said", ["OCI runtime error: unable to start", "potentially insufficient UIDs or GIDs"])
-def test_failure_of_engine_is_classified(tmp_path: Path, said: str) -> None:
-    fake = FakeEngine(tmp_path, "podman", {"run": [(125, "", f"Error: {said}")]})
-    with pytest.raises(SetupError, match=said):
+@pytest.mark.parametrize("message", ["OCI runtime error: unable to start", "potentially insufficient UIDs or GIDs"])
+def test_failure_of_engine_is_classified(tmp_path: Path, message: str) -> None:
+    fake = FakeEngine(tmp_path, "podman", {"run": [(125, "", f"Error: {message}")]})
+    with pytest.raises(SetupError, match=message):
         running.run(Engine("podman", str(fake.program)), ORDER, output=subprocess.PIPE)
     assert [call[0] for call in fake.calls()] == ["run", "rm"]
 

@@ -46,7 +46,7 @@ def test_root_is_clone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["test-larg-kv"], "noxfile.py has no session test-larg-kv"),
         (["doctor", "lnt"], "noxfile.py has no session lnt"),
@@ -54,13 +54,17 @@ def test_root_is_clone() -> None:
     ],
 )
 def test_mistakes_are_reported_before_image_build(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The engine that stands in for buildah has no image, so any call of it would be the begin of a build."""
     fake = FakeEngine(tmp_path, "buildah", {})
     monkeypatch.setenv("PATH", str(fake.program.parent), prepend=os.pathsep)
-    assert main(["in-container", *words, "--engine", "buildah", "--work", str(tmp_path / "work")]) == 2
-    assert said in capsys.readouterr().err
+    assert main(["in-container", *arguments, "--engine", "buildah", "--work", str(tmp_path / "work")]) == 2
+    assert message in capsys.readouterr().err
     assert fake.calls() == []
 
 
@@ -86,9 +90,9 @@ def test_plan_mounts_checkout_and_cache_as_caller(tmp_path: Path) -> None:
 
 def test_plan_separates_environments_by_image(tmp_path: Path) -> None:
     run = plan(tmp_path)
-    place = targets(run)[run.command[2]].source
-    assert place.is_relative_to(tmp_path / "cache")
-    assert place.name == "debian-rocm-test-abc"
+    folder = targets(run)[run.command[2]].source
+    assert folder.is_relative_to(tmp_path / "cache")
+    assert folder.name == "debian-rocm-test-abc"
 
 
 def test_environments_have_paths_that_nox_accepts(tmp_path: Path) -> None:
@@ -106,9 +110,9 @@ def test_plan_mounts_repository_of_work_tree(tmp_path: Path) -> None:
     git(main, "commit", "-q", "--allow-empty", "-m", "x")
     assert str(main / ".git") not in targets(plan(tmp_path))
     git(main, "worktree", "add", "-q", "--detach", str(tmp_path / "checkout"))
-    said = git(tmp_path / "checkout", "rev-parse", "--path-format=absolute", "--git-common-dir")
-    assert said == str(main / ".git")
-    assert targets(plan(tmp_path))[said] == Mount(source=Path(said), target=Path(said), writable=True)
+    repository = git(tmp_path / "checkout", "rev-parse", "--path-format=absolute", "--git-common-dir")
+    assert repository == str(main / ".git")
+    assert targets(plan(tmp_path))[repository] == Mount(source=Path(repository), target=Path(repository), writable=True)
 
 
 def test_plan_mounts_files_of_pip_settings_for_reading(tmp_path: Path) -> None:

@@ -37,10 +37,10 @@ class Checkout:
             os.mkfifo(folder / name)
         (folder / "requirements.txt").write_text("nox==1\n")
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
         return subprocess.Popen(
-            ["sh", str(FOLDER / "sessions.sh"), str(self.environments), *words],
+            ["sh", str(FOLDER / "sessions.sh"), str(self.environments), *arguments],
             cwd=self.folder, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 

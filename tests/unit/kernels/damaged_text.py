@@ -39,7 +39,7 @@ def check_every_damage(
         except UpstreamError as error:
             refusals.append(str(error))
             continue
-        place = between.join(tokens[max(0, at - 5) : at + 6])
-        assert reading != whole or token == replacement or at in ignorable, f"token {at} unnoticed, in '{place}'"
+        context = between.join(tokens[max(0, at - 5) : at + 6])
+        assert reading != whole or token == replacement or at in ignorable, f"token {at} unnoticed, in '{context}'"
     assert refusals
     assert all(refusals), "refused without a reason"

@@ -44,14 +44,14 @@ def test_symbols_tell_kernels_of_unit_apart() -> None:
         "TileFmhaFwdAppendKVTraitsILb1ELb1ELb1ELb1ELin1EEEEENS_41BlockFmhaFwdAppendKVPipelineDefaultPolicyEEEEEJNSB_"
     )
     family = dialect(DIALECT).family("fwd_appendkv")
-    found = []
+    names = []
     for unit in plan_units(KEYS):
         patterns = [FAMILIES["fwd_appendkv"].symbol(parse(family, key.name)) for key in unit.keys]
         assert len({pattern.pattern for pattern in patterns}) == len(unit.keys), unit.name
-        found += [key.name for key, pattern in zip(unit.keys, patterns, strict=True) if pattern.search(symbol)]
+        names += [key.name for key, pattern in zip(unit.keys, patterns, strict=True) if pattern.search(symbol)]
     # element types are a unit's, and not asked for
     block = "b64x64x128x128_vr_psskddv_half_pagedkv_gfx9"
-    assert found == [f"fmha_fwd_appendkv_d128_{dtype}_{block}" for dtype in ("fp16", "bf16")]
+    assert names == [f"fmha_fwd_appendkv_d128_{dtype}_{block}" for dtype in ("fp16", "bf16")]
 
 
 def test_no_tile_of_new_rows_is_longer_than_shortest_page() -> None:

@@ -57,8 +57,8 @@ template <> float fmha_batch_prefill_<own::k3::Key>(const Stream& stream, Args a
 
 
 def only(text: str) -> Binding:
-    (found,) = bindings(text)
-    return found
+    (binding,) = bindings(text)
+    return binding
 
 
 def test_two_styles_of_same_kernel_bind_same() -> None:
@@ -92,8 +92,8 @@ def test_two_styles_of_same_kernel_bind_same() -> None:
 )
 def test_one_changed_word_is_named(old: str, new: str, field: str) -> None:
     assert old in FLAT
-    found = differences(only(FLAT.replace(old, new)), only(NESTED))
-    assert any(line.startswith(f"{field}: upstream '") for line in found), found
+    lines = differences(only(FLAT.replace(old, new)), only(NESTED))
+    assert any(line.startswith(f"{field}: upstream '") for line in lines), lines
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_names_are_looked_up_from_inside_out() -> None:
         (FLAT.replace("k{}", "{}"), "is not given a kernel object"),
     ],
 )
-def test_what_cannot_be_followed_is_error(text: str, message: str) -> None:
+def test_text_that_cannot_be_followed_is_error(text: str, message: str) -> None:
     with pytest.raises(UpstreamError) as caught:
         bindings(text)
     assert message in str(caught.value)
@@ -244,9 +244,9 @@ def test_unit_binds_what_its_instances_bind(name: str) -> None:
     for unit in plan_units(keys):
         apart = [only(instance_text(key, features)) for key in unit.keys]
         assert bindings(unit_text(unit, features)) == apart
-        for key, found in zip(unit.keys, apart, strict=True):
-            assert found.dispatch_trait == batch_prefill.trait(key, features)
-            assert ("__gfx950__" in found.guard) == (key.load == "gload")
+        for key, binding in zip(unit.keys, apart, strict=True):
+            assert binding.dispatch_trait == batch_prefill.trait(key, features)
+            assert ("__gfx950__" in binding.guard) == (key.load == "gload")
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,13 @@ def build(request: Request) -> tuple[Tally, str]:
 
 
 def is_sound(request: Request) -> bool:
-    place = request.work / request.folder
-    sources = list((place / "src").glob("*.hip"))
+    folder = request.work / request.folder
+    sources = list((folder / "src").glob("*.hip"))
     return (
         bool(sources)
-        and all((place / "obj" / f"{file.stem}.o").read_bytes() == file.read_bytes() for file in sources)
-        and (place / LIBRARY).read_text() == "library\n"
-        and (place / "manifest.json").read_bytes() == (place / "plan.json").read_bytes()
+        and all((folder / "obj" / f"{file.stem}.o").read_bytes() == file.read_bytes() for file in sources)
+        and (folder / LIBRARY).read_text() == "library\n"
+        and (folder / "manifest.json").read_bytes() == (folder / "plan.json").read_bytes()
     )
 
 
@@ -67,7 +67,7 @@ def truncate(file: Path) -> None:
         ("obj/dispatch.o", truncate, False, "1 compiled (0 kernels), 0 from the cache, 5 unchanged"),
     ],
 )
-def test_what_was_damaged_is_made_again(
+def test_damaged_file_is_made_again(
     finished_build: Make, name: str, damage: Callable[[Path], None], cached: bool, done: str
 ) -> None:
     request = finished_build(cached=cached)
@@ -81,14 +81,14 @@ def test_what_was_damaged_is_made_again(
 
 def test_nothing_is_linked_from_damaged_object(finished_build: Make) -> None:
     request = finished_build()
-    place = request.work / request.folder
-    scribble(place / "obj/dispatch.o")
-    (place / LIBRARY).unlink()
+    folder = request.work / request.folder
+    scribble(folder / "obj/dispatch.o")
+    (folder / LIBRARY).unlink()
     tally, text = build(request)
     assert is_sound(request)
     assert f"{request.folder}/obj/dispatch.o is damaged" in text
     assert tally.retrieved == 1
-    assert not list(place.rglob("*.failure.json"))
+    assert not list(folder.rglob("*.failure.json"))
 
 
 @pytest.mark.parametrize("record", [".built", ".sconsign.signed"])
@@ -108,14 +108,14 @@ def test_damaged_entries_of_cache_are_replaced(finished_build: Make, request_for
     truncate(entries[(sources / "dispatch.hip").read_bytes()])
     undone = entries[(sources / "harness.hip").read_bytes()]
     undone.with_name(f"{undone.name}.sha256").unlink()
-    tally, said = build(second)
+    tally, output = build(second)
     assert is_sound(second)
     assert tally.compiled == 2
-    assert said.count("its copy in the object cache, is damaged") == 1
+    assert output.count("its copy in the object cache, is damaged") == 1
     assert build(third)[0].compiled == 0
 
 
-def test_garbage_in_caches_configuration_is_not_matter(stub_toolchain: Stub, request_for: Make) -> None:
+def test_garbage_in_configuration_of_cache_is_ignored(stub_toolchain: Stub, request_for: Make) -> None:
     request = request_for(stub_toolchain(), where=FEW)
     assert request.object_cache is not None
     request.object_cache.mkdir()
@@ -126,14 +126,14 @@ def test_garbage_in_caches_configuration_is_not_matter(stub_toolchain: Stub, req
 
 
 def test_objects_of_killed_build_do_not_serve_another_selection(finished_build: Make, request_for: Make) -> None:
-    one = finished_build(cached=False)
-    other = request_for(one.toolchain, cached=False, where=("key.logits", "key.lse", "key.dropout"))
-    memory = one.work / one.folder / ".sconsign.signed"
+    first = finished_build(cached=False)
+    other = request_for(first.toolchain, cached=False, where=("key.logits", "key.lse", "key.dropout"))
+    memory = first.work / first.folder / ".sconsign.signed"
     before = memory.read_bytes()
     build(other)
     memory.write_bytes(before)  # SCons writes it at its end: a killed one leaves the objects and not this
-    build(one)
-    assert is_sound(one)
+    build(first)
+    assert is_sound(first)
 
 
 def test_another_plan_deletes_library_before_compiling(finished_build: Make, request_for: Make) -> None:
@@ -154,9 +154,9 @@ def dead_process() -> int:
 
 def test_next_build_clears_leftovers_of_killed(finished_build: Make) -> None:
     request = finished_build()
-    place = request.work / request.folder
-    left = [place / "tmp/unit-1234.hipfb", place / "obj/dispatch-77.o.tmp", place / f"src/.a.hip.{dead_process()}.1"]
-    living = place / f".results.json.{os.getpid()}.1"
+    folder = request.work / request.folder
+    left = [folder / "tmp/unit-1234.hipfb", folder / "obj/dispatch-77.o.tmp", folder / f"src/.a.hip.{dead_process()}.1"]
+    living = folder / f".results.json.{os.getpid()}.1"
     for file in (*left, living):
         file.write_text("half")
     building.run(request, jobs=2)
@@ -228,7 +228,7 @@ def test_unchanged_headers_leave_objects(stub_toolchain: Stub, request_for: Make
     ],
     ids=["same size and time", "deleted", "touched", "longer"],
 )
-def test_whatever_became_of_header_is_change(tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_any_change_of_header_is_reported(tmp_path: Path, change: Callable[[Path], None]) -> None:
     header = tmp_path / "core.hpp"
     header.write_text("// core\n")
     headers.write(tmp_path, states([header]))
@@ -238,7 +238,7 @@ def test_whatever_became_of_header_is_change(tmp_path: Path, change: Callable[[P
 
 
 @pytest.mark.parametrize(
-    ("place", "reason"),
+    ("occupy", "reason"),
     [
         (lambda record, victim: record.mkdir(), r"Is a directory\. .*: delete it"),
         (lambda record, victim: record.symlink_to(victim), ".* It is a link"),
@@ -246,13 +246,13 @@ def test_whatever_became_of_header_is_change(tmp_path: Path, change: Callable[[P
     ids=["folder", "link"],
 )
 def test_record_that_cannot_be_written_is_named(
-    finished_build: Make, tmp_path: Path, place: Callable[[Path, Path], None], reason: str
+    finished_build: Make, tmp_path: Path, occupy: Callable[[Path, Path], None], reason: str
 ) -> None:
     request, victim = finished_build(), tmp_path / "victim"
     victim.write_text("precious")
     record = request.work / request.folder / ".built"
     record.unlink()
-    place(record, victim)
+    occupy(record, victim)
     with pytest.raises(OutputError, match=rf"\.built: can't be written: {reason}"):
         build(request)
     assert victim.read_text() == "precious"

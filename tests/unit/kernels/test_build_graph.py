@@ -85,7 +85,7 @@ def test_without_cache_nothing_is_shared(finished_build: Make, request_for: Make
 
 
 @pytest.mark.parametrize("change", ["toolchain", "flags", "tree", "header"])
-def test_whatever_decides_about_output_is_in_every_signature(
+def test_inputs_of_output_are_in_every_signature(
     stub_toolchain: Stub, request_for: Make, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolchain = stub_toolchain()
@@ -223,10 +223,10 @@ def test_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None:
 def test_compilation_database_covers_every_source(stub_toolchain: Stub, request_for: Make) -> None:
     request = request_for(stub_toolchain())
     prepare(request)
-    place = request.work / request.folder
-    entries = json.loads((place / "compile_commands.json").read_text())
+    folder = request.work / request.folder
+    entries = json.loads((folder / "compile_commands.json").read_text())
     assert {entry["file"] for entry in entries} == {
-        str(f.relative_to(request.work)) for f in (place / "src").glob("*.hip")
+        str(f.relative_to(request.work)) for f in (folder / "src").glob("*.hip")
     }
     assert all(entry["arguments"][0] == request.toolchain.compiler[0] for entry in entries)
 
@@ -244,7 +244,7 @@ def test_plan_survives_its_file(stub_toolchain: Stub, request_for: Make, tmp_pat
     assert Plan.read(tmp_path / "plan.json") == plan
 
 
-def test_what_fails_everywhere_is_blamed_on_tree(stub_toolchain: Stub, request_for: Make) -> None:
+def test_failure_of_every_kernel_is_blamed_on_tree(stub_toolchain: Stub, request_for: Make) -> None:
     headerless = "#!/bin/sh\necho '/ck/core.hpp:7:10: fatal error: 'x.hpp' file not found'; exit 1\n"
     request = request_for(stub_toolchain(text=headerless), where=FEW)
     with pytest.raises(CompileError) as failure:

@@ -39,9 +39,9 @@ class Running:
 @pytest.fixture
 def running(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> Iterator[Running]:
     """A build in a child process with two compilers that never end."""
-    ours, theirs = os.pipe()
-    os.set_inheritable(theirs, True)
-    endless = f"#!/bin/sh\necho $$ > /proc/self/fd/{theirs}\nexec sleep 1000\n"
+    read_end, write_end = os.pipe()
+    os.set_inheritable(write_end, True)
+    endless = f"#!/bin/sh\necho $$ > /proc/self/fd/{write_end}\nexec sleep 1000\n"
     request = request_for(stub_toolchain(text=endless))
     child = os.fork()
     if child == 0:
@@ -57,15 +57,15 @@ def running(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> Iterator
             code = int(str(end.code))
         finally:
             os._exit(code)
-    os.close(theirs)
+    os.close(write_end)
     started = b""
     while started.count(b"\n") < 2:
-        more = os.read(ours, 100)
+        more = os.read(read_end, 100)
         assert more, "the build ended"
         started += more
     lock = request.work / request.folder / ".lock"
-    yield Running(pid=child, group=os.getpgid(int(started.split()[0])), pipe=ours, lock=lock)
-    os.close(ours)
+    yield Running(pid=child, group=os.getpgid(int(started.split()[0])), pipe=read_end, lock=lock)
+    os.close(read_end)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -76,8 +76,8 @@ def test_signal_to_us_alone_ends_all(running: Running, number: signal.Signals, c
     while data:  # closed: none of them is left. One that started meanwhile may have said so before it was ended
         assert select.select([running.pipe], [], [], 0)[0]
         data = os.read(running.pipe, 100)
-    said = "" if number == signal.SIGINT else f"error: ended by {number.name}; run the same command again to go on\n"
-    assert (tmp_path / "stderr").read_text() == said
+    message = "" if number == signal.SIGINT else f"error: ended by {number.name}; run the same command again to go on\n"
+    assert (tmp_path / "stderr").read_text() == message
 
 
 def test_killed_build_holds_lock_until_its_compilers_end(running: Running) -> None:
@@ -98,17 +98,17 @@ def test_killed_build_holds_lock_until_its_compilers_end(running: Running) -> No
 
 def test_waiting_for_another_build_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "build/.lock"
-    said: list[str] = []
+    messages: list[str] = []
     other = build_lock(file)
     other.__enter__()
 
     def say(text: str) -> None:
-        said.append(text)
+        messages.append(text)
         other.__exit__(None, None, None)
 
     monkeypatch.setattr("ckpm.base.processes.log.info", say)
     with build_lock(file):
-        assert said == [f"waiting for another build in {file.parent} (process {os.getpid()})"]
+        assert messages == [f"waiting for another build in {file.parent} (process {os.getpid()})"]
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ runpy.run_module("SCons", run_name="__main__", alter_sys=True)
 def test_limit_of_threads_ends_build_with_message(
     stub_toolchain: Stub, request_for: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def limited_command(*given: Any) -> list[str]:
-        command = scons_command(*given)
+    def limited_command(*arguments: Any) -> list[str]:
+        command = scons_command(*arguments)
         assert command[2:4] == ["-m", "SCons"]
         return [*command[:2], "-c", LIMIT, *command[4:]]
 

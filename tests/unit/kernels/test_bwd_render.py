@@ -152,12 +152,12 @@ SYMBOLS = {
 
 def test_symbol_is_that_of_its_kernel_alone() -> None:
     for name, symbol in SYMBOLS.items():
-        found = [
+        names = [
             key.name
             for key in KEYS
             if FAMILIES[key.family].symbol(parse(dialect(DIALECT).family(key.family), key.name)).search(symbol)
         ]
-        assert found == [name]
+        assert names == [name]
 
 
 def test_kernels_for_gfx9_have_no_code_for_gfx950() -> None:
@@ -173,11 +173,11 @@ def test_harness_has_three_stages() -> None:
 
 
 def request(**changes: Any) -> SuiteCase:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": "kernels/x", "suite": "kernels", "tier": "full", "group": "x", "mode": "batch", "nhead_q": 4,
         "nhead_k": 2, "hdim_q": 64, "hdim_v": 32, "seqlens_q": (70, 70), "seqlens_k": (90, 90),
     }  # fmt: skip
-    return pose(SuiteCase(**{**given, **changes}), "bwd_dq_dk_dv", "gfx950")
+    return pose(SuiteCase(**{**fields, **changes}), "bwd_dq_dk_dv", "gfx950")
 
 
 def tensors(p: SuiteCase) -> dict[str, NDArray[Any]]:
@@ -189,9 +189,9 @@ def tensors(p: SuiteCase) -> dict[str, NDArray[Any]]:
         "o": (tokens, 4, 32),
         "dout": (tokens, 4, 32),
     }
-    given: dict[str, NDArray[Any]] = {name: np.zeros(shape, np.uint16) for name, shape in shapes.items()}
-    given["lse"] = np.arange(4 * tokens, dtype=np.float32).reshape(4, tokens)
-    return given | {"bias": np.zeros((4, tokens, max(p.seqlens_k)), np.uint16)}
+    arrays: dict[str, NDArray[Any]] = {name: np.zeros(shape, np.uint16) for name, shape in shapes.items()}
+    arrays["lse"] = np.arange(4 * tokens, dtype=np.float32).reshape(4, tokens)
+    return arrays | {"bias": np.zeros((4, tokens, max(p.seqlens_k)), np.uint16)}
 
 
 def test_gradients_of_k_and_v_are_of_each_head_of_q() -> None:
@@ -207,26 +207,26 @@ def test_gradients_of_k_and_v_are_of_each_head_of_q() -> None:
         request(seqlens_k=(3, 4))
 
 
-def test_what_kernels_add_to_or_leave_out_begins_with_zeros() -> None:
-    asked = request(bias="bias", dbias=True, deterministic=True)
-    arrays = laid_out(asked, tensors(asked))
-    assert workspaces(asked)["dq_acc"] == 6 * 140 * 4 * 64 * 4  # 90 keys are 6 times 16
-    assert zeroed_workspaces(asked) == ("dq_acc",)
+def test_arrays_that_kernels_add_to_begin_with_zeros() -> None:
+    case = request(bias="bias", dbias=True, deterministic=True)
+    arrays = laid_out(case, tensors(case))
+    assert workspaces(case)["dq_acc"] == 6 * 140 * 4 * 64 * 4  # 90 keys are 6 times 16
+    assert zeroed_workspaces(case) == ("dq_acc",)
     assert arrays["dbias"].shape == (2, 4, 70, 90)
     assert not arrays["dbias"].any()
     assert np.array_equal(arrays["lse"][1, 2], np.arange(2 * 140 + 70, 3 * 140))  # batch 1, head 2
-    short = {**tensors(asked), "dout": np.zeros((139, 4, 32), np.uint16)}
+    short = {**tensors(case), "dout": np.zeros((139, 4, 32), np.uint16)}
     with pytest.raises(ProblemError, match=r"dout is uint16\[139, 4, 32\], not uint16\[140, 4, 32\]"):
-        laid_out(asked, short)
+        laid_out(case, short)
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_every_smoke_kernel_has_launches_that_dispatch_it(arch: str) -> None:
     keys = keys_of(arch, tier="smoke")
     for key in keys:
-        made = FAMILIES[key.family].scenarios
-        assert made is not None
-        wanted = made(key, keys)
+        make_scenarios = FAMILIES[key.family].scenarios
+        assert make_scenarios is not None
+        wanted = make_scenarios(key, keys)
         assert wanted, key.name
         assert all(scenario.candidates for scenario in wanted), key.name
     axes = ("mode", "mask", "bias", "dbias", "dropout_impl", "deterministic", "dtype", "hdim_q")

@@ -50,19 +50,19 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def plan(clone: Path) -> Callable[..., Plan]:
-    """``plan({"path": text before})``: since a commit in which these files were different; None is a missing file."""
+def make_plan(clone: Path) -> Callable[..., Plan]:
+    """``make_plan({"path": text before})``: a plan since a commit with these other texts; None is a missing file."""
 
     def make(before: dict[str, str | Edit | None]) -> Plan:
         now = {path: (clone / path).read_text() if (clone / path).exists() else "new\n" for path in before}
         try:
             for path, text in before.items():
-                place = clone / path
-                place.parent.mkdir(parents=True, exist_ok=True)
+                file = clone / path
+                file.parent.mkdir(parents=True, exist_ok=True)
                 if text is None:
-                    place.unlink(missing_ok=True)
+                    file.unlink(missing_ok=True)
                 else:
-                    place.write_text(text if isinstance(text, str) else text(now[path]))
+                    file.write_text(text if isinstance(text, str) else text(now[path]))
             git(clone, "add", "-A")
             git(clone, "commit", "-qm", "before", "--allow-empty")
             for path, text in now.items():
@@ -75,10 +75,10 @@ def plan(clone: Path) -> Callable[..., Plan]:
     return make
 
 
-def test_plan_of_no_change_has_lint_only(plan: Callable[..., Plan]) -> None:
-    found = plan({})
-    assert (found.changes, found.kernels, found.suites, found.builds, found.runs) == ((), (), {}, (), ())
-    assert found.commands == ("nox -s lint && nox -s workflows && nox -s docs",)
+def test_plan_of_no_change_has_lint_only(make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan({})
+    assert (plan.changes, plan.kernels, plan.suites, plan.builds, plan.runs) == ((), (), {}, (), ())
+    assert plan.commands == ("nox -s lint && nox -s workflows && nox -s docs",)
 
 
 @pytest.mark.parametrize(
@@ -99,54 +99,56 @@ def test_plan_of_no_change_has_lint_only(plan: Callable[..., Plan]) -> None:
     ],
 )
 def test_plan_of_room_without_kernels_builds_nothing(
-    plan: Callable[..., Plan], path: str, checks: set[str], suites: set[str], gates: bool
+    make_plan: Callable[..., Plan], path: str, checks: set[str], suites: set[str], gates: bool
 ) -> None:
-    found = plan({path: "before\n"})
-    assert (found.kernels, found.builds, found.everything) == ((), (), ())
-    assert (set(found.checks), set(found.suites), any(run.gate for run in found.runs)) == (checks, suites, gates)
+    plan = make_plan({path: "before\n"})
+    assert (plan.kernels, plan.builds, plan.everything) == ((), (), ())
+    assert (set(plan.checks), set(plan.suites), any(run.gate for run in plan.runs)) == (checks, suites, gates)
 
 
-def test_plan_of_file_without_rule_holds_everything(plan: Callable[..., Plan]) -> None:
-    found = plan({"new_room/unheard_of.py": None})
-    assert len(found.everything) == 1
-    assert all(one.names is None for one in found.kernels)
-    assert {one.family for one in found.kernels} >= {family for members in libraries().values() for family in members}
-    assert set(found.checks) == set(rules().checks)
-    assert found.archs == ("gfx90a", "gfx942", "gfx950")
+def test_plan_of_file_without_rule_holds_everything(make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan({"new_room/unheard_of.py": None})
+    assert len(plan.everything) == 1
+    assert all(change.names is None for change in plan.kernels)
+    assert {change.family for change in plan.kernels} >= {
+        family for members in libraries().values() for family in members
+    }
+    assert set(plan.checks) == set(rules().checks)
+    assert plan.archs == ("gfx90a", "gfx942", "gfx950")
 
 
-def test_plan_of_comment_holds_no_kernel(plan: Callable[..., Plan]) -> None:
-    found = plan({SMALL_TABLE: lambda text: "# a comment\n" + text})
-    assert (found.kernels, found.builds, found.runs) == ((), (), ())
-    assert "parity" in found.checks
+def test_plan_of_comment_holds_no_kernel(make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan({SMALL_TABLE: lambda text: "# a comment\n" + text})
+    assert (plan.kernels, plan.builds, plan.runs) == ((), (), ())
+    assert "parity" in plan.checks
 
 
-def test_plan_of_axis_value_holds_kernels_with_it(plan: Callable[..., Plan]) -> None:
+def test_plan_of_axis_value_holds_kernels_with_it(make_plan: Callable[..., Plan]) -> None:
     """lse was true alone before: every kernel without LSE is new, here and in the dialects that inherit the axis."""
     table = "matrix/dialects/ck-2025-06/batch_prefill.yaml"
-    found = plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
+    plan = make_plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
     keys = [
         key
         for mask in ("simplified", "generic")
         for key in enumerate_keys(dialect("ck-2025-06").family("batch_prefill"), arch="gfx950", mask_impl=mask)
     ]
-    touched = {one.dialect: one.names for one in found.kernels}
+    touched = {change.dialect: change.names for change in plan.kernels}
     assert touched["ck-2025-06"] == frozenset(key.name for key in keys if not key.lse) != frozenset()
     assert {"ck-2025-11", "rocm-libraries-2026"} <= set(touched)
-    assert {one.family for one in found.kernels} == {"batch_prefill"}
-    assert {one.upstream for one in found.builds} == {"aiter", "flash-attn"}
-    assert {one.arch for one in found.builds} == {"gfx90a", "gfx942", "gfx950"}
+    assert {change.family for change in plan.kernels} == {"batch_prefill"}
+    assert {build.upstream for build in plan.builds} == {"aiter", "flash-attn"}
+    assert {build.arch for build in plan.builds} == {"gfx90a", "gfx942", "gfx950"}
 
 
-def test_plan_of_problem_holds_its_suite_only(plan: Callable[..., Plan]) -> None:
-    found = plan({"matrix/problems/dispatch.yaml": lambda text: text.replace("tier: full", "tier: nightly", 1)})
-    assert (set(found.suites), found.kernels, found.builds) == ({"dispatch"}, (), ())
+def test_plan_of_problem_holds_its_suite_only(make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan({"matrix/problems/dispatch.yaml": lambda text: text.replace("tier: full", "tier: nightly", 1)})
+    assert (set(plan.suites), plan.kernels, plan.builds) == ({"dispatch"}, (), ())
 
 
-def test_plan_of_bad_old_table_holds_everything(plan: Callable[..., Plan]) -> None:
-    found = plan({SMALL_TABLE: "archs: ["})
-    assert "can't be compared" in found.everything[0]
-    assert all(one.names is None for one in found.kernels)
+def test_plan_of_bad_old_table_holds_everything(make_plan: Callable[..., Plan]) -> None:
+    plan = make_plan({SMALL_TABLE: "archs: ["})
+    assert "can't be compared" in plan.everything[0]
+    assert all(change.names is None for change in plan.kernels)
 
 
 def test_plan_of_bad_new_table_holds_everything(clone: Path) -> None:
@@ -154,16 +156,18 @@ def test_plan_of_bad_new_table_holds_everything(clone: Path) -> None:
     text = table.read_text()
     table.write_text("archs: [")
     try:
-        found = plan_since(clone, "HEAD")  # this process reads its own tables, which are sound
-        assert found.everything
+        plan = plan_since(clone, "HEAD")  # this process reads its own tables, which are sound
+        assert plan.everything
     finally:
         table.write_text(text)
 
 
-def test_plan_without_manifest_holds_everything(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_without_manifest_holds_everything(
+    make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ckpm.kernels.changes.manifest._SCRIPT", Path("absent.py"))
-    found = plan({"matrix/selections.yaml": lambda text: text + "# before\n"})
-    assert "can't open file" in found.everything[0]
+    plan = make_plan({"matrix/selections.yaml": lambda text: text + "# before\n"})
+    assert "can't open file" in plan.everything[0]
 
 
 def test_changed_paths_has_deleted_renamed_and_untracked(clone: Path) -> None:
@@ -212,30 +216,30 @@ def test_plan_of_unknown_revision_ends_with_its_code(capsys: pytest.CaptureFixtu
     assert (code, "no-such-branch" in capsys.readouterr().err) == (expected.exit_code, True)
 
 
-def test_to_json_has_every_reason(plan: Callable[..., Plan]) -> None:
-    document = json.loads(to_json(plan({SMALL_TABLE: lambda text: text + "# before\n"})))
+def test_to_json_has_every_reason(make_plan: Callable[..., Plan]) -> None:
+    document = json.loads(to_json(make_plan({SMALL_TABLE: lambda text: text + "# before\n"})))
     reason = "kernels and their selection, compared by text"
     assert document["changes"] == [{"path": SMALL_TABLE, "reason": reason, "everything": False}]
     assert document["kernels"] == []
 
 
 def test_rules_have_libraries_that_can_be_rendered() -> None:
-    assert {one.name: one.families for one in rules().libraries} == dict(libraries())
-    for one in rules().libraries:
-        every = (*one.upstreams, *one.smoke_upstreams)
-        assert {upstreams()[name].dialect for name in every} <= set(host(one.name).dialects())
+    assert {library.name: library.families for library in rules().libraries} == dict(libraries())
+    for library in rules().libraries:
+        every = (*library.upstreams, *library.smoke_upstreams)
+        assert {upstreams()[name].dialect for name in every} <= set(host(library.name).dialects())
 
 
-def test_plan_of_our_headers_runs_smoke_tier_of_ckpm(plan: Callable[..., Plan]) -> None:
+def test_plan_of_our_headers_runs_smoke_tier_of_ckpm(make_plan: Callable[..., Plan]) -> None:
     """Their smoke tier alone: 4,848 kernels are for releases and not for a change."""
-    found = plan({"kernels/include_prefill/fmha_fwd.hpp": lambda text: f"{text}\n"})
-    mine = [one for one in found.runs if one.upstream == "ckpm"]
-    assert [one.arch for one in mine] == ["gfx942", "gfx950"]
-    assert mine[1].command == (
+    plan = make_plan({"kernels/include_prefill/fmha_fwd.hpp": lambda text: f"{text}\n"})
+    runs = [run for run in plan.runs if run.upstream == "ckpm"]
+    assert [run.arch for run in runs] == ["gfx942", "gfx950"]
+    assert runs[1].command == (
         "nox -s build-gfx950 test-batch-prefill test-large-kv test-page-fault test-dispatch sanitize-gfx950 perf-gate "
         "-- --arch gfx950 --upstream ckpm"
     )
-    assert "ckpm" not in {one.upstream for one in found.builds}
+    assert "ckpm" not in {build.upstream for build in plan.builds}
 
 
 def test_every_pattern_decides_for_a_file() -> None:
@@ -258,10 +262,10 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
         seen.add(file)
         for node in ast.walk(ast.parse(file.read_text())):
             names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            names += [f"{node.module}.{one.name}" for one in node.names] if isinstance(node, ast.ImportFrom) else []
+            names += [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
             for name in names:
-                place = ROOT / name.replace(".", "/")
-                waiting += [place.with_suffix(".py"), place / "__init__.py"]
+                module = ROOT / name.replace(".", "/")
+                waiting += [module.with_suffix(".py"), module / "__init__.py"]
     assert len(seen) > 20
     for file in seen:
         effect = rules().effect(str(file.relative_to(ROOT)))

@@ -56,11 +56,11 @@ def test_every_kernel_renders_with_names_of_our_headers(mask_impl: str, count: i
     # what only ckpm-extended has: every twentieth of its kernels
     beyond = keys(mask_impl, name="ckpm-extended")
     assert not {key.name for key in beyond} & {key.name for key in every}
-    known, unknown = header_names() | _NOT_OURS, set()
+    names, unknown = header_names() | _NOT_OURS, set()
     for key in (*every, *beyond[::20]):
         text = instance_text(key, FEATURES)
         assert f'note_selected("{key.name}")' in text
-        unknown |= set(unit_names(text)) - known
+        unknown |= set(unit_names(text)) - names
     assert unknown == set()
 
 
@@ -118,7 +118,7 @@ def test_no_assert_calls_out_of_kernel() -> None:
         assert not re.search(r"\b(assert|printf|abort|__trap|__builtin_trap)\s*\(", file.read_text()), file
 
 
-def test_our_headers_are_ours() -> None:
+def test_our_headers_have_no_text_of_ck() -> None:
     """No text of CK's is in this repository: each file begins with what it is for, and none with CK's licence line."""
     for file in sorted(Path(HEADERS).rglob("*.hpp")):
         text = file.read_text()

@@ -48,8 +48,8 @@ def bare(objects: dict[str, Path]) -> bytes:
 
 
 def test_host_object_holds_every_arch(objects: dict[str, Path]) -> None:
-    found = codeobject.bundles(objects["host"])
-    assert {arch: len(members) for arch, members in found.items()} == {"gfx942": 1, "gfx950": 1}
+    bundles = codeobject.bundles(objects["host"])
+    assert {arch: len(members) for arch, members in bundles.items()} == {"gfx942": 1, "gfx950": 1}
 
 
 def test_bare_code_object_equals_embedded_one(objects: dict[str, Path]) -> None:
@@ -72,9 +72,9 @@ def test_kernel_s_text_is_reported_by_size_and_sha256(bare: bytes) -> None:
     kernel = next(k for k in codeobject.kernels(bare) if k.symbol == _SYMBOL)
     text, size = ELFFile(io.BytesIO(bare)).get_section_by_name(".text").data(), kernel.text_bytes
     pieces = [text[start : start + size] for start in range(0, len(text) - size + 1, 4)]
-    found = [piece for piece in pieces if hashlib.sha256(piece).hexdigest() == kernel.text_sha256]
-    assert found == [codeobject.functions(bare)[_SYMBOL]]
-    assert (0xBF810000).to_bytes(4, "little") in found[0]  # s_endpgm
+    matches = [piece for piece in pieces if hashlib.sha256(piece).hexdigest() == kernel.text_sha256]
+    assert matches == [codeobject.functions(bare)[_SYMBOL]]
+    assert (0xBF810000).to_bytes(4, "little") in matches[0]  # s_endpgm
 
 
 @pytest.mark.parametrize(
@@ -172,6 +172,6 @@ def test_complaint_of_reader_is_one_of_building(tmp_path: Path, objects: dict[st
 
 def test_inspection_knows_same_kernels(objects: dict[str, Path]) -> None:
     (image,) = codeobject.bundles(objects["host"])["gfx950"]
-    found = codeobject.inspect(objects["host"], "gfx950")
-    assert set(found) == {kernel.symbol for kernel in codeobject.kernels(image)}
-    assert {(one.unknown, one.hazards) for one in found.values()} == {(0, ())}
+    inspected = codeobject.inspect(objects["host"], "gfx950")
+    assert set(inspected) == {kernel.symbol for kernel in codeobject.kernels(image)}
+    assert {(inspection.unknown, inspection.hazards) for inspection in inspected.values()} == {(0, ())}

@@ -112,7 +112,7 @@ def test_paged_symbol_is_of_one_kernel(name: str, loads: tuple[str | None, ...])
     for layout, table, load in of:
         values = parse(family, kernel.format(f"{load}_" if load else "", layout, table))
         pattern = FAMILIES["batch_prefill"].symbol(values)
-        assert [one for one in of if pattern.search(paged_symbol(*one))] == [(layout, table, load)]
+        assert [variant for variant in of if pattern.search(paged_symbol(*variant))] == [(layout, table, load)]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_load_selector_is_called_as_header_declares_it(base: bool, call: str) ->
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
+def test_harness_refuses_values_unknown_to_its_dialect(name: str) -> None:
     text = harness_text(name, words.features(name))
     for field in ("kv_last_page_lens", "batch_stride_block_table", "qscale_type", "page_size"):
         assert (f"p.{field} != " in text) == (name not in PAGED or field == "qscale_type")
@@ -189,7 +189,7 @@ def test_symbol_is_reported_by_its_template_arguments() -> None:
 def test_symbol_that_was_not_planned_is_refused(built: list[dict[str, str]], complaint: str) -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     with pytest.raises(CodeObjectError, match=complaint):
-        match_symbols(values, [symbol(**one) for one in built], Path("here"), "gfx950", "batch_prefill")
+        match_symbols(values, [symbol(**changes) for changes in built], Path("here"), "gfx950", "batch_prefill")
 
 
 @pytest.mark.parametrize("name", PAGED)

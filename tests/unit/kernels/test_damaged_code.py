@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.base.errors import CodeObjectError as OurCodeObjectError
-from ckpm.kernels.code import code_object as ours
+from ckpm.base.errors import CodeObjectError as KernelCodeError
+from ckpm.kernels.code import code_object as kernel_code
 from ckpm_emulator import code_object, image
 from ckpm_emulator.errors import CodeObjectError
 
@@ -41,8 +41,8 @@ def elf(metadata: object = METADATA, packed: bytes | None = None, **change: tupl
     body, rows = b"", [list(SECTION.unpack(bytes(64)))]
     for name, content in contents.items():
         at = 64 + len(body)
-        place = len(STRINGS) + NAMES.index(f".{name}\0".encode())
-        rows.append([place, kinds[name], 0, at, at, len(content), 4, 0, 1, 24 if name == "symtab" else 0])
+        name_offset = len(STRINGS) + NAMES.index(f".{name}\0".encode())
+        rows.append([name_offset, kinds[name], 0, at, at, len(content), 4, 0, 1, 24 if name == "symtab" else 0])
         body += content + bytes(-len(content) % 8)
     for name, (field, value) in change.items():
         rows[1 + list(contents).index(name)][field] = value
@@ -78,10 +78,10 @@ def kernel(**change: object) -> dict[str, Any]:
     return {**METADATA, "amdhsa.kernels": [{**KERNEL, **{f".{name}": value for name, value in change.items()}}]}
 
 
-def test_undamaged_one_is_read() -> None:
-    (resources,) = ours.kernels(elf())
+def test_undamaged_code_object_is_read() -> None:
+    (resources,) = kernel_code.kernels(elf())
     assert (resources.symbol, resources.vgpr, resources.arch, resources.text_bytes) == ("k", 8, "gfx950", 4)
-    assert ours.functions(elf()) == {"k": CODE}
+    assert kernel_code.functions(elf()) == {"k": CODE}
 
 
 @pytest.mark.parametrize(
@@ -109,24 +109,24 @@ def test_undamaged_one_is_read() -> None:
     ],
 )
 def test_damage_is_one_error(data: bytes, message: str) -> None:
-    with pytest.raises(OurCodeObjectError, match=message):
-        ours.kernels(data)
+    with pytest.raises(KernelCodeError, match=message):
+        kernel_code.kernels(data)
 
 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
-def test_whatever_bytes_change_it_is_read_or_refused(data: st.DataObject) -> None:
+def test_changed_code_object_is_read_or_refused(data: st.DataObject) -> None:
     changed = bytearray(elf())
     for at in data.draw(st.lists(st.integers(0, len(changed) - 1), min_size=1, max_size=8)):
         changed[at] = data.draw(st.integers(0, 255))
-    for read in (lambda one: code_object.read(one).functions, image.read):
+    for read in (lambda content: code_object.read(content).functions, image.read):
         with contextlib.suppress(CodeObjectError):
             read(bytes(changed))
 
 
-def test_what_is_not_plain_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_file_that_is_not_plain_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "endless").symlink_to("/dev/zero")
     (tmp_path / "loop").symlink_to("loop")
     for name, message in (("endless", "no plain file"), ("loop", "Too many levels"), ("", "Is a directory")):
-        with pytest.raises(OurCodeObjectError, match=message):
-            ours.bundles(tmp_path / name)
+        with pytest.raises(KernelCodeError, match=message):
+            kernel_code.bundles(tmp_path / name)

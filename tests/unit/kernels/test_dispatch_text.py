@@ -86,7 +86,7 @@ float fmha_batch_prefill(Traits request, Args arguments, const Stream& stream)
 NAMES = {"host_traits<1, Half>": "small", "host_traits<2, Half>": "large", "host_traits<3, Half>": "y"}
 
 
-def test_same_decisions_told_otherwise_are_same() -> None:
+def test_equal_decisions_in_another_form_are_equal() -> None:
     assert compare(parse(ONE), parse(OTHER), NAMES) == []
     assert [node.takes for node in parse(ONE).kernels()] == list(NAMES)
 
@@ -116,17 +116,17 @@ def test_same_decisions_told_otherwise_are_same() -> None:
 )
 def test_one_change_is_found_and_named(old: str, new: str, message: str) -> None:
     assert old in OTHER
-    found = compare(parse(ONE), parse(OTHER.replace(old, new)), NAMES)
-    assert message in "\n".join(found)
+    differences = compare(parse(ONE), parse(OTHER.replace(old, new)), NAMES)
+    assert message in "\n".join(differences)
 
 
 def test_swapped_branches_are_order_difference() -> None:
     swapped = OTHER.replace("T0 = host_traits<1", "T0 = host_traits<?").replace(
         "T1 = host_traits<2", "T1 = host_traits<1"
     )
-    found = compare(parse(ONE), parse(swapped.replace("<?", "<2")), NAMES)
-    assert found[0].startswith("kernel: another order in ")
-    assert found[0].endswith("branch 0 is upstream's small, ours large")
+    differences = compare(parse(ONE), parse(swapped.replace("<?", "<2")), NAMES)
+    assert differences[0].startswith("kernel: another order in ")
+    assert differences[0].endswith("branch 0 is upstream's small, ours large")
 
 
 def test_text_without_dispatch_is_error() -> None:
@@ -215,7 +215,7 @@ def test_arithmetic_is_that_of_c(text: str, value: Number) -> None:
         ("1 << 2", "unexpected '<<'"),
     ],
 )
-def test_anything_else_is_refused(text: str, message: str) -> None:
+def test_unknown_expression_is_refused(text: str, message: str) -> None:
     with pytest.raises(UpstreamError) as caught:
         evaluate(tokenize(text), {}, {})
     assert message in str(caught.value)

@@ -27,12 +27,12 @@ def states(findings: list[doctor.Finding]) -> dict[str, str]:
 
 def test_bare_machine_is_fit_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rocm, "locate", lambda: None)
-    found = examine(tmp_path, None)
-    assert states(found)["toolchain embedded"] == "ok"
-    assert states(found)["toolchain rocm"] == "missing"
-    assert states(found)["upstream aiter"] == "missing"
-    assert "broken" not in states(found).values()
-    assert all(finding.advice for finding in found if finding.state != "ok")
+    findings = examine(tmp_path, None)
+    assert states(findings)["toolchain embedded"] == "ok"
+    assert states(findings)["toolchain rocm"] == "missing"
+    assert states(findings)["upstream aiter"] == "missing"
+    assert "broken" not in states(findings).values()
+    assert all(finding.advice for finding in findings if finding.state != "ok")
 
 
 def test_ck_root_that_is_not_tree_is_broken(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_too_little_memory_for_merged_unit(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1_000_000})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000_000})())
     finding = next(f for f in examine(tmp_path, None) if f.subject == "cache")
     assert finding.state == "broken"
     assert "set CKPM_CACHE to another disk" in finding.advice
@@ -72,8 +72,8 @@ def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("below", ["", "deeper", "deeper/still"])
 def test_cache_that_is_file_is_broken_and_leaves_no_file(tmp_path: Path, below: str) -> None:
     (tmp_path / "cache").write_text("")
-    found = states(examine(tmp_path / "cache" / below, None))
-    assert (found["cache"], found["toolchain embedded"]) == ("broken", "broken")
+    findings = states(examine(tmp_path / "cache" / below, None))
+    assert (findings["cache"], findings["toolchain embedded"]) == ("broken", "broken")
     assert [file.name for file in tmp_path.rglob("*")] == ["cache"]
 
 
@@ -83,18 +83,18 @@ def test_cache_that_does_not_exist_yet_is_fit_and_stays_absent(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("found", "state", "advice"),
-    [([], "ok", ""), (["ck/a.hpp: changed", "ck/b.hpp: changed"], "broken", "delete {place}: it is unpacked again")],
+    ("damaged", "state", "advice"),
+    [([], "ok", ""), (["ck/a.hpp: changed", "ck/b.hpp: changed"], "broken", "delete {path}: it is unpacked again")],
 )
 def test_damaged_tree_is_reported_with_its_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[str], state: str, advice: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: list[str], state: str, advice: str
 ) -> None:
     package = upstreams()["aiter"]
     monkeypatch.setattr(doctor, "is_unpacked", lambda package, cache: True)
-    monkeypatch.setattr(doctor, "damage", lambda package, cache: found)
+    monkeypatch.setattr(doctor, "damage", lambda package, cache: damaged)
     finding = doctor._package("aiter", package, tmp_path)
-    assert (finding.state, finding.advice) == (state, advice.format(place=package_folder(package, tmp_path)))
-    assert finding.detail.endswith(": ck/a.hpp: changed and 1 more") == bool(found)
+    assert (finding.state, finding.advice) == (state, advice.format(path=package_folder(package, tmp_path)))
+    assert finding.detail.endswith(": ck/a.hpp: changed and 1 more") == bool(damaged)
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def store_entry(cache: Path) -> Path:
 
 
 def make_adopted(file: str, cache: Path) -> Path:
-    place = cache / file
-    place.parent.mkdir(parents=True)
+    library = cache / file
+    library.parent.mkdir(parents=True)
     with draft_folder(cache) as drafts:
         (drafts / "library").write_bytes(b"\x7fELF")
-        adopt(drafts / "library", place)
-    return place
+        adopt(drafts / "library", library)
+    return library
 
 
 def launcher(cache: Path) -> Path:

@@ -84,11 +84,11 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> MatrixFamily:
     engine = environment()
     assert engine.loader is not None
     monkeypatch.setattr(engine, "loader", jinja2.ChoiceLoader([engine.loader, jinja2.DictLoader(TEMPLATES)]))
-    known = dialect(DIALECT)
-    grammar = known.family("fwd_v3").grammar.replace("fwd_v3", "toy")
-    family = dataclasses.replace(known.family("fwd_v3"), name="toy", grammar=grammar)
-    monkeypatch.setitem(known.hand_written._read, "toy", family)
-    monkeypatch.setattr(known.hand_written, "_names", [*known.hand_written, "toy"])
+    dialect_of_toy = dialect(DIALECT)
+    grammar = dialect_of_toy.family("fwd_v3").grammar.replace("fwd_v3", "toy")
+    family = dataclasses.replace(dialect_of_toy.family("fwd_v3"), name="toy", grammar=grammar)
+    monkeypatch.setitem(dialect_of_toy.hand_written._read, "toy", family)
+    monkeypatch.setattr(dialect_of_toy.hand_written, "_names", [*dialect_of_toy.hand_written, "toy"])
     return family
 
 
@@ -99,8 +99,8 @@ def test_toy_is_rendered_by_its_own_templates(
     toy: MatrixFamily, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "sources"
-    words = ["--dialect", DIALECT, "--arch", "gfx950", "--family", "toy", "--tier", "full", "--render", str(folder)]
-    assert cli.main(["build", *words]) == 0
+    options = ["--dialect", DIALECT, "--arch", "gfx950", "--family", "toy", "--tier", "full", "--render", str(folder)]
+    assert cli.main(["build", *options]) == 0
     assert "4 kernels in 2 units" in capsys.readouterr().out
     units = sorted(file for file in folder.glob("*.hip") if file.stem not in ("dispatch", "harness"))
     assert [file.stem[:-12] for file in units] == ["toy_d128_bf16_b256x32_", "toy_d128_fp16_b256x32_"]
@@ -134,10 +134,10 @@ def test_toy_s_kernels_are_known_by_their_names_and_symbols(toy: MatrixFamily) -
     assert [(key.dtype, key.mask) for key in keys[1:3]] == [("fp16", "causal"), ("bf16", "no")]
     assert {key.family for key in keys} == {"toy"}
     values = {key.name: {"dtype": key.dtype, "mask": key.mask} for key in keys[:1]}
-    found = ["_Z1ToyKernelIfp16_noE1", "_Z1ToyKernelIfp16_noE2"]
-    assert match_symbols(values, found, Path("here"), "gfx950", "toy") == {NAMES[0]: found}
+    symbols = ["_Z1ToyKernelIfp16_noE1", "_Z1ToyKernelIfp16_noE2"]
+    assert match_symbols(values, symbols, Path("here"), "gfx950", "toy") == {NAMES[0]: symbols}
     with pytest.raises(CodeObjectError, match=f"1 of 1 kernel symbols are {NAMES[0]}; 2 were planned"):
-        match_symbols(values, found[:1], Path("here"), "gfx950", "toy")
+        match_symbols(values, symbols[:1], Path("here"), "gfx950", "toy")
 
 
 def test_toy_s_kernels_get_cases_with_its_own_scenarios(toy: MatrixFamily) -> None:
@@ -147,7 +147,7 @@ def test_toy_s_kernels_get_cases_with_its_own_scenarios(toy: MatrixFamily) -> No
     assert [len(case.variants) for case in cases] == [2, 2]  # its one candidate, and the same with the checks
 
 
-def test_without_its_line_in_table_nothing_knows_toy() -> None:
+def test_family_without_line_in_table_is_unknown() -> None:
     with pytest.raises(NameSyntaxError, match=f"no family of {DIALECT} names kernels so"):
         family_of(dialect(DIALECT), NAMES[0])
     with pytest.raises(UsageError, match="toy of dialect ck-2025-11 can't be rendered"):
@@ -179,14 +179,14 @@ def compared_with_a_name(text: str) -> Iterator[int]:
     for node in nodes(text):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            asked = any(re.search(r"\b(family|library)(_name)?$", ast.unparse(side)) for side in sides)
+            names_family = any(re.search(r"\b(family|library)(_name)?$", ast.unparse(side)) for side in sides)
             equal = all(isinstance(operator, ast.Eq | ast.NotEq) for operator in node.ops)
             parts = [part for side in sides for part in getattr(side, "elts", [side] if equal else [])]
-            if asked and any(map(_names_one, parts)):
+            if names_family and any(map(_is_name, parts)):
                 yield node.lineno
 
 
-def _names_one(part: ast.expr) -> bool:
+def _is_name(part: ast.expr) -> bool:
     if isinstance(part, ast.Constant):
         return isinstance(part.value, str) and part.value != ""
     return bool(re.fullmatch(r"(\w+\.)*_?[A-Z][A-Z0-9_]*", ast.unparse(part)))
@@ -212,10 +212,10 @@ def test_search_sees_comparisons(text: str, lines: list[int]) -> None:
 def test_no_family_is_asked_for_by_name_outside_its_module() -> None:
     files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
     assert len(files) > 150
-    found = [
+    comparisons = [
         f"{name}:{line}"
         for file in files
         if not (name := file.relative_to(ROOT).as_posix()).startswith(OF_FAMILIES)
         for line in compared_with_a_name(file.read_text(encoding="utf-8"))
     ]
-    assert found == []
+    assert comparisons == []

@@ -92,15 +92,15 @@ def test_variants_of_split_kv_are_told_apart() -> None:
         "_ZN7ck_tile6kentryINS_6gfx9_tELi1ENS_27FmhaFwdSplitKVCombineKernelINS_34BlockFmhaFwdSplitKVCombinePipelineINS_38"
         "BlockFmhaSplitKVCombinePipelineProblemIffDF16bLi128ELb0ELi32ENS_31TileFmhaFwdSplitKVCombineTraitsILb1ELb0ELb1ELb0"
     )
-    made = {
+    symbols = {
         "fwd_splitkv": [f"{start}Lb{a}ELb{b}ELin1EEEEE" for a in (0, 1) for b in (0, 1)],
         "fwd_splitkv_combine": [f"{combine}ELi{log}ELin1EEEEE" for log in range(3, 8)],
     }
     for family, name in names.items():
         values = {name: parse(dialect(DIALECT).family(family), name)}
-        assert match_symbols(values, made[family], Path("unit"), "gfx950", family) == {name: made[family]}
-        with pytest.raises(CodeObjectError, match=f"kernel symbols are {name}; {len(made[family])} were planned"):
-            match_symbols(values, made[family][1:], Path("unit"), "gfx950", family)
+        assert match_symbols(values, symbols[family], Path("unit"), "gfx950", family) == {name: symbols[family]}
+        with pytest.raises(CodeObjectError, match=f"kernel symbols are {name}; {len(symbols[family])} were planned"):
+            match_symbols(values, symbols[family][1:], Path("unit"), "gfx950", family)
 
 
 def test_device_code_is_guarded_to_its_arch() -> None:
@@ -121,12 +121,14 @@ def test_problems_that_are_not_laid_out_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "options",
     [["bwd_dq_dk_dv", "--dialect", "ck-2025-06"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]],
 )
-def test_what_cannot_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_families_without_common_library_are_refused(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "sources"
-    code = cli.main(["build", "--render", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
+    code = cli.main(["build", "--render", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *options])
     assert code == 2
     assert "can't be rendered into one library. What can be: --family batch_prefill (" in capsys.readouterr().err
     assert not folder.exists()
@@ -145,6 +147,6 @@ def test_what_cannot_be_rendered_is_said(words: list[str], tmp_path: Path, capsy
 def test_split_needs_its_combine_kernel(
     where: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]
-    assert cli.main(["build", "--render", str(tmp_path / "sources"), *words]) == 2
+    options = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]
+    assert cli.main(["build", "--render", str(tmp_path / "sources"), *options]) == 2
     assert printed in capsys.readouterr().err

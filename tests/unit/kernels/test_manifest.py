@@ -24,7 +24,7 @@ KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
 NAMES = [key.name for key in KEYS]
 
 
-def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "manifest.json"
     manifest = manifests.record(*NAMES, left_out={"odd": {"reason": "r", "kernels": ["k"]}})
     manifest.write(file)
@@ -39,11 +39,11 @@ def test_other_code_of_kernel_is_read_as_written(tmp_path: Path) -> None:
     stored = manifests.document({NAMES[0]: {"others": {"gfx950": [figures]}}, NAMES[1]: {}})
     (tmp_path / "manifest.json").write_text(json.dumps(stored))
     manifest = Manifest.read(tmp_path / "manifest.json")
-    assert [(one.symbol, one.vgpr) for one in manifest.kernels[NAMES[0]].resources_on("gfx950")] == [
+    assert [(resources.symbol, resources.vgpr) for resources in manifest.kernels[NAMES[0]].resources_on("gfx950")] == [
         ("k", 200),
         ("wide", 180),
     ]
-    assert [one.symbol for one in manifest.kernels[NAMES[1]].resources_on("gfx950")] == ["k"]
+    assert [resources.symbol for resources in manifest.kernels[NAMES[1]].resources_on("gfx950")] == ["k"]
     assert manifest.kernels[NAMES[0]].resources_on("gfx942") == ()
     manifest.write(tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text()) == stored
@@ -57,12 +57,12 @@ def test_manifest_of_earlier_version_is_read(tmp_path: Path) -> None:
     for name in ("text_bytes", "symbol", "text_sha256"):
         del stored["kernels"]["k"]["archs"]["gfx950"][name]
     (tmp_path / "manifest.json").write_text(json.dumps(stored))
-    found = Manifest.read(tmp_path / "manifest.json")
-    kernel = found.kernels["k"]
-    assert (found.left_out, kernel.archs["gfx950"].vgpr, kernel.batch_invariant) == ({}, 200, False)
+    manifest = Manifest.read(tmp_path / "manifest.json")
+    kernel = manifest.kernels["k"]
+    assert (manifest.left_out, kernel.archs["gfx950"].vgpr, kernel.batch_invariant) == ({}, 200, False)
 
 
-def test_its_keys_are_those_that_were_selected() -> None:
+def test_keys_of_manifest_are_selected_keys() -> None:
     manifest = manifests.record(*NAMES)
     assert manifest.keys() == tuple(KEYS)
     assert [key.name for key in manifest.keys(NAMES[::-1])] == NAMES[::-1]
@@ -86,7 +86,7 @@ def test_its_keys_are_those_that_were_selected() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, damage: Callable[[Any], Any], message: str) -> None:
+def test_mistake_in_manifest_is_named(tmp_path: Path, damage: Callable[[Any], Any], message: str) -> None:
     stored = copy.deepcopy(manifests.document({"k": {}}))
     damage(stored)
     file = tmp_path / "manifest.json"
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, damage: Callable[[Any], Any], me
 
 
 @pytest.mark.parametrize("text", [None, "", "[", "[" * 100_000, "\xff"])
-def test_what_is_not_json_is_not_manifest(tmp_path: Path, text: str | None) -> None:
+def test_manifest_without_json_is_refused(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "manifest.json"
     if text is not None:
         file.write_bytes(text.encode("latin-1"))
@@ -112,7 +112,7 @@ JSON = st.recursive(
 
 
 @given(value=JSON, path=st.sampled_from([("archs",), ("kernels",), ("kernels", "k"), ("kernels", "k", "archs"), ()]))
-def test_whatever_stands_there_is_read_or_refused_with_its_path(value: object, path: tuple[str, ...]) -> None:
+def test_any_json_is_read_or_refused_with_its_path(value: object, path: tuple[str, ...]) -> None:
     """Reading raises nothing but a RecordError, which begins with the file."""
     stored: Any = copy.deepcopy(manifests.document({"k": {}}))
     inner = stored

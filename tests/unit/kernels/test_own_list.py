@@ -23,18 +23,18 @@ ALIEN = "fmha_batch_prefill_of_2027"
 
 @pytest.fixture
 def request_of_checkout(request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain]) -> Request:
-    asked = request_for(stub_toolchain())
-    return dataclasses.replace(asked, tree=dataclasses.replace(asked.tree, name="checkout"))
+    request = request_for(stub_toolchain())
+    return dataclasses.replace(request, tree=dataclasses.replace(request.tree, name="checkout"))
 
 
 def test_kernels_that_tree_lacks_are_left_out(request_of_checkout: Request, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    asked = request_of_checkout
-    names = [key.name for key in select(dialect(asked.tree.dialect), asked.selection)]
-    list_names_instead(asked.tree.root, [*names[3:], ALIEN])
-    _, keys = prepare(asked)
+    request = request_of_checkout
+    names = [key.name for key in select(dialect(request.tree.dialect), request.selection)]
+    list_names_instead(request.tree.root, [*names[3:], ALIEN])
+    _, keys = prepare(request)
     assert [key.name for key in keys] == names[3:]
-    (note,) = [one for one in caplog.messages if "lists other kernels" in one]
+    (note,) = [message for message in caplog.messages if "lists other kernels" in message]
     assert f"1 missing ({ALIEN}); 3 extra ({min(names[:3])}, ..)" in note
 
 
@@ -49,8 +49,8 @@ def test_v2_names_of_pull_request_6054_are_no_difference(tree: Tree, tmp_path: P
     list_names_instead(
         tree.root, [name.replace("_gfx9", "_gfx950") if name.endswith("_gfx9") else name for name in names]
     )
-    theirs = dataclasses.replace(tree, dialect="prefill-v3")
-    assert not difference_from_dialect(theirs, ("batch_prefill",), ("gfx950",), tmp_path / "cache").lines()
+    tree_of_v3 = dataclasses.replace(tree, dialect="prefill-v3")
+    assert not difference_from_dialect(tree_of_v3, ("batch_prefill",), ("gfx950",), tmp_path / "cache").lines()
 
 
 def test_codegen_that_lists_nothing_is_error(tree: Tree, tmp_path: Path) -> None:

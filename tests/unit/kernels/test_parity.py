@@ -55,8 +55,8 @@ def equal_texts(keys: list[Key]) -> Rendered:
 
 
 def lines(tree: Tree, keys: list[Key], upstream: Rendered) -> list[str]:
-    found = parity.compare_texts(tree, keys, list(upstream.instances), upstream)
-    return [f"{finding.what}: {line}" for finding in found for line in finding.lines]
+    findings = parity.compare_texts(tree, keys, list(upstream.instances), upstream)
+    return [f"{finding.what}: {line}" for finding in findings for line in finding.lines]
 
 
 def test_equal_texts_have_no_difference(tree: Tree, keys: list[Key]) -> None:
@@ -85,34 +85,34 @@ def test_every_template_argument_counts(tree: Tree, keys: list[Key]) -> None:
     ):
         assert old in text
         changed = dataclasses.replace(upstream, instances={**upstream.instances, key.name: text.replace(old, new, 1)})
-        found = lines(tree, keys, changed)
-        assert found, (old, new)
-        assert all(line.startswith(f"bindings: {key.name}: ") for line in found if line.startswith("bindings"))
+        differences = lines(tree, keys, changed)
+        assert differences, (old, new)
+        assert all(line.startswith(f"bindings: {key.name}: ") for line in differences if line.startswith("bindings"))
 
 
 def test_missing_and_unlisted_instance_are_named(tree: Tree, keys: list[Key]) -> None:
     upstream = equal_texts(keys)
     few = {name: text for name, text in upstream.instances.items() if name != keys[0].name}
-    found = parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(few, upstream.dispatch))
-    assert found[0].lines == (f"{keys[0].name}: listed but not rendered",)
-    found = parity.compare_texts(tree, keys, list(few), upstream)
-    assert found[0].lines == (f"{keys[0].name}: rendered but not listed",)
+    findings = parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(few, upstream.dispatch))
+    assert findings[0].lines == (f"{keys[0].name}: listed but not rendered",)
+    findings = parity.compare_texts(tree, keys, list(few), upstream)
+    assert findings[0].lines == (f"{keys[0].name}: rendered but not listed",)
 
 
 def test_dispatch_differences_are_named(tree: Tree, keys: list[Key]) -> None:
     same = equal_texts(keys)
     swapped = [keys[0], keys[2], keys[1], *keys[3:]]
-    (found,) = lines(tree, keys, Rendered(same.instances, dispatch_text(swapped, FEATURES)))
-    assert "dispatch: kernel: another order" in found
-    assert f"branch 1 is upstream's {keys[2].name}, ours {keys[1].name}" in found
-    (found,) = lines(tree, keys, Rendered(same.instances, dispatch_text(keys[:-1], FEATURES)))
-    assert "1 branches are not upstream's" in found
-    assert keys[-1].name in found
+    (line,) = lines(tree, keys, Rendered(same.instances, dispatch_text(swapped, FEATURES)))
+    assert "dispatch: kernel: another order" in line
+    assert f"branch 1 is upstream's {keys[2].name}, ours {keys[1].name}" in line
+    (line,) = lines(tree, keys, Rendered(same.instances, dispatch_text(keys[:-1], FEATURES)))
+    assert "1 branches are not upstream's" in line
+    assert keys[-1].name in line
     condition = f"t.has_lse == {str(keys[0].lse).lower()}"
     assert condition in same.dispatch
-    (found,) = lines(tree, keys, Rendered(same.instances, same.dispatch.replace(condition, "t.lse", 1)))
-    assert f"kernel {keys[0].name}" in found
-    assert f"only upstream requires t.lse; only ours requires {condition}" in found
+    (line,) = lines(tree, keys, Rendered(same.instances, same.dispatch.replace(condition, "t.lse", 1)))
+    assert f"kernel {keys[0].name}" in line
+    assert f"only upstream requires t.lse; only ours requires {condition}" in line
 
 
 GENERATE = """
@@ -151,8 +151,8 @@ def texts_of(keys: list[Key]) -> dict[str, str]:
 
 
 def cases(tree: Tree, *archs: str) -> dict[str, Case]:
-    found = parity.live_cases(tree, archs, [200], ["simplified"])
-    return {case.classname.split(".")[2]: case for case in found}
+    live_cases = parity.live_cases(tree, archs, [200], ["simplified"])
+    return {case.classname.split(".")[2]: case for case in live_cases}
 
 
 def test_live_run_compares_names_bindings_and_dispatch(tree: Tree, answers: Callable[..., None]) -> None:
@@ -179,10 +179,10 @@ def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None
     texts = texts_of(keys_of(DIALECT, "batch_prefill", receipt=200))
     api = {"fmha_batch_prefill_api": ""}
     answers(gfx90a=texts, gfx950=texts, gfx1100=api, gfx1201=texts)
-    found = cases(tree, "gfx950", "gfx1100", "gfx1201")
-    assert {case.outcome for case in found.values()} == {"passed"}
-    assert "no kernel on either side" in found["gfx1100"].text
-    assert parity_names.ARCH_IGNORED in found["gfx1201"].text
+    case_by_arch = cases(tree, "gfx950", "gfx1100", "gfx1201")
+    assert {case.outcome for case in case_by_arch.values()} == {"passed"}
+    assert "no kernel on either side" in case_by_arch["gfx1100"].text
+    assert parity_names.ARCH_IGNORED in case_by_arch["gfx1201"].text
     answers(gfx90a=texts, gfx950=texts, gfx1100=dict(list(texts.items())[3:]))
     case = cases(tree, "gfx1100")["gfx1100"]
     assert case.outcome == "failed"
@@ -194,11 +194,11 @@ def test_failing_generator_is_error_with_its_words(tree: Tree, tmp_path: Path) -
     (tree.root / FMHA / "generate.py").write_text("raise SystemExit('no such luck')")
     with pytest.raises(UpstreamError, match=r"generate.py ended with 1. To see it again") as caught:
         codegen_runner.list_names(tree, "gfx950", "batch_prefill", 0, "simplified")
-    first, _, words = str(caught.value).partition("\nIt said:\n")
+    first, _, output = str(caught.value).partition("\nIt said:\n")
     command = shlex.split(first.partition("in an empty folder: ")[2])
     assert command[-2:] == ["--list_blobs", "blobs.txt"]
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (again.returncode, again.stderr.strip(), words) == (1, "no such luck", "no such luck")
+    assert (again.returncode, again.stderr.strip(), output) == (1, "no such luck", "no such luck")
     case = cases(tree, "gfx950")["gfx950"]
     assert case.outcome == "error"
     assert "no such luck" in case.text
@@ -223,8 +223,8 @@ def test_names_of_api_of_two_families(tree: Tree) -> None:
     def outcomes(listed: list[str]) -> dict[str, Case]:
         script.write_text('# "--targets"\n' + LISTS.replace("{NAMES!r}", repr(listed)))
         archs = ("gfx950", "gfx1100")
-        found = parity_names.names_cases(tree, ["fwd_splitkv"], archs, [0], ["simplified"])
-        return dict(zip(archs, found, strict=True))
+        names_cases = parity_names.names_cases(tree, ["fwd_splitkv"], archs, [0], ["simplified"])
+        return dict(zip(archs, names_cases, strict=True))
 
     right = outcomes(names)
     assert [case.outcome for case in right.values()] == ["passed", "passed"]
@@ -253,13 +253,13 @@ def test_lists_are_kept_while_codegen_is_same(tree: Tree, tmp_path: Path) -> Non
 
 
 def test_stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = min((one for one in stored_lists() if one.sha256_emission_order), key=lambda entry: entry.count)
+    entry = min((entry for entry in stored_lists() if entry.sha256_emission_order), key=lambda entry: entry.count)
     case = parity_names.stored_case(entry)
     assert case.outcome == "passed"
     wrong = dataclasses.replace(entry, sha256_emission_order="0" * 64)
     assert "order is not upstream's" in parity_names.stored_case(wrong).text
     all_keys = enumerate_names
-    monkeypatch.setattr(parity_names, "enumerate_names", lambda *args, **words: all_keys(*args, **words)[1:])
+    monkeypatch.setattr(parity_names, "enumerate_names", lambda *args, **options: all_keys(*args, **options)[1:])
     assert parity_names.stored_case(entry).text.startswith(f"names differ:\n{len(entry.families)} missing")
 
 
@@ -280,8 +280,8 @@ def functions(image: bytes) -> dict[str, bytes]:
     if b"DAMAGED" in image:
         raise CodeObjectError("truncated")
     texts = re.sub(rb"ckpm::k\d+", b"", image).split(b"namespace  {")[1:]
-    found = {re.search(rb'note_selected\("(.*?)"\)', text): text for text in texts}
-    return {match[1].decode(): text[: text.index(b"kargs));")] for match, text in found.items() if match}
+    texts_by_match = {re.search(rb'note_selected\("(.*?)"\)', text): text for text in texts}
+    return {match[1].decode(): text[: text.index(b"kargs));")] for match, text in texts_by_match.items() if match}
 
 
 @pytest.fixture
@@ -313,8 +313,8 @@ def test_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> No
     assert "col" not in {key.vlayout for key in machine_code.choose(keys[:1], name, "gfx950")}
     column = chosen[-1]
 
-    def result(theirs: str, breaks: str) -> Comparison:
-        return compared([(column, theirs)], name, breaks)[0]
+    def result(text: str, breaks: str) -> Comparison:
+        return compared([(column, text)], name, breaks)[0]
 
     assert result(alone(column, name), "template") == Comparison(
         column.name, 0, "", defect="column-major-v-does-not-compile"
@@ -331,16 +331,16 @@ def test_machine_code_is_compared_byte_for_byte(
     pairs[1] = (keys[1], pairs[1][1].replace("kBlockPerCu", "kBlockPerCU"))
     pairs[2] = (keys[2], alone(keys[5]))
     pairs[3] = (keys[3], "int x;")
-    found = compared(pairs)
-    assert found[0] == Comparison(keys[0].name, len(functions(pairs[0][1].encode())[keys[0].name]), "")
-    assert found[0].code_bytes > 1000
-    assert found[1].difference.startswith("upstream's code has ")
-    assert "they differ from byte 0x" in found[1].difference
-    assert found[2].difference == f"upstream's text makes a function that ours doesn't: {keys[5].name}"
-    assert found[3].error == "upstream's text has no machine code on this arch"
+    comparisons = compared(pairs)
+    assert comparisons[0] == Comparison(keys[0].name, len(functions(pairs[0][1].encode())[keys[0].name]), "")
+    assert comparisons[0].code_bytes > 1000
+    assert comparisons[1].difference.startswith("upstream's code has ")
+    assert "they differ from byte 0x" in comparisons[1].difference
+    assert comparisons[2].difference == f"upstream's text makes a function that ours doesn't: {keys[5].name}"
+    assert comparisons[3].error == "upstream's text has no machine code on this arch"
     log = (tmp_path / "stub.log").read_text().splitlines()
     assert len(log) == 7  # four of upstream's, ours in one unit, and alone the two that differ
-    assert compared(pairs) == found
+    assert compared(pairs) == comparisons
     assert (tmp_path / "stub.log").read_text().splitlines() == log  # all from the cache
 
 
@@ -348,10 +348,10 @@ def test_kernel_that_neighbours_change_is_named_and_equal_alone(
     keys: list[Key], compared: Callable[..., list[Comparison]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_neighbours(image: bytes) -> dict[str, bytes]:
-        found = functions(image)
-        if len(found) > 1:
-            found[keys[1].name] += b"!"
-        return found
+        bodies = functions(image)
+        if len(bodies) > 1:
+            bodies[keys[1].name] += b"!"
+        return bodies
 
     monkeypatch.setattr(codeobject, "functions", with_neighbours)
     pairs = [(key, alone(key)) for key in keys[:3]]
@@ -364,21 +364,21 @@ def test_kernel_that_neighbours_change_is_named_and_equal_alone(
 
 
 def test_text_that_does_not_compile_is_error(keys: list[Key], compared: Callable[..., list[Comparison]]) -> None:
-    found = compared([(keys[0], alone(keys[0])), (keys[1], "BROKEN")], breaks="BROKEN")
-    assert (found[0].error, found[0].difference) == ("", "")
-    assert "upstream's text does not compile: " in found[1].error
-    found = compared([(keys[0], "int x;"), (keys[1], "int y;")], breaks=keys[1].name)
-    assert ["our text does not compile" in one.error for one in found] == [True, True]
+    comparisons = compared([(keys[0], alone(keys[0])), (keys[1], "BROKEN")], breaks="BROKEN")
+    assert (comparisons[0].error, comparisons[0].difference) == ("", "")
+    assert "upstream's text does not compile: " in comparisons[1].error
+    comparisons = compared([(keys[0], "int x;"), (keys[1], "int y;")], breaks=keys[1].name)
+    assert ["our text does not compile" in comparison.error for comparison in comparisons] == [True, True]
 
 
 def test_damaged_entry_of_cache_is_made_anew(
     keys: list[Key], compared: Callable[..., list[Comparison]], tmp_path: Path
 ) -> None:
     pairs = [(keys[0], alone(keys[0]))]
-    found = compared(pairs)
+    comparisons = compared(pairs)
     for entry in (tmp_path / "cache").rglob("*.entry"):
         entry.write_text("DAMAGED")
-    assert compared(pairs) == found
+    assert compared(pairs) == comparisons
     assert "DAMAGED" not in {entry.read_text() for entry in (tmp_path / "cache").rglob("*.entry")}
 
 
@@ -412,8 +412,8 @@ def test_every_arch_with_kernels_has_case_of_machine_code(
         cache=tmp_path / "cache",
         job_count=2,
     )
-    found = list(parity.machine_code_cases([tree], request, stub_toolchain()))
-    assert [(case.name, case.outcome) for case in found] == [
+    code_cases = list(parity.machine_code_cases([tree], request, stub_toolchain()))
+    assert [(case.name, case.outcome) for case in code_cases] == [
         (f"{arch} batch_prefill machine code", "passed") for arch in ("gfx90a", "gfx950")
     ]
     assert caplog.messages == ["machine code of samples, 2 compilers at once (stub 1)"]

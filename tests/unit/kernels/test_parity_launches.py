@@ -107,23 +107,23 @@ template <> void host_launch_<own::k3::Dispatch, lib::card>(const lib::Stream& s
 
 
 def only(text: str) -> tuple[Binding, ...]:
-    (found,) = launches(text, ["host_launch_"])
-    return found
+    (bindings,) = launches(text, ["host_launch_"])
+    return bindings
 
 
 def test_two_styles_of_same_launches_bind_same() -> None:
     assert only(LONG) == only(SHORT)
-    few, one, lengths, whole = (
+    few, single, lengths, whole = (
         "(argument1.few<argument1.many)",
         "(argument1.rows == 1)",
         "(argument1.lengths != nullptr)",
         "(argument1.length % (argument1.parts * 64) == 0)",
     )
     assert [binding.when for binding in only(SHORT)] == [
-        f"{few} && {lengths} && {one}",
-        f"(!({few} && {one})) && {lengths}",
-        f"(!{lengths}) && {few} && {whole} && {one}",
-        f"(!({few} && {one})) && (!{lengths}) && {whole}",
+        f"{few} && {lengths} && {single}",
+        f"(!({few} && {single})) && {lengths}",
+        f"(!{lengths}) && {few} && {whole} && {single}",
+        f"(!({few} && {single})) && (!{lengths}) && {whole}",
     ]
     setup = "(lib::setup<KERNEL>(argument1))"
     assert only(LONG)[3] == Binding(
@@ -160,14 +160,16 @@ def test_two_styles_of_same_launches_bind_same() -> None:
     ],
 )
 def test_one_changed_word_is_named(old: str, new: str, turns: set[int], field: str) -> None:
-    theirs = only(replace_text(LONG, old, new))
-    found = {
+    bindings = only(replace_text(LONG, old, new))
+    differing = {
         turn: lines
-        for turn, (one, other) in enumerate(zip(theirs, only(SHORT), strict=False), 1)
-        if (lines := differences(one, other))
+        for turn, (binding, other) in enumerate(zip(bindings, only(SHORT), strict=False), 1)
+        if (lines := differences(binding, other))
     }
-    assert set(found) == turns
-    assert all(any(line.startswith(f"{field}: upstream '") for line in lines) for lines in found.values()), found
+    assert set(differing) == turns
+    assert all(any(line.startswith(f"{field}: upstream '") for line in lines) for lines in differing.values()), (
+        differing
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,7 +231,7 @@ def test_other_variants_are_another_number_of_launches(old: str, new: str, count
         ("false == false", "false", "launches nothing"),
     ],
 )
-def test_what_cannot_be_followed_is_error(old: str, new: str, message: str) -> None:
+def test_text_that_cannot_be_followed_is_error(old: str, new: str, message: str) -> None:
     text = replace_text(LONG, old, new)
     if "nothing" in message:
         text = text.replace("        run_instance</*kOdd=*/true>(s, a);", "")
@@ -257,7 +259,7 @@ def value(text: str) -> Condition:
 
 
 @pytest.mark.parametrize(
-    ("text", "known"),
+    ("text", "decided"),
     [
         ("128 == 128 && true != false", ""),
         ("64 == 128", "false"),
@@ -273,5 +275,5 @@ def value(text: str) -> Condition:
         ("a == b ? 1 == 1 : c", "a == b ? 1 == 1 : c"),
     ],
 )
-def test_constants_are_decided_only_where_they_are_known(text: str, known: str) -> None:
-    assert condition_text(value(text)) == known
+def test_constants_are_decided_only_where_they_are_known(text: str, decided: str) -> None:
+    assert condition_text(value(text)) == decided

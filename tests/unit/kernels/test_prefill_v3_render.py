@@ -88,8 +88,8 @@ def test_kernel_has_load_modes_that_launch_may_need(v3: bool, page_size: int, mo
         calls = re.findall(rf"if\((\w+)\((.*)\) == {MODE}(\w+)\)", text)
         arguments = "args.page_block_size, 128, args.num_total_pages, args.batch_stride_k, args.batch_stride_v, 1, "
         arguments += "args.k_ptr, args.v_ptr"
-        one = [("fmha_batch_prefill_select_kv_load_mode", arguments, "GLOBAL_LOAD_LDS")]
-        assert calls == (one if len(modes) == 2 else [])
+        selector_calls = [("fmha_batch_prefill_select_kv_load_mode", arguments, "GLOBAL_LOAD_LDS")]
+        assert calls == (selector_calls if len(modes) == 2 else [])
         assert f'note_selected("{key.name}")' in text
 
 
@@ -133,10 +133,12 @@ def test_v3_of_any_bounds_takes_every_mask_and_sinks() -> None:
         dialect("ckpm-extended"),
         Selection(archs=("gfx950",), where=("key.page_size == 64", "key.lse", "not key.logits", "key.mask != 'no'")),
     )
-    one = next(key for key in extended if is_v3(key) and key.mask == "generic")
-    same = [key for key in extended if is_v3(key) and dataclasses.replace(key, name="", mask="generic") == one_of(one)]
+    unbounded = next(key for key in extended if is_v3(key) and key.mask == "generic")
+    same = [
+        key for key in extended if is_v3(key) and dataclasses.replace(key, name="", mask="generic") == one_of(unbounded)
+    ]
     assert [key.mask for key in same] == ["causal", "generic"]  # a causal request takes the first
-    text = dispatch_text([one], words.features("ckpm-extended"))
+    text = dispatch_text([unbounded], words.features("ckpm-extended"))
     (taken,) = re.findall(r"if\((.*)\)\n\s+return fmha_batch_prefill_<T0>", text)
     assert "t.mask_type != mask_enum::no_mask" in taken
     assert "t.has_sink == false" in taken  # sink tokens are V2's

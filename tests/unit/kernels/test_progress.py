@@ -61,9 +61,9 @@ def test_unchanged_steps_count_when_it_comes_to_link() -> None:
         ([("l", "retrieved"), ("m", "done")], "library from the cache, manifest written"),
     ],
 )
-def test_summary_reports_what_was_done(events: list[tuple[str, str]], summary: str) -> None:
+def test_summary_counts_finished_steps(events: list[tuple[str, str]], summary: str) -> None:
     assert follow_events(*events)[0].summary() == summary
 
 
-def test_one_is_not_plural() -> None:
+def test_number_of_one_is_singular() -> None:
     assert (number(0, "kernel"), number(1, "kernel"), number(2, "kernel")) == ("0 kernels", "1 kernel", "2 kernels")

@@ -41,16 +41,16 @@ def test_leaking_path_or_counter_is_found(
     def fake(request: Request, *, jobs: int) -> None:
         builds.append(request.work)
         assert request.object_cache is None
-        place = request.work / request.folder / "obj"
-        place.mkdir(parents=True)
+        objects = request.work / request.folder / "obj"
+        objects.mkdir(parents=True)
         text = {
             "": "same",
             "path": f"at {request.work}/src",
             "base": f"{caches[0].parent}",  # the same in both
             "count": str(len(builds)),
         }[leak]
-        (place / "unit.o").write_text(text)
-        (place.parent / "compile_commands.json").write_text(str(request.work))  # names the machine: not compared
+        (objects / "unit.o").write_text(text)
+        (objects.parent / "compile_commands.json").write_text(str(request.work))  # names the machine: not compared
 
     def toolchain(cache: Path) -> Toolchain:
         caches.append(cache)
@@ -72,12 +72,12 @@ def test_leaking_path_or_counter_is_found(
 def test_folders_name_is_leak_and_longer_name_is_none(tmp_path: Path) -> None:
     file = tmp_path / "unit.o"
     file.write_bytes(b"\x00/home/me/x.cpp\x00/home/metoo\x00/opt/cache\x00")
-    found = reproduce.leaks({"obj/unit.o": file}, [Path("/home/me"), Path("/opt/cache"), Path("/home/met"), Path("/")])
-    assert found == ["obj/unit.o: holds /home/me", "obj/unit.o: holds /opt/cache"]
+    leaks = reproduce.leaks({"obj/unit.o": file}, [Path("/home/me"), Path("/opt/cache"), Path("/home/met"), Path("/")])
+    assert leaks == ["obj/unit.o: holds /home/me", "obj/unit.o: holds /opt/cache"]
 
 
 @pytest.mark.parametrize("option", [["--work", "x"], ["--no-cache"]])
-def test_options_that_it_would_ignore_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_without_effect_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--reproduce", "--arch", "gfx950", *option]) == UsageError.exit_code
     assert option[0] in capsys.readouterr().err
 
@@ -99,12 +99,12 @@ def test_built_library_is_built_once_more_and_compared(
 ) -> None:
     def fake(request: Request, *, jobs: int) -> None:
         assert request.object_cache is None
-        place = request.work / request.folder
-        (place / "obj").mkdir(parents=True)
+        folder = request.work / request.folder
+        (folder / "obj").mkdir(parents=True)
         for name in ("libckpm.so", "obj/unit.o"):
-            (place / name).write_text(name)
+            (folder / name).write_text(name)
         sums = {name: sha256(name.encode()).hexdigest() for name in ("libckpm.so", "obj/unit.o")}
-        manifests.record(artifacts=sums).write(place / "manifest.json")
+        manifests.record(artifacts=sums).write(folder / "manifest.json")
 
     monkeypatch.setattr(building, "run", fake)
     request = request_for(stub_toolchain())

@@ -31,8 +31,8 @@ TEXT = SPELLINGS.read_text()
     ],
 )
 def test_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
-    said = table_complaint(tmp_path / "spellings.yaml", replace_text(TEXT, old, new), spellings)
-    assert said.startswith(f"{line}: {message}")
+    complaint = table_complaint(tmp_path / "spellings.yaml", replace_text(TEXT, old, new), spellings)
+    assert complaint.startswith(f"{line}: {message}")
 
 
 def test_value_without_word_is_named() -> None:

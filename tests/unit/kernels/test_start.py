@@ -42,7 +42,7 @@ def test_process_loads_nothing_that_only_others_need(code: str, needed: str, abs
 
 
 def test_commands_of_matrix_are_recognised() -> None:
-    found = {name for name in COMMANDS if reads_only_the_matrix([*name.split(), "--help"])}
-    assert found == {"list", "count", "why", "show", "validate", "problems", "match"}
+    names = {name for name in COMMANDS if reads_only_the_matrix([*name.split(), "--help"])}
+    assert names == {"list", "count", "why", "show", "validate", "problems", "match"}
     assert not reads_only_the_matrix([])
     assert not reads_only_the_matrix(["nonsense"])

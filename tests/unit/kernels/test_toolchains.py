@@ -159,8 +159,8 @@ def test_cache_without_room_for_launchers_is_left_as_it_was(tmp_path: Path, monk
 
 def test_signature_fields_hold_no_machine_paths(built: tuple[Toolchain, Path]) -> None:
     tc, cache = built
-    words = [tc.identity, *tc.flags, *tc.link_flags, *toolchains.describe(tc).values()]
-    assert not [word for word in words if "/" in word or str(cache) in word]
+    fields = [tc.identity, *tc.flags, *tc.link_flags, *toolchains.describe(tc).values()]
+    assert not [field for field in fields if "/" in field or str(cache) in field]
 
 
 def test_launchers_are_made_once(built: tuple[Toolchain, Path]) -> None:

@@ -108,11 +108,11 @@ SELECTOR = (
 )
 
 
-@pytest.mark.parametrize("place", ["example header", "one that it includes"])
-def test_load_selector_s_form_is_reported_from_header(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("location", ["example header", "one that it includes"])
+def test_load_selector_s_form_is_reported_from_header(tmp_path: Path, location: str) -> None:
     def taken(name: str, parameter: str) -> bool:
         text = SELECTOR.format(parameter) + "void other(const void* k_base_ptr);\n"
-        example, included = (text, "") if place == "example header" else ("", text)
+        example, included = (text, "") if location == "example header" else ("", text)
         root = make_tree(tmp_path / name, CODEGEN["rocm-libraries-2026"], example, TRAITS + included)
         return checkout(root).selector_takes_base
 
@@ -156,7 +156,7 @@ def test_tree_of_no_dialect_s_words_or_names_is_refused(tmp_path: Path, lines: l
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("")])
-def test_what_is_not_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
+def test_folder_without_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
     make(tmp_path / "root")  # type: ignore[operator]
     with pytest.raises(SetupError, match=r"no Composable Kernel tree\. Expected example/ck_tile/01_fmha/generate\.py"):
         checkout(tmp_path / "root")
@@ -164,7 +164,7 @@ def test_what_is_not_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
 
 def test_checkout_with_unknown_values_is_newer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     codegen = CODEGEN["rocm-libraries-2026"]
-    known = """
+    header = """
         // enum class BlockAttentionBiasEnum { NOT_CODE };
         enum class BlockAttentionKVCacheMemoryLayoutEnum
         {
@@ -173,15 +173,15 @@ def test_checkout_with_unknown_values_is_newer(tmp_path: Path, caplog: pytest.Lo
         };
         enum class Other : int { ANYTHING };
     """
-    assert checkout(make_tree(tmp_path / "known", codegen, known % "")).newer == ()
-    newer = make_tree(tmp_path / "newer", codegen, known % "\n LINEAR_HEADS_FIRST_LAYOUT = 2,")
+    assert checkout(make_tree(tmp_path / "known", codegen, header % "")).newer == ()
+    newer = make_tree(tmp_path / "newer", codegen, header % "\n LINEAR_HEADS_FIRST_LAYOUT = 2,")
     tree = locate("checkout", cache=tmp_path, ck_root=newer)
     assert tree.dialect == "rocm-libraries-2026"
-    place = "BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_HEADS_FIRST_LAYOUT (example/ck_tile/01_fmha/fmha_fwd.hpp:5)"
-    assert tree.newer == (place,)
+    value = "BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_HEADS_FIRST_LAYOUT (example/ck_tile/01_fmha/fmha_fwd.hpp:5)"
+    assert tree.newer == (value,)
     (note,) = caplog.messages
     assert note.startswith(
-        f"note: {tree.root} is newer than dialect rocm-libraries-2026, which has no kernels for {place}"
+        f"note: {tree.root} is newer than dialect rocm-libraries-2026, which has no kernels for {value}"
     )
 
 
@@ -205,21 +205,21 @@ def newest(root: Path, *parameters: str, codegen: str = "") -> Path:
 
 
 def test_additional_parameter_is_newer_and_keeps_its_default(tmp_path: Path) -> None:
-    known = [*(f"bool {name}" for name in KNOWN[:-1]), LOAD]
-    assert checkout(newest(tmp_path / "known", *known)).newer == ()
+    parameters = [*(f"bool {name}" for name in KNOWN[:-1]), LOAD]
+    assert checkout(newest(tmp_path / "known", *parameters)).newer == ()
     assert checkout(newest(tmp_path / "renamed", *(f"int P{n}" for n in range(len(KNOWN))))).newer == ()
-    tree = checkout(newest(tmp_path / "newer", *known, "ck_tile::index_t kOccupancy_ = -1"))
+    tree = checkout(newest(tmp_path / "newer", *parameters, "ck_tile::index_t kOccupancy_ = -1"))
     assert tree.dialect == "rocm-libraries-2026"
-    place = "(example/ck_tile/01_fmha/fmha_fwd.hpp:8)"
-    assert tree.newer == (f"another kOccupancy_ of fmha_fwd_batch_prefill_traits_ than its default {place}",)
+    location = "(example/ck_tile/01_fmha/fmha_fwd.hpp:8)"
+    assert tree.newer == (f"another kOccupancy_ of fmha_fwd_batch_prefill_traits_ than its default {location}",)
 
 
 @pytest.mark.parametrize(("at", "default"), [(24, " = -1"), (28, "")])
 def test_parameter_that_cannot_be_left_out_is_another_version(tmp_path: Path, at: int, default: str) -> None:
     parameters = [f"bool {name}" for name in KNOWN]
     parameters.insert(at, f"ck_tile::index_t kOccupancy_{default}")
-    said = r"fmha_fwd\.hpp:7: fmha_fwd_batch_prefill_traits_ has a parameter kOccupancy_ that dialect"
-    with pytest.raises(SetupError, match=said):
+    message = r"fmha_fwd\.hpp:7: fmha_fwd_batch_prefill_traits_ has a parameter kOccupancy_ that dialect"
+    with pytest.raises(SetupError, match=message):
         checkout(newest(tmp_path, *parameters))
 
 
@@ -300,9 +300,9 @@ def package(served: tuple[PackagedUpstream, bytes], monkeypatch: pytest.MonkeyPa
     row, data = served
     downloads: list[str] = []
 
-    def download(package: str, version: str, file: str, place: Path) -> None:
+    def download(package: str, version: str, file: str, target: Path) -> None:
         downloads.append(file)
-        place.write_bytes(data)
+        target.write_bytes(data)
 
     monkeypatch.setattr(upstream, "check_upstream", lambda name: row)
     monkeypatch.setattr(package_index, "download", download)
@@ -322,14 +322,14 @@ def test_package_is_fetched_once_and_only_its_ck_tree_is_kept(
 
 
 def test_runs_at_once_fetch_once(package: list[str], tmp_path: Path) -> None:
-    found: list[Path] = []
-    runs = [threading.Thread(target=lambda: found.append(locate("aiter", cache=tmp_path).root)) for _ in range(4)]
+    roots: list[Path] = []
+    runs = [threading.Thread(target=lambda: roots.append(locate("aiter", cache=tmp_path).root)) for _ in range(4)]
     for run in runs:
         run.start()
     for run in runs:
         run.join()
-    assert len(set(found)) == 1
-    assert len(found) == 4
+    assert len(set(roots)) == 1
+    assert len(roots) == 4
     assert len(package) == 1
 
 
@@ -350,8 +350,8 @@ def test_wrong_sha256_is_refused_and_nothing_is_left(
 def test_interrupted_download_leaves_nothing(
     package: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(package: str, version: str, file: str, place: Path) -> None:
-        place.write_bytes(b"half")
+    def interrupt(package: str, version: str, file: str, target: Path) -> None:
+        target.write_bytes(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(package_index, "download", interrupt)
@@ -378,7 +378,7 @@ def test_find_links_serve_package_without_network(tmp_path: Path, monkeypatch: p
         ({"index-url": "http://127.0.0.1:9/simple/"}, "neither in the cache nor to be downloaded"),
     ],
 )
-def test_without_network_message_reports_what_to_set(
+def test_message_without_network_has_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], reason: str
 ) -> None:
     monkeypatch.setattr(package_index, "pip_settings", lambda: settings)
@@ -449,7 +449,7 @@ def test_tree_that_was_deleted_is_unpacked_again(
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])
-def test_cache_that_is_file(package: list[str], tmp_path: Path, below: str) -> None:
+def test_cache_that_is_file_is_refused(package: list[str], tmp_path: Path, below: str) -> None:
     cache = tmp_path / "cache"
     cache.write_text("")
     with pytest.raises(
@@ -459,7 +459,7 @@ def test_cache_that_is_file(package: list[str], tmp_path: Path, below: str) -> N
     assert package == []
 
 
-def test_checkout_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkout_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path, CODEGEN["ck-2025-11"])
 
     def refuse(file: Path) -> bytes:
@@ -497,8 +497,8 @@ def test_our_headers_precede_tree_of_another_upstream(
     header.parent.mkdir(parents=True)
     header.write_text("// ours\n")
     monkeypatch.setattr(upstream, "_KERNELS", tmp_path / "kernels")
-    ours = msgspec.structs.replace(row, name="ckpm", base="aiter", headers="ours", dialect="rocm-libraries-2026")
-    monkeypatch.setattr(upstream, "check_upstream", lambda name: ours)
+    derived = msgspec.structs.replace(row, name="ckpm", base="aiter", headers="ours", dialect="rocm-libraries-2026")
+    monkeypatch.setattr(upstream, "check_upstream", lambda name: derived)
     tree = locate("ckpm", cache=tmp_path / "cache")
     assert (tree.name, tree.dialect, tree.root) == ("ckpm", "rocm-libraries-2026", plain.root)
     assert tree.includes == (header.parent, *plain.includes)
@@ -517,9 +517,9 @@ def test_our_headers_precede_tree_of_another_upstream(
 
 
 def test_headers_for_upstream_without_headers_raise(tmp_path: Path) -> None:
-    ours = r"Those that have: ckpm, ckpm-extended, ckpm-v3, ckpm-serving\."
+    choices = r"Those that have: ckpm, ckpm-extended, ckpm-v3, ckpm-serving\."
     for name in ("aiter", "checkout"):
-        with pytest.raises(UsageError, match=rf"--headers: upstream {name} has no headers of ours\. {ours}"):
+        with pytest.raises(UsageError, match=rf"--headers: upstream {name} has no headers of ours\. {choices}"):
             locate(name, cache=tmp_path / "cache", headers=tmp_path)
     with pytest.raises(
         UsageError, match=rf"--headers: {tmp_path} holds no fmha_fwd\.hpp\. Give a copy of .*/include_prefill"

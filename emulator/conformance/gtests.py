@@ -7,17 +7,22 @@ failed test runs once more alone, because the process, not the test, reports fun
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
+import yaml
 
-ROOT = Path(__file__).parents[3]
+import ckpm_emulator
+from ckpm_emulator.errors import UsageError
+from conformance.stored import PASSED, UNSUPPORTED, WRONG, Outcome, compare
+
+ROOT = Path(ckpm_emulator.__file__).parents[1]
 SECONDS = 1200  # of one process: four times as long as the slowest
 _BEGIN = re.compile(r"^\[ RUN      \] (\S+)$")
 _END = re.compile(r"\[(       OK |  FAILED  |  SKIPPED )\] (\S+?),? (?:where .*)?\(\d+ ms\)$")
@@ -26,8 +31,22 @@ _REPORT = "emulator: "
 _LACKS = re.compile(r"emulator: .*(?:the emulator lacks|for want of these functions:) (.*)$", re.MULTILINE)
 _FAILURE = re.compile(r"^.*(?:Failure|HIP error|emulator: ).*$", re.MULTILINE)
 
-Outcome = tuple[str, str]  # of a test, and what is missing or wrong
 Start = Callable[[Sequence[str]], str]  # a program's arguments -> its output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """Programs of googletest. ``smoke`` and ``full`` are filters of tests; ``never`` has tests and why none is started.
+
+    The programs are in ``folder`` below a root, or are compiled from files with flags.
+    """
+
+    suite: str
+    smoke: str
+    full: str
+    programs: Sequence[str] | Mapping[str, Mapping[str, Sequence[str]]]
+    folder: str = ""
+    never: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +56,56 @@ class Section:
     test: str
     ended: str | None
     text: str
+
+
+def read_programs(file: Path) -> Programs:
+    """The programs of a suite's table."""
+    return Programs(**yaml.safe_load(file.read_text()))
+
+
+def add_options(arguments: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
+    """Add the options of a suite that ``function`` runs."""
+    arguments.add_argument("--root", type=Path, default=Path("/"), help="where its distribution is installed")
+    arguments.add_argument("--arch", required=True, help="of the emulated device")
+    arguments.add_argument(
+        "--tier", choices=("smoke", "full"), default="smoke", help="default: %(default)s; only it is stored"
+    )
+    arguments.add_argument("--only", metavar="PROGRAM", help="one program; nothing is compared")
+    arguments.add_argument("--accept", action="store_true", help="store the outcomes of the run")
+    arguments.set_defaults(function=function)
+
+
+def finish(args: argparse.Namespace, file: Path, run: Callable[[], Mapping[str, Outcome]]) -> int:
+    """Run a suite. Return 1 if it differs from the outcomes stored in a file."""
+    part = bool(args.only) or args.tier != "smoke"
+    if args.accept and part:
+        raise UsageError("--accept stores the whole smoke tier: leave --only and --tier away.")
+    seen = run()
+    if part:
+        return int(any(outcome not in (PASSED, UNSUPPORTED) for outcome, _ in seen.values()))
+    return compare(file, args.arch, seen, accept=args.accept)
+
+
+def run(args: argparse.Namespace, chosen: Programs, start: Callable[[str], Start]) -> Mapping[str, Outcome]:
+    """Run the programs of a suite, or one. ``start`` makes a program's starter of its name."""
+    seen = dict[str, Outcome]()
+    for name in [args.only] if args.only else [*chosen.programs]:
+        seen |= _outcomes(name, start(name), chosen, args.tier)
+    return seen
+
+
+def _outcomes(name: str, start: Start, chosen: Programs, tier: str) -> Mapping[str, Outcome]:
+    """Run the tests of a program. Print those that did not pass, and their number. Names are program:test."""
+    names = tests(start, chosen.smoke if tier == "smoke" else chosen.full)
+    if tier == "smoke":
+        names = first_of_each(names)
+    seen = dict(outcomes(start, [test for test in names if test not in chosen.never]))
+    seen |= {test: (UNSUPPORTED, chosen.never[test]) for test in names if test in chosen.never}
+    for test, (outcome, detail) in seen.items():
+        if outcome != PASSED:
+            print(f"{name}:{test}: {outcome}: {detail}", flush=True)
+    print(f"{name}: {sum(outcome == PASSED for outcome, _ in seen.values())} of {len(seen)} passed", flush=True)
+    return {f"{name}:{test}": outcome for test, outcome in seen.items()}
 
 
 def starter(program: Path, arch: str, root: Path, folder: Path = ROOT) -> Start:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import yaml
 
-from ckpm.base.errors import UsageError
-from tests.programs.conformance.gtests import Outcome, judge, starter
+from ckpm_emulator.errors import UsageError
+from conformance.gtests import judge, starter
+from conformance.stored import Outcome
 
 TABLE = Path(__file__).with_name("rocm_examples.yaml")
 _BUILT = "built"  # a folder in the clone, with one for each arch

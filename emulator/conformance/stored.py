@@ -6,25 +6,27 @@ unsupported tests by the missing function, and the wrong tests by their account.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
+import yaml
 
-from ckpm.base.tablefile import Record, read_table
+from ckpm_emulator.errors import UsageError
 
 OUTCOMES = Path(__file__).with_name("outcomes")
 PASSED, UNSUPPORTED, WRONG = "passed", "unsupported", "wrong"
-THEIRS = "theirs: "  # begins the account of a wrong test whose cause is in the tested code
-_HEAD = ("suite", "toolchain", "arch", "tests", "passed", "unsupported", "their defect", "wrong")
+Outcome = tuple[str, str]  # of a test, and what is missing or wrong
 
 
-class Ran(Record, frozen=True, omit_defaults=True):
+@dataclass(frozen=True, kw_only=True)
+class Ran:
     """The outcomes on one arch: unsupported tests by the missing function, wrong tests by their account."""
 
     tests: int
-    unsupported: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    wrong: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    unsupported: Mapping[str, list[str]] = field(default_factory=dict)
+    wrong: Mapping[str, list[str]] = field(default_factory=dict)
 
     def outcomes(self) -> dict[str, str]:
         """The outcomes of the tests that did not pass, by name."""
@@ -32,26 +34,67 @@ class Ran(Record, frozen=True, omit_defaults=True):
         return {name: kind for kind, by_reason in kinds.items() for names in by_reason.values() for name in names}
 
 
-class Suite(Record, frozen=True):
-    """``source`` is the project and its version. ``command`` runs the suite."""
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """``suite`` is its name, ``source`` the project and its version. ``command`` runs the suite."""
 
-    name: str = msgspec.field(name="suite")
+    suite: str
     source: str
     toolchain: str
     command: str
-    archs: dict[str, Ran]
+    archs: Mapping[str, Ran]
 
 
 def read(file: Path) -> Suite:
-    return read_table(file, Suite).record
+    """The suite of a file."""
+    document = yaml.safe_load(file.read_text())
+    return Suite(**{**document, "archs": {arch: Ran(**outcomes) for arch, outcomes in document["archs"].items()}})
 
 
-def suites(folder: Path = OUTCOMES) -> tuple[Suite, ...]:
-    """All stored suites, sorted by name."""
-    return tuple(sorted(map(read, folder.glob("*.yaml")), key=lambda suite: suite.name))
+def store(file: Path, arch: str, seen: Mapping[str, Outcome]) -> None:
+    """Replace an arch's outcomes in a suite's file by those of a run.
+
+    Raises UsageError: a test is wrong, and the file has no account of it, which a person writes.
+    """
+    suite = read(file)
+    outcomes = _ran(seen, suite.archs.get(arch))
+    document = dataclasses.asdict(dataclasses.replace(suite, archs={**suite.archs, arch: outcomes}))
+    for name, fields in document["archs"].items():
+        document["archs"][name] = {field: value for field, value in fields.items() if value}
+    draft = file.with_suffix(".draft")
+    draft.write_text(yaml.safe_dump(document, sort_keys=False, width=120))
+    draft.replace(file)
 
 
-def differences(stored: Ran, seen: Mapping[str, tuple[str, str]]) -> list[str]:
+def _ran(seen: Mapping[str, Outcome], before: Ran | None) -> Ran:
+    accounts = {name: why for why, names in (before.wrong if before else {}).items() for name in names}
+    unsupported, wrong = dict[str, list[str]](), dict[str, list[str]]()
+    for name, (outcome, detail) in sorted(seen.items()):
+        if outcome == WRONG and name not in accounts:
+            raise UsageError(
+                f"{name} is wrong ({detail}). Find out why, and list it by hand in its file, with the account."
+            )
+        if outcome == UNSUPPORTED:
+            unsupported.setdefault(detail, []).append(name)
+        elif outcome == WRONG:
+            wrong.setdefault(accounts[name], []).append(name)
+    return Ran(tests=len(seen), unsupported=unsupported, wrong=wrong)
+
+
+def compare(file: Path, arch: str, seen: Mapping[str, Outcome], *, accept: bool) -> int:
+    """Store a run, or print its differences from the stored outcomes and return 1 if there are any."""
+    if accept:
+        store(file, arch, seen)
+        return 0
+    stored = read(file).archs.get(arch)
+    if stored is None:
+        raise UsageError(f"nothing is stored in {file.name} of {arch}: store this run with --accept.")
+    lines = differences(stored, seen)
+    print("\n".join(lines) or "as stored", flush=True)
+    return int(bool(lines))
+
+
+def differences(stored: Ran, seen: Mapping[str, Outcome]) -> list[str]:
     """Compare a run (outcome and detail by test) with the stored list. Return a line for each difference.
 
     A test that passes and was stored as unsupported is a difference, too.
@@ -71,17 +114,3 @@ def differences(stored: Ran, seen: Mapping[str, tuple[str, str]]) -> list[str]:
         *lines,
         *(f"{name}: stored as {before}, did not run" for name, before in expected.items() if name not in seen),
     ]
-
-
-def table(stored_suites: Sequence[Suite]) -> list[str]:
-    """The lines of a Markdown table, a row for each suite and arch. Defects of the tested code are counted apart."""
-    rows = [f"| {' | '.join(_HEAD)} |", "| --- | --- | --- | ---: | ---: | --- | ---: | ---: |"]
-    for suite in stored_suites:
-        for arch, ran in suite.archs.items():
-            lacking = "; ".join(f"{len(names)}: {what}" for what, names in ran.unsupported.items()) or "0"
-            defects = sum(len(names) for why, names in ran.wrong.items() if why.startswith(THEIRS))
-            wrong = sum(map(len, ran.wrong.values())) - defects
-            passed = ran.tests - len(ran.outcomes())
-            cells = (suite.name, suite.toolchain, arch, ran.tests, passed, lacking, defects, wrong)
-            rows.append(f"| {' | '.join(map(str, cells))} |")
-    return rows

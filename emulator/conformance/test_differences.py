@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG, Ran, differences
+from conformance.stored import PASSED, UNSUPPORTED, WRONG, Ran, differences
 
 STORED = Ran(tests=4, unsupported={"v_tbuffer_x": ["images"]}, wrong={"rounds up": ["tan"]})
 AS_STORED = {

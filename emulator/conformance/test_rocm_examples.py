@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import UsageError
-from tests.programs.conformance.rocm_examples import Example, examples, outcome, verdict
-from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
+from ckpm_emulator.errors import UsageError
+from conformance.rocm_examples import Example, examples, outcome, verdict
+from conformance.stored import PASSED, UNSUPPORTED, WRONG
 
 EXAMPLE = Example(source="HIP-Basic/saxpy/main.hip", flags=(), prints="Validation passed", module="")
 FAULT = (

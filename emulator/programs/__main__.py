@@ -1,4 +1,4 @@
-"""``python -m tests.programs NAME``: compile tests/data/programs/NAME.hip if need be; print the path of the program."""
+"""``python -m programs NAME``: compile hip/NAME.hip if need be; print the path of the program."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tests.programs.program_builder import DATA, sample
+from programs.program_builder import SOURCES, sample
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__, allow_abbrev=False)
-    arguments.add_argument("name", choices=sorted(file.stem for file in DATA.glob("*.hip")))
+    arguments = argparse.ArgumentParser(prog="python -m programs", description=__doc__, allow_abbrev=False)
+    arguments.add_argument("name", choices=sorted(file.stem for file in SOURCES.glob("*.hip")))
     return arguments
 
 

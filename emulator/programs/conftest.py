@@ -1,4 +1,4 @@
-"""`pytest tests/programs --toolchain rocm`: the programs are compiled and linked by hipcc."""
+"""`pytest programs --toolchain rocm`: the programs are compiled and linked by hipcc."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from ckpm.kernels.code.toolchains import CHOICES
-from tests.programs.program_builder import TOOLCHAIN
+from ckpm_emulator import toolchain
+from programs.program_builder import CHOICES, TOOLCHAIN
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,3 +17,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if chosen := config.getoption("--toolchain"):
         os.environ[TOOLCHAIN] = chosen
+
+
+@pytest.fixture(scope="session", autouse=True)
+def core() -> None:
+    """Build the core before a program runs, whose standard error would have the build's message."""
+    toolchain.library()

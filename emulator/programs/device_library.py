@@ -5,18 +5,17 @@ They are 460 KB of LLVM bitcode, taken from Triton's package of 290 MB.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import zipfile
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 
-from ckpm.base.files import sha256_of, write_atomically
-from ckpm.base.settings import cache_folder
-from ckpm.kernels.upstream.package_index import download
+from ckpm_emulator.cache import cache_folder, draft_for
 
 # The version of requirements-triton.txt. The libraries are the same in the files for all versions of Python.
 VERSION = "3.9.0"
-FILE = f"triton-{VERSION}-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"
 SHA256 = "1622118a038b0c6e16fa4a0305da62c8b3c15904ee1cc4d4e65846a25969e41e"
 MEMBERS = "triton/backends/amd/lib"
 # The sha256 of each library.
@@ -35,16 +34,23 @@ def flags() -> tuple[str, ...]:
 def folder() -> Path:
     """The folder of the libraries in the cache. Downloads them if needed."""
     key = sha256(repr(LIBRARIES).encode()).hexdigest()[:16]
-    kept = cache_folder() / "programs" / f"device-library-{key}"
+    kept = cache_folder().parent / "programs" / f"device-library-{key}"
     if not all((kept / name).is_file() for name in LIBRARIES):
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept) as drafts:
-            wheel = Path(drafts) / FILE
-            download("triton", VERSION, FILE, wheel)
-            assert sha256_of(wheel) == SHA256, f"{FILE} is not the file that was pinned"
+        with tempfile.TemporaryDirectory() as drafts:
+            platform = ("--only-binary=:all:", "--python-version=3.11", "--platform=manylinux_2_28_x86_64")
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", drafts, *platform]
+            subprocess.run([*pip, f"triton=={VERSION}"], check=True)
+            (wheel,) = Path(drafts).iterdir()
+            assert _sha256_of(wheel) == SHA256, f"{wheel.name} is not the file that was pinned"
             with zipfile.ZipFile(wheel) as archive:
                 for name in LIBRARIES:
-                    write_atomically(kept / name, archive.read(f"{MEMBERS}/{name}"))
+                    with draft_for(kept / name, kept) as draft:
+                        draft.write_bytes(archive.read(f"{MEMBERS}/{name}"))
     for name, expected in LIBRARIES.items():
-        assert sha256_of(kept / name) == expected, f"{kept / name} is damaged: remove it"
+        assert _sha256_of(kept / name) == expected, f"{kept / name} is damaged: remove it"
     return kept
+
+
+def _sha256_of(file: Path) -> str:
+    with file.open("rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()

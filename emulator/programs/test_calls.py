@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import code_object
-from tests.programs.program_builder import ARCHS, sample
-from tests.programs.test_programs import ROOT, output, run
+from programs.program_builder import ARCHS, sample
+from programs.test_programs import ROOT, output, run
 
 VALUES = (1, 2, 3, 4, 5, 6, 7)
 FAULT = "hipErrorLaunchFailure"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.programs.program_builder import ARCHS, sample
-from tests.programs.test_programs import output, run
+from programs.program_builder import ARCHS, sample
+from programs.test_programs import output, run
 
 GROUPS, THREADS, ROUNDS = 7, 128, 5
 

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from tests.programs import device_library
-from tests.programs.program_builder import ARCHS, sample
-from tests.programs.test_programs import output, run
+from programs.program_builder import ARCHS, sample
+from programs.test_programs import output, run
 
-ROOT = Path(__file__).parents[2]
 SLAB = 2 << 20  # of the heap; the host allocates blocks of more than 3072 bytes
 
 
@@ -124,8 +121,3 @@ def test_kernels_allocate_and_free(arch: str, threads: str) -> None:
 @pytest.mark.parametrize(("arch", "count"), [("gfx942", 2), ("gfx950", 4)])
 def test_malloc_without_room_returns_null(arch: str, count: int) -> None:
     assert output(sample("heap"), "exhaust", options=("--arch", arch)).split() == [b"%d" % count, b"1", b"1"]
-
-
-def test_library_is_that_of_triton() -> None:
-    assert f"triton=={device_library.VERSION}\n" in (ROOT / "requirements-triton.in").read_text()
-    assert f"--hash=sha256:{device_library.SHA256}" in (ROOT / "requirements-triton.txt").read_text()

@@ -11,8 +11,8 @@ import pytest
 
 from ckpm_emulator import code_object, standalone
 from ckpm_emulator.errors import InputError
-from tests.programs.program_builder import sample
-from tests.programs.test_programs import output, run
+from programs.program_builder import sample
+from programs.test_programs import output, run
 
 LOADER = Path("/lib64/ld-linux-x86-64.so.2")
 

@@ -4,8 +4,8 @@ documentation ("Graph management") and from arithmetic.
 
 from __future__ import annotations
 
-from tests.programs.program_builder import sample
-from tests.programs.test_programs import output, run
+from programs.program_builder import sample
+from programs.test_programs import output, run
 
 UNSUPPORTED, INVALIDATED = "hipErrorStreamCaptureUnsupported", "hipErrorStreamCaptureInvalidated"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.programs.program_builder import sample
-from tests.programs.test_programs import output, run
+from programs.program_builder import sample
+from programs.test_programs import output, run
 
 INVALID = "hipErrorInvalidValue"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.program_builder import sample
-from tests.programs.test_programs import output
+from programs.program_builder import sample
+from programs.test_programs import output
 
 PARENT, CHILD = f"parent {128 * 5 * 7}", f"child {128 * 2 * 3}"
 # Arguments of the program, with the lines that its processes print.

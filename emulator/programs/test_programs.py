@@ -20,9 +20,9 @@ import pytest
 
 from ckpm_emulator import code_object, standalone, toolchain
 from ckpm_emulator.errors import DeviceError, OutputError
-from tests.programs.program_builder import ARCHS, sample
+from programs.program_builder import ARCHS, bundle, sample
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 ILLEGAL_ADDRESS, NOT_SUPPORTED = "hipErrorIllegalAddress", "hipErrorNotSupported"
 
 
@@ -184,17 +184,6 @@ def _code(arch: str) -> bytes:
     return dict(code_object.code_objects(sample("failures")))[arch]
 
 
-def _bundle(entries: Mapping[str, bytes]) -> bytes:
-    """clang's documentation, "Clang Offload Bundler"."""
-    head = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(entries))
-    at = len(head) + sum(24 + len(name) for name in entries)
-    table, data = b"", b""
-    for name, content in entries.items():
-        table += struct.pack("<QQQ", at + len(data), len(content), len(name)) + name.encode()
-        data += content
-    return head + table + data
-
-
 def _zstd(plain: bytes) -> bytes:
     library = ctypes.CDLL("libzstd.so.1")
     library.ZSTD_compress.restype = library.ZSTD_compressBound.restype = ctypes.c_size_t
@@ -222,7 +211,7 @@ def _module(file: Path, content: bytes, arch: str = "gfx950") -> subprocess.Comp
 @pytest.mark.parametrize(("method", "pack"), [(0, zlib.compress), (1, _zstd)])
 def test_compressed_bundle_runs(tmp_path: Path, version: int, method: int, pack: Callable[[bytes], bytes]) -> None:
     host, device = "host-x86_64-unknown-linux-gnu-", "hipv4-amdgcn-amd-amdhsa--"
-    plain = _bundle({host: b"", **{f"{device}{arch}": _code(arch) for arch in ARCHS}})
+    plain = bundle({host: b"", **{f"{device}{arch}": _code(arch) for arch in ARCHS}})
     done = _module(tmp_path / "code", _compress(version, method, pack, plain))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"630\n", b"")  # 70 times 9
 
@@ -236,7 +225,7 @@ def test_bare_elf_is_identified_by_flags(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [10, 40, 100])
 def test_damaged_compressed_bundle_is_refused(tmp_path: Path, cut: int) -> None:
-    whole = _compress(2, 0, zlib.compress, _bundle({"hipv4-amdgcn-amd-amdhsa--gfx950": _code("gfx950")}))
+    whole = _compress(2, 0, zlib.compress, bundle({"hipv4-amdgcn-amd-amdhsa--gfx950": _code("gfx950")}))
     done = _module(tmp_path / "code", whole[:-cut])
     assert (done.returncode, done.stdout) == (5, b"hipErrorInvalidImage\n")
     assert b"damaged or truncated" in done.stderr

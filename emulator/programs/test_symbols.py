@@ -11,7 +11,7 @@ import yaml
 from elftools.elf.elffile import ELFFile
 
 from ckpm_emulator import toolchain
-from tests.programs.program_builder import SYMBOLS, symbol_versions
+from programs.program_builder import SYMBOLS, symbol_versions
 
 BASE = "VER_NDX_GLOBAL"  # pyelftools' name of the missing version
 ABSENT = yaml.safe_load(SYMBOLS.read_text())["absent"]

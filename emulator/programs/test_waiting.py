@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.programs.program_builder import ARCHS, sample
-from tests.programs.test_programs import run
+from programs.program_builder import ARCHS, sample
+from programs.test_programs import run
 
 
 def _lines(*arguments: str, options: tuple[str, ...] = ()) -> list[str]:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ckpm_emulator import code_object
-from tests.programs.program_builder import ARCHS, sample
-from tests.programs.test_programs import output
+from programs.program_builder import ARCHS, sample
+from programs.test_programs import output
 
 THREADS, N = 192, 1000  # of a workgroup, as in the program; the last workgroup is not full
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import toolchain
-from tests.emulator.emulator_assembly import assemble
-from tests.emulator.test_core_build import use_small_core
+from emulator_assembly import assemble
+from test_core_build import use_small_core
 
 PROJECT = toolchain.PROJECT
 

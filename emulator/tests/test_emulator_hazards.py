@@ -15,7 +15,7 @@ import pytest
 
 from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering.decode import Instruction
-from tests.emulator.emulator_assembly import assemble, instructions_of
+from emulator_assembly import assemble, instructions_of
 
 # MI200's assembler has other names for the same instructions.
 OLDER = {"16x16x16_f16": "16x16x16f16", "32x32x8_f16": "32x32x8f16", "16x16x4_f64": "16x16x4f64"}
@@ -203,7 +203,7 @@ from pathlib import Path
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.errors import DeviceError
 from ckpm_emulator.faults import DeviceFaultError
-from tests.emulator.emulator_assembly import launch
+from emulator_assembly import launch
 device, code = EmulatedGpu("gfx942", threads=1, hazards=sys.argv[2] == "on"), Path(sys.argv[1]).read_bytes()
 launch(device, code)
 try:

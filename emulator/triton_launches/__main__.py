@@ -1,4 +1,4 @@
-"""``python -m tests.triton --arch A``: run the cases of an arch, a line of JSON for each: name, outcome, detail.
+"""``python -m triton_launches --arch A``: run the cases of an arch, a line of JSON for each: name, outcome, detail.
 
 A process has one emulated device, so that each arch has a process of its own.
 """
@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import yaml
 
-from ckpm.base.errors import DeviceError, InputError
-from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG
-from tests.triton.cases import ARCHS, Case
-from tests.triton.machine import Machine
+from ckpm_emulator.errors import DeviceError, InputError
+from conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG
+from triton_launches.cases import ARCHS, Case
+from triton_launches.machine import Machine
 
 STORED = OUTCOMES / "triton.yaml"
 GROUPS = ("elementwise", "shapes", "products")
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 def cases(arch: str, groups: Sequence[str] = GROUPS) -> Iterator[Case]:
     """Cases of an arch. The modules are imported here, because they need Triton."""
-    from tests.triton import elementwise_cases, products_cases, shapes_cases
+    from triton_launches import elementwise_cases, products_cases, shapes_cases
 
     modules = {"elementwise": elementwise_cases, "shapes": shapes_cases, "products": products_cases}
     return itertools.chain.from_iterable(modules[group].cases(arch) for group in groups)
@@ -55,7 +55,7 @@ def outcome(case: Case, machine: Machine) -> Outcome:
 
 def parser() -> argparse.ArgumentParser:
     """Arguments of the command line."""
-    arguments = argparse.ArgumentParser(prog="python -m tests.triton", description=__doc__, allow_abbrev=False)
+    arguments = argparse.ArgumentParser(prog="python -m triton_launches", description=__doc__, allow_abbrev=False)
     arguments.add_argument("--arch", choices=ARCHS, required=True)
     arguments.add_argument("--group", choices=GROUPS, action="append", help="all of them, unless one is named")
     arguments.add_argument("--only", action="append", metavar="WORD", help="cases with one of these words in the name")

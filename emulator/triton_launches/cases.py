@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.triton.machine import Machine
-from tests.triton.number_formats import Array
+from triton_launches.machine import Machine
+from triton_launches.number_formats import Array
 
 ARCHS = ("gfx942", "gfx950")
 # the fp8 types with matrix instructions: FNUZ on gfx942, OCP's on gfx950 (ISA documents)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.triton import elementwise as kernels
-from tests.triton.cases import FP8, Case, close, random, same
-from tests.triton.machine import Machine, Tensor, room, tensor
-from tests.triton.number_formats import PLAIN, Array, numbers, round_to
+from triton_launches import elementwise as kernels
+from triton_launches.cases import FP8, Case, close, random, same
+from triton_launches.machine import Machine, Tensor, room, tensor
+from triton_launches.number_formats import PLAIN, Array, numbers, round_to
 
 _N = 1000
 _BLOCK = 256

@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.launch.hip_api import Memory
-from ckpm.base.errors import DeviceError
-from ckpm.decode.guard.candidates import Candidate
-from ckpm.decode.guard.compiling import compile_candidate
-from tests.triton.number_formats import Array, decode, encode, storage
+from ckpm_emulator.device import Buffer, EmulatedGpu
+from ckpm_emulator.errors import DeviceError, InputError
+from triton_launches.number_formats import Array, decode, encode, storage
 
 _LANES = 64
 _INT32 = 1 << 31
@@ -57,7 +54,7 @@ class Machine:
 
     def __init__(self, arch: str) -> None:
         self.arch = arch
-        self._device = EmulatedDevice(arch)
+        self._device = EmulatedGpu(arch)
 
     def run(
         self, kernel: Any, grid: int | tuple[int, ...], options: Mapping[str, Any] | None = None, /, **parameters: Any
@@ -76,52 +73,60 @@ class Machine:
             name for name, value in parameters.items() if value is None or (isinstance(value, int) and value == 1)
         }
         chosen = {"num_warps": 4, "num_stages": 2, **(options or {})}
-        code = compile_candidate(
-            kernel,
-            Candidate(
-                kernel=kernel.__name__,
-                arch=self.arch,
-                signature={name: _type(value) for name, value in parameters.items() if name not in constants},
-                constexprs={name: value for name, value in parameters.items() if name in constants},
-                options=chosen,
-            ),
+        types = {name: _type(value) for name, value in parameters.items() if name not in constants}
+        code = _compile(
+            kernel, self.arch, types, {name: parameters[name] for name in constants & {*parameters}}, chosen
         )
         values = [parameters[param.name] for param in kernel.params if param.name not in constants]
         whole = ((grid,) if isinstance(grid, int) else grid) + (1, 1)
         threads = _LANES * int(chosen["num_warps"])
         with ExitStack() as stack:
-            held: list[tuple[Tensor, Memory]] = []
+            held: list[tuple[Tensor, Buffer]] = []
             arguments = [self._argument(value, stack, held) for value in values]
             scratch = [ctypes.c_uint64(0), ctypes.c_uint64(0)]  # which Triton appends and these kernels don't use
             try:
-                self._device.launch_code(
-                    code.binary,
-                    code.symbol,
-                    (whole[0], whole[1], whole[2]),
-                    threads,
-                    [*arguments, *scratch],
-                    code.lds_bytes,
-                )
+                module = self._device.load_module(code.asm["hsaco"])
+                stack.callback(module.unload)
+                lds_bytes = int(code.metadata.shared)
+                module.launch(code.metadata.name, whole[:3], (threads,), [*arguments, *scratch], lds_bytes)
+                self._device.synchronize()
             except DeviceError:
-                self._device.recover()  # memory can't be freed otherwise
+                self._device.clear_fault()  # memory can't be freed otherwise
                 raise
             for output, memory in held:
-                output.bits = self._device.hip.read(memory, output.bits.dtype, output.bits.shape)
+                output.bits = self._device.read(memory, output.bits.dtype, output.bits.shape)
 
-    def _argument(self, value: Any, stack: ExitStack, held: list[tuple[Tensor, Memory]]) -> Any:
+    def _argument(self, value: Any, stack: ExitStack, held: list[tuple[Tensor, Buffer]]) -> Any:
         """The launch's argument for a value. Tensors are copied to the device and added to ``held``."""
         if isinstance(value, Addresses):
             addresses = [self._argument(pointee, stack, held).value for pointee in value.tensors]
             return self._argument(tensor(np.array(addresses, np.uint64), "u64"), stack, held)
         if isinstance(value, Tensor):
-            memory = self._device.hip.malloc(value.bits.nbytes)
-            stack.callback(self._device.hip.free, memory)
-            self._device.hip.write(memory, value.bits)
+            memory = self._device.upload(value.bits)
+            stack.callback(self._device.free, memory)
             held.append((value, memory))
             return ctypes.c_uint64(memory.address)
         if isinstance(value, float):
             return ctypes.c_float(value)
         return ctypes.c_int32(value) if -_INT32 <= value < _INT32 else ctypes.c_int64(value)
+
+
+def _compile(
+    kernel: Any, arch: str, types: Mapping[str, str], constants: Mapping[str, Any], options: Mapping[str, Any]
+) -> Any:
+    """Triton's compiled kernel. A type that ends with ``:16`` is of an address or number that is a multiple of 16."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    kinds = {name: types.get(name, "constexpr").partition(":") for name in kernel.arg_names}
+    multiples = {(at,): [["tt.divisibility", 16]] for at, (_, colon, _) in enumerate(kinds.values()) if colon}
+    source = ASTSource(kernel, {name: kind for name, (kind, _, _) in kinds.items()}, dict(constants), multiples)
+    try:
+        target = GPUTarget("hip", arch, _LANES)
+        return triton.compile(source, target=target, options={"enable_fp_fusion": True, **options})
+    except Exception as error:  # of Triton's many kinds, and of the Python that it runs
+        raise InputError(f"{kernel.__name__} {arch}: doesn't compile: {error}") from error
 
 
 def _type(value: Any) -> str:

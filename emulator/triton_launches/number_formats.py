@@ -9,8 +9,6 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch import encodings
-
 Array = NDArray[Any]
 
 SMALL: dict[str, Any] = {
@@ -44,7 +42,7 @@ def decode(bits: Array, kind: str) -> Array:
     if kind in SMALL:
         return np.asarray(numbers(kind)[bits])
     if kind == "bf16":
-        return encodings.decode(bits, kind, "gfx950")
+        return np.asarray(bits.view(ml_dtypes.bfloat16), np.float64)
     return bits.astype(np.float64) if kind.startswith("fp") else bits
 
 
@@ -54,7 +52,7 @@ def encode(values: Array, kind: str) -> Array:
     bf16 and small floats are rounded from float32, to which float64 is rounded first.
     """
     if kind == "bf16":
-        return encodings.encode(np.asarray(values), kind, "gfx950")
+        return np.asarray(values, np.float32).astype(ml_dtypes.bfloat16).view(np.uint16)
     if kind in SMALL:
         return np.asarray(values).astype(SMALL[kind]).view(np.uint8)
     return np.asarray(values).astype(PLAIN[kind])

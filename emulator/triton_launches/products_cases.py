@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tests.triton import attention
-from tests.triton import products as kernels
-from tests.triton.cases import FP8, Case, close, random, same
-from tests.triton.machine import Addresses, Machine, Tensor, room, tensor
-from tests.triton.number_formats import Array, numbers
+from triton_launches import attention
+from triton_launches import products as kernels
+from triton_launches.cases import FP8, Case, close, random, same
+from triton_launches.machine import Addresses, Machine, Tensor, room, tensor
+from triton_launches.number_formats import Array, numbers
 
 _M, _N, _K = 100, 70, 96  # no multiples of the tiles
 _TILE = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32}

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.triton import shapes as kernels
-from tests.triton.cases import Case, close, random, same
-from tests.triton.machine import Machine, Tensor, room, tensor
-from tests.triton.number_formats import PLAIN, Array
+from triton_launches import shapes as kernels
+from triton_launches.cases import Case, close, random, same
+from triton_launches.machine import Machine, Tensor, room, tensor
+from triton_launches.number_formats import PLAIN, Array
 
 _ROWS, _COLUMNS = 16, 64
 _SHAPE = (_ROWS, _COLUMNS)

@@ -12,18 +12,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.programs.conformance.stored import differences, read
-from tests.triton.__main__ import STORED
-from tests.triton.cases import ARCHS, close, same
-from tests.triton.number_formats import SMALL, encode, numbers
+from conformance.stored import differences, read
+from triton_launches.__main__ import STORED
+from triton_launches.cases import ARCHS, close, same
+from triton_launches.number_formats import SMALL, encode, numbers
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def outcomes(arch: str) -> dict[str, tuple[str, str]]:
     """Outcome and detail of each case."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.triton", "--arch", arch],
+        [sys.executable, "-m", "triton_launches", "--arch", arch],
         cwd=ROOT,
         env={**os.environ, "TRITON_DEFAULT_FP_FUSION": "1"},
         capture_output=True,
@@ -40,7 +40,7 @@ def outcomes(arch: str) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_case_ends_as_stored(arch: str) -> None:
     archs = read(STORED).archs
-    assert arch in archs, f"nothing is stored of {arch}: python -m tests.triton --arch {arch} --store"
+    assert arch in archs, f"nothing is stored of {arch}: python -m triton_launches --arch {arch} --store"
     stored = archs[arch]
     assert differences(stored, outcomes(arch)) == []
     assert not stored.wrong

@@ -1,4 +1,4 @@
-"""``python -m tests.emulator.plain_launches LIBRARY CORE OPTIONS``: what problems of the smoke tier end in, as JSON.
+"""``python -m tests.emulated.plain_launches LIBRARY CORE OPTIONS``: what problems of the smoke tier end in, as JSON.
 
 A process has one core. OPTIONS is JSON of options of the device. Of each problem: hashes of its outputs, or its fault,
 and all counters.

@@ -20,8 +20,8 @@ from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm.suites.appendkv_cases import differences, make_append, run_append
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, append_case, build, check_refusals, open_device
+from emulator_child import on_device
+from tests.emulated.emulator_fwd import CHECKS, append_case, build, check_refusals, open_device
 
 # each rotary embedding with both caches: padded everywhere over pages, whole tiles of Q over a contiguous cache
 WHERE = "(key.pad == 'psskddv') == key.paged_kv"

@@ -17,8 +17,9 @@ from ckpm.suites.suites import LocatedLibrary, unwaited_loads
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from ckpm_emulator.inspection.inspect import inspect
-from tests.emulator.emulator_assembly import compile_source, launch
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import launch
+from emulator_child import on_device
+from programs.clang import compile_source
 from tests.unit import manifests
 
 SOURCE = Path(__file__).parents[2] / "docs" / "upstream" / "asm_load.c"

@@ -16,8 +16,8 @@ from ckpm.kernels.abi import BwdArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.backward_cases import BwdOutcome, Given, compare_gradients, given, run_backward
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, build, check_refusals, open_device
+from emulator_child import on_device
+from tests.emulated.emulator_fwd import CHECKS, build, check_refusals, open_device
 
 pytestmark = pytest.mark.nightly  # compiles for a minute or two
 

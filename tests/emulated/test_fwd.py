@@ -15,8 +15,8 @@ from ckpm.attention.launch.fwd_launching import run_attention
 from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import around, build, check_refusals, compare_twice, open_device, problem, tensors
+from emulator_child import on_device
+from tests.emulated.emulator_fwd import around, build, check_refusals, compare_twice, open_device, problem, tensors
 
 # b16x32 with transposing loads and b128x128 in batch mode, with and without mask
 PLAIN = (

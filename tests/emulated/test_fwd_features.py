@@ -15,9 +15,9 @@ from ckpm.attention.tolerances import compare_lse, compare_o
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, open_device, problem, tensors
-from tests.emulator.test_fwd import library as library
+from emulator_child import on_device
+from tests.emulated.emulator_fwd import CHECKS, open_device, problem, tensors
+from tests.emulated.test_fwd import library as library
 
 
 def split(p: SuiteCase, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[np.ndarray, ...]:

@@ -16,8 +16,8 @@ from ckpm.attention.launch.fwd_launching import laid_out, launch, run_attention
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import (
+from emulator_child import on_device
+from tests.emulated.emulator_fwd import (
     UNRACED,
     build,
     check_refusals,

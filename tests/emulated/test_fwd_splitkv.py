@@ -14,8 +14,8 @@ import pytest
 
 from ckpm.attention.launch.fwd_launching import laid_out, launch
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import (
+from emulator_child import on_device
+from tests.emulated.emulator_fwd import (
     UNRACED,
     build,
     check_refusals,

@@ -17,8 +17,8 @@ from ckpm.attention.launch.fwd_launching import run_attention
 from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import around, build, check_refusals, compare_twice, open_device, problem, tensors
+from emulator_child import on_device
+from tests.emulated.emulator_fwd import around, build, check_refusals, compare_twice, open_device, problem, tensors
 
 pytestmark = pytest.mark.nightly  # compiles for a minute or two
 

@@ -21,9 +21,9 @@ from ckpm.suites.checks import Bench
 from ckpm.suites.kernel_cases import run_kernel
 from ckpm.suites.suites import manifest_keys
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import around
-from tests.emulator.test_fwd import library as library
+from emulator_child import on_device
+from tests.emulated.emulator_fwd import around
+from tests.emulated.test_fwd import library as library
 
 
 def bench_of(device: EmulatedGpu, library: Path) -> Bench:

@@ -14,9 +14,9 @@ from ckpm.timing.machine import numbers, values
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.errors import DeviceError
 from ckpm_emulator.options import Record
-from tests.emulator.emulator_assembly import assemble, launch
-from tests.emulator.emulator_child import on_device
-from tests.emulator.timing_streams import ADDRESS, END, SPLIT, Stream, Timeline, adds, mfma
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
+from tests.emulated.timing_streams import ADDRESS, END, SPLIT, Stream, Timeline, adds, mfma
 
 GFX950 = on_device("gfx950", whole=True)
 

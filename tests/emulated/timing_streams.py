@@ -8,7 +8,7 @@ from typing import Any
 from ckpm.timing.machine import numbers, values
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.options import Record
-from tests.emulator.emulator_assembly import assemble, launch
+from emulator_assembly import assemble, launch
 
 LDS_BYTES = 65536
 END = 4  # cycles of s_endpgm's slot

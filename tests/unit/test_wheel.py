@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 
 from ckpm import __version__
 from ckpm.commands import COMMANDS
+from programs import device_library
 from tests.unit.shared import made_once
 from tests.unit.sources import nodes
 
@@ -140,6 +141,11 @@ def test_imports_are_dependencies() -> None:
     distributions = packages_distributions()
     names = {canonicalize_name(name) for module in foreign - extra - {"dask"} for name in distributions[module]}
     assert names <= {canonicalize_name(name) for name in requirements_of("\n".join(PROJECT["dependencies"]))}
+
+
+def test_device_library_is_that_of_pinned_triton() -> None:
+    assert f"triton=={device_library.VERSION}\n" in (ROOT / "requirements-triton.in").read_text()
+    assert f"--hash=sha256:{device_library.SHA256}" in (ROOT / "requirements-triton.txt").read_text()
 
 
 def requirements_of(text: str) -> dict[str, Requirement]:

@@ -1,12 +1,16 @@
-"""The translator of the emulator's errors: its distribution has error classes of its own, with the names of ckpm's."""
+"""The emulator's HIP headers, and its errors, which are translated to ckpm's classes of the same names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import ckpm_emulator
 from ckpm.base import errors
 from ckpm_emulator.errors import DeviceError, EmulatorError
+
+HIP_HEADERS = Path(ckpm_emulator.__file__).with_name("include")
 
 
 @contextmanager

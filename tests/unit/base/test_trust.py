@@ -23,7 +23,7 @@ from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreig
 from ckpm_emulator import toolchain as core
 from ckpm_emulator.cli import main as emulator_command
 from ckpm_emulator.errors import TrustError as UntrustedCoreError
-from tests.emulator.test_core_build import use_small_core
+from test_core_build import use_small_core
 from tests.unit.shared import capture_logs
 
 Make = Callable[..., Request]

@@ -1,4 +1,4 @@
-"""The embedded toolchain: clang of the ``ziglang`` wheel, its libc++ and glibc headers, and our HIP headers.
+"""The embedded toolchain: clang of the ``ziglang`` wheel, its libc++ and glibc headers, and the emulator's HIP headers.
 
 No header or library of the machine takes part, so every machine makes the same bytes. clang's HIP driver calls two
 programs that the wheel lacks, ``lld`` and ``clang-offload-bundler``. Two launchers in the cache folder replace them;
@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ckpm.base.errors import SetupError
 from ckpm.base.files import name_write_errors
-from ckpm.base.paths import data
 from ckpm.base.trust import demand_private, demand_trusted
+from ckpm.kernels.code.emulated import HIP_HEADERS
 from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain, version_output
 
 # Objects run on machines with at least glibc 2.28 (RHEL 8, Ubuntu 18.10); zig's headers need the minor version.
@@ -63,7 +63,6 @@ _SYSTEM_FOLDERS = (
     "libc/include/any-linux-any",
 )
 
-_HEADERS = data("kernels", "hip")
 _BUNDLER = Path(__file__).resolve().parent / "offload_bundler.py"
 
 # clang calls `lld -flavor gnu ...`; zig's linker takes no -flavor.
@@ -91,7 +90,7 @@ def find(*, cache: Path) -> Toolchain:
         search=(
             f"-B{helpers}",
             *("-resource-dir", str(lib)),
-            *("-isystem", str(_HEADERS)),
+            *("-isystem", str(HIP_HEADERS)),
             *(word for folder in _SYSTEM_FOLDERS for word in ("-isystem", str(lib / folder))),
         ),
         flags=(
@@ -146,7 +145,7 @@ def _clang_version(zig: str, environment: Mapping[str, str]) -> str:
 def _own_text_hash() -> str:
     """Return 16 hex digits of the hash of our headers, the bundler and the launchers, without machine paths."""
     digest = hashlib.sha256()
-    for path in [*sorted(_HEADERS.rglob("*.h")), _BUNDLER]:
+    for path in [*sorted(HIP_HEADERS.rglob("*.h")), _BUNDLER]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update((_LLD_TEXT + _BUNDLER_TEXT).encode())
     return digest.hexdigest()[:16]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
-from ckpm.base.errors import UsageError
-from tests.programs.conformance import __main__ as command
-from tests.programs.conformance import acceptance, ck_gtests, gtests
-from tests.programs.conformance.__main__ import GTESTS, PAGE, Programs, main, programs, with_tables
-from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, Ran, Suite, read, suites, table
+from ckpm_emulator.errors import UsageError
+from conformance import __main__ as command
+from conformance import gtests, stored
+from conformance.__main__ import HIPCUB, main
+from conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, Ran, Suite, read
 
 FAULT = (
     "emulator: hipLaunchKernel: hipErrorLaunchFailure: unknown fault: the emulator lacks v_sad_hi_u8: v_sad_hi_u8 v0\n"
@@ -107,51 +108,28 @@ def test_outcomes_of_process_without_tests_raise() -> None:
         gtests.outcomes(Program("Segmentation fault"), ["A.a"])
 
 
-def test_ran_with_wrong_test_needs_account() -> None:
+HEAD = {"suite": "s", "source": "of v1", "toolchain": "hipcc", "command": "run"}
+
+
+def write(file: Path, archs: Mapping[str, object]) -> None:
+    file.write_text(yaml.safe_dump({**HEAD, "archs": archs}))
+
+
+def test_store_of_wrong_test_needs_account(tmp_path: Path) -> None:
     seen = {"a": (WRONG, "1 differs"), "b": (UNSUPPORTED, "s_x"), "c": (PASSED, "")}
+    write(tmp_path / "s.yaml", {})
     with pytest.raises(UsageError, match="a is wrong"):
-        acceptance.ran(seen, None)
-    accepted = Ran(tests=3, unsupported={}, wrong={"rounds up": ["a"]})
-    assert acceptance.ran(seen, accepted) == Ran(tests=3, unsupported={"s_x": ["b"]}, wrong={"rounds up": ["a"]})
+        stored.store(tmp_path / "s.yaml", "gfx942", seen)
+    write(tmp_path / "s.yaml", {"gfx942": {"tests": 1, "wrong": {"rounds up": ["a"]}}, "gfx90a": {"tests": 2}})
+    stored.store(tmp_path / "s.yaml", "gfx942", seen)
+    accepted = Ran(tests=3, unsupported={"s_x": ["b"]}, wrong={"rounds up": ["a"]})
+    assert read(tmp_path / "s.yaml") == Suite(**HEAD, archs={"gfx942": accepted, "gfx90a": Ran(tests=2)})
 
 
-def test_read_of_stored_suite_is_equal(tmp_path: Path) -> None:
-    outcomes = Ran(tests=9, unsupported={"s_x": ["b", "c"]}, wrong={})
-    suite = Suite(name="s", source="of v1", toolchain="hipcc", command="run", archs={"gfx942": outcomes})
-    acceptance.store(acceptance.with_arch(suite, "gfx90a", outcomes), tmp_path / "s.yaml")
-    assert read(tmp_path / "s.yaml") == Suite(
-        name="s", source="of v1", toolchain="hipcc", command="run", archs={"gfx942": outcomes, "gfx90a": outcomes}
-    )
-
-
-def test_with_table_replaces_text_between_marks() -> None:
-    begin, end = acceptance.BEGIN.format("one"), acceptance.END.format("one")
-    page = f"above\n{begin}\n| old |\n{end}\nbelow\n"
-    changed = acceptance.with_table(page, "one", table(suites()))
-    assert changed.splitlines() == ["above", begin, *table(suites()), end, "below"]
-    assert acceptance.with_table(changed, "one", table(suites())) == changed
-    with pytest.raises(UsageError, match="write both"):
-        acceptance.with_table(page.replace(end, ""), "one", [])
-
-
-def test_page_has_tables_of_stored_outcomes() -> None:
-    page = PAGE.read_text()
-    assert with_tables(page) == page, "python -m tests.programs.conformance table"
-
-
-def test_stored_outcomes_have_accounts() -> None:
-    for suite in suites():
-        for outcomes in suite.archs.values():
-            names = [name for names in (*outcomes.unsupported.values(), *outcomes.wrong.values()) for name in names]
-            assert len(set(names)) == len(names) <= outcomes.tests
-            assert all(why.strip() for why in (*outcomes.unsupported, *outcomes.wrong))
-
-
-@pytest.mark.parametrize("suite", GTESTS)
-def test_suite_has_programs_and_outcomes(suite: str) -> None:
-    suite_programs = programs(suite)
-    assert len(set(suite_programs.programs)) == len(suite_programs.programs) > 0
-    assert (OUTCOMES / f"{suite}.yaml").is_file()
+def test_hipcub_has_programs_and_outcomes() -> None:
+    names = gtests.read_programs(OUTCOMES.with_name(f"{HIPCUB}.yaml")).programs
+    assert len(set(names)) == len(names) > 0
+    assert read(OUTCOMES / f"{HIPCUB}.yaml").archs
 
 
 def test_run_is_compared_with_accepted_outcomes(
@@ -162,15 +140,14 @@ def test_run_is_compared_with_accepted_outcomes(
     program = Program(
         listed, good, listed, good, listed, process(("A.a", "x.cpp:3: Failure", FAILED), ("A.b", "", OK)), bad
     )
-    suite = Programs(suite="s", smoke="*", full="*", programs=["one"], folder="tests")
+    suite = gtests.Programs(suite="s", smoke="*", full="*", programs=["one"], folder="tests")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "one").touch()
-    before = Suite(name="s", source="s", toolchain="t", command="c", archs={})
-    acceptance.store(before, tmp_path / "hipcub.yaml")
+    write(tmp_path / "hipcub.yaml", {})
     monkeypatch.setattr(command, "OUTCOMES", tmp_path)
-    monkeypatch.setattr(command, "programs", lambda _: suite)
+    monkeypatch.setattr(gtests, "read_programs", lambda _: suite)
     monkeypatch.setattr(gtests, "starter", lambda *_: program)
-    arguments = ["run", "hipcub", "--arch", "gfx90a", "--root", str(tmp_path)]
+    arguments = ["hipcub", "--arch", "gfx90a", "--root", str(tmp_path)]
     assert main([*arguments, "--accept"]) == 0
     assert main(arguments) == 0
     assert "as stored" in capsys.readouterr().out
@@ -180,35 +157,18 @@ def test_run_is_compared_with_accepted_outcomes(
     assert "one:A.b: passes now, stored as unsupported" in printed
 
 
-def test_run_of_packaged_tree_starts_without_root_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The root contains googletest's sources, and no libraries for this machine."""
-    started = list[tuple[Path, str, Path]]()
-
-    def starter(file: Path, arch: str, root: Path) -> Program:
-        started.append((file, arch, root))
-        return Program("A.\n  a\n", process(("A.a", "", OK)))
-
-    monkeypatch.setattr(gtests, "starter", starter)
-    monkeypatch.setattr(ck_gtests, "executable", lambda name, row, root: root / name / row["files"][0])
-    arguments = ["run", "ck-gtests", "--arch", "gfx950", "--root", "/r", "--only", "test_memory_copy"]
-    assert main(arguments) == 0
-    assert started == [(Path("/r/test_memory_copy/test/ck_tile/memory_copy/test_copy.cpp"), "gfx950", Path("/"))]
-
-
 @pytest.mark.parametrize(
     ("suite", "options", "message"),
     [
         ("hipcub", ["--accept", "--only", "test_hipcub_basic"], "leave --only and --tier away"),
         ("hipcub", ["--accept", "--tier", "full"], "leave --only and --tier away"),
         ("hipcub", ["--only", "no_such_program"], "is not there"),
-        ("ck-gtests", ["--only", "test_memory_copy"], "install Debian's package googletest"),
         ("rocm-examples", ["--clone", "/elsewhere"], "a clone of them below --root"),
     ],
 )
 def test_run_with_wrong_options_is_refused(
     suite: str, options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arch = "gfx90a" if suite == "hipcub" else "gfx950"
-    root = "/no-such-root" if suite == "hipcub" else str(tmp_path)
-    assert main(["run", suite, "--arch", arch, "--root", root, *options]) == UsageError.exit_code
+    root = "/no-such-root" if suite == HIPCUB else str(tmp_path)
+    assert main([suite, "--arch", "gfx950", "--root", root, *options]) == UsageError.exit_code
     assert message in capsys.readouterr().err

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_child import on_device
-from tests.emulator.timing_streams import SPLIT, Stream, adds, mfma
+from emulator_child import on_device
+from tests.emulated.timing_streams import SPLIT, Stream, adds, mfma
 
 GFX950 = on_device("gfx950", whole=True)
 EXPONENTIAL = "v_exp_f32 v10, v11\n"

@@ -1,1 +1,1 @@
-"""The build of kernels: templates, HIP headers, toolchains, upstream trees, units, code-object metadata."""
+"""The build of kernels: templates, toolchains, upstream trees, units, code-object metadata."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import pytest
 from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering.decode import Instruction
 from emulator_assembly import assemble, instructions_of
+from emulator_child import run_python
 
 # MI200's assembler has other names for the same instructions.
 OLDER = {"16x16x16_f16": "16x16x16f16", "32x32x8_f16": "32x32x8f16", "16x16x4_f64": "16x16x4f64"}
@@ -221,9 +220,7 @@ except DeviceFaultError as error:
 @pytest.mark.parametrize("option", ["on", "off"])
 def test_instruction_without_wait_states_faults_where_it_runs(option: str, tmp_path: Path) -> None:
     (code := tmp_path / "code.hsaco").write_bytes(assemble(EARLY, "gfx942"))
-    command = [sys.executable, "-c", RUNS, str(code), option]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    fixed, ended = done.stdout.splitlines()
+    fixed, ended = run_python(RUNS, str(code), option).stdout.splitlines()
     assert fixed == "True"
     if option == "off":
         assert ended == "passed"

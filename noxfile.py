@@ -30,6 +30,8 @@ SUITES = {
     "dispatch": "Test which kernel the API chooses for a problem, and which problems it refuses.",
 }
 CORRUPTION = "tests/faults/test_corruption.py"
+EMULATOR = ("emulator/tests", "tests/emulated")  # the device alone, then CK's kernels and the timing model on it
+TEST_FILES = ("tests/", "emulator/")
 TORCH = (
     "tests/torch",
     "tests/callers",
@@ -58,8 +60,11 @@ TESTS = {
         "tests that compile kernels",
         ("pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build"),
     ),
-    "emulator": Tests("the emulated device, on a core built by zig", ("pytest", "-n", "auto", "tests/emulator")),
-    "programs": Tests("HIP programs on the emulated device, CK's examples among them", ("pytest", "tests/programs")),
+    "emulator": Tests("the emulated device, on a core built by zig", ("pytest", "-n", "auto", *EMULATOR)),
+    "programs": Tests(
+        "HIP programs on the emulated device, CK's examples among them",
+        ("pytest", "emulator/programs", "emulator/conformance", "tests/programs"),
+    ),
     "attention": Tests("plans, launches and gradients on the emulator", ("pytest", "tests/attention")),
     "sweeps": Tests("the tile engine's fwd_ci.json: 264 kernels against float64", ("pytest", "tests/sweeps")),
     "examples": Tests("the examples, compared with their page: `examples fwd masks`", ("examples",)),
@@ -78,7 +83,7 @@ TESTS = {
     ),
     "cluster": Tests("builds and suites on two workers and on Slurm", ("pytest", "tests/cluster"), "cluster"),
     "torch": Tests("operators of PyTorch on the emulated device", ("pytest", *TORCH), "torch"),
-    "triton": Tests("500 launches of Triton kernels for each arch", ("pytest", "tests/triton"), "triton"),
+    "triton": Tests("500 launches of Triton kernels for each arch", ("pytest", "emulator/triton_launches"), "triton"),
 }
 # nox -l prints it
 __doc__ = "\n".join(
@@ -142,8 +147,8 @@ def refuse_options(session: nox.Session) -> None:
 
 def add_options(usual: tuple[str, ...], options: list[str]) -> list[str]:
     """Return the usual arguments of a module with the options. Files among the options replace pytest's folder."""
-    named = any(word.startswith("tests/") for word in options)
-    return [*(word for word in usual if not (named and (word.startswith("tests/") or word == "--ignore"))), *options]
+    named = any(word.startswith(TEST_FILES) for word in options)
+    return [*(word for word in usual if not (named and (word.startswith(TEST_FILES) or word == "--ignore"))), *options]
 
 
 def install_extra(session: nox.Session, *extras: str) -> str:
@@ -277,12 +282,12 @@ def test_decode(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run unit tests, the emulator's tests and tests that compile; `-- NAME` runs one group, such as gate or fuzz."""
     if not session.posargs:
-        run(session, "pytest", "-n", "auto", "-m", "not nightly", "tests/unit", "tests/emulator")
+        run(session, "pytest", "-n", "auto", "-m", "not nightly", "tests/unit", *EMULATOR)
         run(session, "pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build")
         return
     name, *options = session.posargs
     if name not in TESTS:
-        run(session, *add_options(("pytest", "tests/unit", "tests/emulator", "tests/build"), session.posargs))
+        run(session, *add_options(("pytest", "tests/unit", *EMULATOR, "tests/build"), session.posargs))
         return
     if name == "emulator":
         session.env["CXX"] = f"{program(session, 'python')} -m ziglang c++"

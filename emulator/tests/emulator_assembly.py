@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.resources
-import os
-import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from ckpm_emulator.cache import cache_folder
 from ckpm_emulator.device import Buffer, EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from ckpm_emulator.image import read
 from ckpm_emulator.lowering.decode import Instruction, decode_function
+from programs.clang import compile_source, link_code
 
 _FRAME = """\
 .amdgcn_target "amdgcn-amd-amdhsa--{arch}"
@@ -82,7 +79,7 @@ def linked_kernels(bodies: Mapping[str, str], arch: str = "gfx942") -> bytes:
             text = _FRAME.format(arch=arch, body=body, scratch="enable_private_segment", **sizes)
             lines = [line for line in text.splitlines(keepends=True) if not line.startswith(".size")]
             source.write_text("".join(lines).replace("test_kernel", source.stem))
-        return _link(sources, arch, "-x", "assembler")
+        return link_code(sources, arch, "-x", "assembler")
 
 
 def instructions_of(codes: Mapping[str, str], arch: str = "gfx942") -> dict[str, list[Instruction]]:
@@ -94,36 +91,6 @@ def instructions_of(codes: Mapping[str, str], arch: str = "gfx942") -> dict[str,
         if instruction.name == "s_endpgm":
             programs.append([])
     return dict(zip(codes, programs, strict=False))
-
-
-def compile_source(source: Path, arch: str, *options: str) -> bytes:
-    """The code object of a file in assembly, or in C for the device alone."""
-    return _link([source], arch, *options)
-
-
-@functools.cache
-def zig() -> str:
-    """The program of the package ziglang, which contains clang and lld."""
-    return str(importlib.resources.files("ziglang") / "zig")
-
-
-@functools.cache
-def zig_environment() -> dict[str, str]:
-    """The environment in which zig keeps its files in the cache, and finds no headers of the caller."""
-    folder = str(cache_folder().parent / "zig")
-    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder, "CPATH": ""}
-
-
-def _link(sources: Sequence[Path], arch: str, *options: str) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        linked, objects = Path(folder, "linked.hsaco"), [Path(folder, f"{source.stem}.o") for source in sources]
-        target = (*options, "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}")
-        for source, object_file in zip(sources, objects, strict=True):
-            command = [zig(), "clang", *target, "-c", str(source), "-o", str(object_file)]
-            subprocess.run(command, env=zig_environment(), check=True)
-        link = [zig(), "ld.lld", "-shared", *map(str, objects), "-o", str(linked)]
-        subprocess.run(link, env=zig_environment(), check=True)
-        return linked.read_bytes()
 
 
 def launch(

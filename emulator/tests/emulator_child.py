@@ -11,6 +11,9 @@ import functools
 import importlib
 import inspect
 import multiprocessing
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -29,6 +32,13 @@ PROGRAM = "\n".join(
 
 _children: dict[tuple[str, bool], ProcessPoolExecutor] = {}
 _device: EmulatedGpu | None = None
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a new process, which finds the modules that this one finds."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def stub_core() -> Path:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from ckpm.kernels.code import toolchains
-from ckpm_emulator import toolchain as emulator_toolchain
-from ckpm_emulator.cache import cache_folder
+from ckpm_emulator import toolchain
+from ckpm_emulator.cache import draft_for
 from ckpm_emulator.device import EmulatedGpu
-from tests.programs.program_builder import compile_object
+from programs.program_builder import cache_of, compile_object, identity
 
 SOURCE = Path(__file__).parent / "data" / "small.hip"
 ARCHS = ["gfx942", "gfx950"]
@@ -29,20 +26,14 @@ def small() -> Path:
 @functools.cache
 def small_library() -> Path:
     """The library's path."""
-    tc = toolchains.detect("embedded", cache=cache_folder().parent)
-    inputs = [*toolchains.describe(tc).values(), *ARCHS, SOURCE.read_text()]
-    key = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
-    library = cache_folder() / "tests" / key / "libsmall.so"
-    if library.is_file():
-        return library
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        linked = Path(folder, "libsmall.so")
-        object_file = compile_object(tc, SOURCE, Path(folder, "small.o"), archs=ARCHS, includes=[])
+    folder = cache_of("small", *identity(), *ARCHS, SOURCE.read_text())
+    library = folder / "libsmall.so"
+    if not library.is_file():
+        object_file = compile_object(SOURCE, folder / "small.o", archs=ARCHS)
         # The machine's linker: zig's would first build its libc++ for minutes.
-        compiler = next(iter(emulator_toolchain.compilers()))
-        subprocess.run([*compiler.command, "-shared", "-o", str(linked), str(object_file)], check=True)
-        linked.replace(library)
+        compiler = next(iter(toolchain.compilers()))
+        with draft_for(library, folder) as draft:
+            subprocess.run([*compiler.command, "-shared", "-o", str(draft), str(object_file)], check=True)
     return library
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from ckpm_emulator import toolchain
 from ckpm_emulator.lowering.lower import lower
-from tests.emulator.emulator_assembly import instructions_of
-from tests.emulator.oracle.cases import Case, fresh_state
-from tests.emulator.oracle.machine import Machine, machine
-from tests.emulator.oracle.operands import EXEC, State
+from emulator_assembly import instructions_of
+from oracle.cases import Case, fresh_state
+from oracle.machine import Machine, machine
+from oracle.operands import EXEC, State
 
 
 def run_wave(

@@ -1,6 +1,6 @@
 """The instructions of each arch as LLVM has them: every name in the embedded compiler that its assembler takes.
 
-``python -m tests.emulator.isa_facts --write`` writes ckpm_emulator/inspection/isa.yaml. The names come from the
+``python emulator/tests/isa_facts.py --write`` writes ckpm_emulator/inspection/isa.yaml. The names come from the
 compiler's own tables. A line with a name alone is always wrong. The assembler's message shows if the arch has the
 instruction, and in which encodings.
 """
@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ckpm_emulator.inspection.isa import FACTS
-from tests.emulator.emulator_assembly import zig, zig_environment
+from programs.clang import zig, zig_environment
 
 ARCHS = ("gfx90a", "gfx942", "gfx950")
 FORMS = ("e32", "e64", "sdwa", "dpp")
@@ -27,7 +27,7 @@ _REFUSED = ("invalid instruction", "not supported on this GPU", "variant of this
 _SUFFIX = re.compile(r"_(e32|e64|sdwa|dpp|e64_dpp)$")
 _HEAD = """\
 # Instructions that LLVM's assembler takes, by arch, and the encodings of those that have several: of {llvm}.
-# Made by python -m tests.emulator.isa_facts --write; a test compares it with the assembler.
+# Made by python emulator/tests/isa_facts.py --write; a test compares it with the assembler.
 """
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import FaultReport
-from tests.emulator.emulator_assembly import assemble, check_fault, launch_fault
-from tests.emulator.emulator_child import on_device
-from tests.emulator.test_emulator_checks import ARGUMENTS, RESOURCE
+from emulator_assembly import assemble, check_fault, launch_fault
+from emulator_child import on_device
+from test_emulator_checks import ARGUMENTS, RESOURCE
 
 # v9: the number of bytes beyond an aligned address. (code, what must divide the address)
 ACCESSES = {

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import toolchain
-from tests.emulator.emulator_assembly import assemble
-from tests.emulator.test_core_build import use_small_core
+from test_core_build import use_small_core
 
 PROJECT = toolchain.PROJECT
 
@@ -59,34 +58,11 @@ def output_of(command: list[str], folder: Path) -> str:
     return subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-COPY = """
-s_load_dwordx4 s[4:7], s[0:1], 0x0
-v_lshlrev_b32 v1, 2, v0
-s_waitcnt lgkmcnt(0)
-global_load_dword v2, v1, s[4:5]
-s_waitcnt vmcnt(0)
-global_store_dword v1, v2, s[6:7]
-s_endpgm
-"""
-ALONE = """
-import ctypes, sys
-from pathlib import Path
-sys.modules["ckpm"] = None  # its import fails, even if it is among the borrowed packages
-import numpy as np
-from ckpm_emulator.cli import main
-from ckpm_emulator.device import EmulatedGpu
-assert main(["coverage", sys.argv[1]]) == 0
-device = EmulatedGpu("gfx942", poison=True)
-values = np.arange(64, dtype=np.uint32)
-buffers = device.upload(values), device.upload(np.zeros_like(values))
-arguments = [ctypes.c_uint64(buffer.address) for buffer in buffers]
-device.load_module(Path(sys.argv[1]).read_bytes()).launch("test_kernel", (1,), (64,), arguments)
-device.synchronize()
-assert (device.read(buffers[1], np.uint32) == values).all()
-"""
+NO_CKPM = 'raise ImportError("the emulator stands alone")'
+TESTS = ("tests/test_interleaved.py", "tests/test_kernarg_end.py", "tests/test_exact_mfma.py")
 
 
-def test_wheel_of_machines_compiler_runs_without_ckpm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_of_machines_compiler_passes_tests_without_ckpm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     core = toolchain.library()
     wheel = build_wheel("c++", tmp_path, monkeypatch)
     assert wheel.name == "ckpm_emulator-0.1.0-py3-none-linux_x86_64.whl"
@@ -94,9 +70,14 @@ def test_wheel_of_machines_compiler_runs_without_ckpm(tmp_path: Path, monkeypatc
     assert library == f"ckpm_emulator/core/{toolchain.isa_level()}/{toolchain.SONAME}"
     python, packages = install(wheel, tmp_path)
     shutil.copy(core, packages / library)  # all sources would take minutes to compile
-    (tmp_path / "copy.hsaco").write_bytes(assemble(COPY))
-    printed = output_of([str(python), "-c", ALONE, "copy.hsaco"], tmp_path)
-    assert printed.endswith("opcodes, nothing missing\n")
+    for name in ("conformance", "programs", "tests"):
+        shutil.copytree(PROJECT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(PROJECT / name, tmp_path)
+    (tmp_path / "ckpm.py").write_text(NO_CKPM)
+    run = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    assert " tests collected in " in output_of([*run, "--collect-only"], tmp_path)
+    assert " passed in " in output_of([*run, *TESTS], tmp_path)
 
 
 @pytest.mark.nightly
@@ -106,7 +87,8 @@ def test_wheel_of_zig_is_for_every_machine(tmp_path: Path, monkeypatch: pytest.M
     assert {*libraries(wheel)} == {f"ckpm_emulator/core/{level}/{toolchain.SONAME}" for level in toolchain.ISA_LEVELS}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {"ckpm_emulator/cache.py", "ckpm_emulator/inspection/isa.yaml"} < names
+    files = ("cache.py", "inspection/isa.yaml", "include/hip/hip_runtime.h")
+    assert {f"ckpm_emulator/{file}" for file in files} < names
     assert {name.partition("/")[0] for name in names} == {"ckpm_emulator", "ckpm_emulator-0.1.0.dist-info"}
     python, packages = install(wheel, tmp_path)
     printed = output_of([str(python.with_name("ckpm-emulator")), "core"], tmp_path)

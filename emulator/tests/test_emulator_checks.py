@@ -13,8 +13,8 @@ import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import FaultReport
-from tests.emulator.emulator_assembly import assemble, check_fault, launch, launch_fault
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import assemble, check_fault, launch, launch_fault
+from emulator_child import on_device
 
 WAIT_VECTOR, WAIT_OTHERS, BARRIER = "s_waitcnt vmcnt(0)", "s_waitcnt lgkmcnt(0)", "s_barrier"
 

@@ -14,9 +14,9 @@ from ckpm_emulator.cli import import_tables_only, main
 from ckpm_emulator.code_object import code_objects
 from ckpm_emulator.errors import CodeObjectError, OutputError
 from ckpm_emulator.lowering.translate import translate
-from tests.emulator.emulator_small import small_library
+from emulator_small import small_library
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def test_missing_file_is_refused() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from ckpm_emulator import image
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_assembly import assemble, launch
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
 
 LANE = np.arange(64)
 QUAD = LANE // 4

@@ -15,8 +15,8 @@ from ckpm_emulator import image
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from ckpm_emulator.lowering.descriptor import Granted
-from tests.emulator.emulator_assembly import assemble, launch
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
 
 # 64 vector and accumulation registers, of which 32 are accumulation registers, and 80 scalar registers.
 KERNEL = """

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,9 +12,9 @@ import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.errors import CodeObjectError, DeviceError
-from tests.emulator.emulator_child import on_device, stub_core
-from tests.emulator.emulator_small import fat_binary, open_small
-from tests.emulator.emulator_small import small as small
+from emulator_child import on_device, run_python, stub_core
+from emulator_small import fat_binary, open_small
+from emulator_small import small as small
 
 # ---- the device
 
@@ -132,18 +130,17 @@ def test_second_runtime_is_refused(tmp_path: Path) -> None:
         "try: EmulatedGpu('gfx950', core='unused')\n"
         "except DeviceError as error: print(error)\n"
     )
-    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    run = run_python(text)
     assert run.stdout == f"this process has a HIP runtime already: {other}\n", run.stderr
 
 
 def test_reset_at_exit_is_quiet(small: Path, tmp_path: Path) -> None:
     """Libraries unregister when the interpreter is gone already."""
     text = (
-        "import sys; sys.path.insert(0, 'tests/emulator')\n"
         "from emulator_child import EmulatedGpu, stub_core, _program\n"
         f"device = EmulatedGpu(core=stub_core(), program_builder=_program)\n"
         f"library = device.load_library({str(small)!r})\n"
         "assert library.small_table(1) == 0\n"
     )
-    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    run = run_python(text)
     assert (run.returncode, run.stderr) == (0, "")

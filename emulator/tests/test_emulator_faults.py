@@ -10,9 +10,9 @@ import pytest
 
 from ckpm_emulator.device import Buffer, EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError, FaultReport
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_small import fat_binary
-from tests.emulator.emulator_small import small as small
+from emulator_child import on_device
+from emulator_small import fat_binary
+from emulator_small import small as small
 
 PAGE = 4096
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering.decode import Instruction
-from tests.emulator.emulator_assembly import assemble, instructions_of
+from emulator_assembly import assemble, instructions_of
+from emulator_child import run_python
 
 # MI200's assembler has other names for the same instructions.
 OLDER = {"16x16x16_f16": "16x16x16f16", "32x32x8_f16": "32x32x8f16", "16x16x4_f64": "16x16x4f64"}
@@ -203,7 +202,7 @@ from pathlib import Path
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.errors import DeviceError
 from ckpm_emulator.faults import DeviceFaultError
-from tests.emulator.emulator_assembly import launch
+from emulator_assembly import launch
 device, code = EmulatedGpu("gfx942", threads=1, hazards=sys.argv[2] == "on"), Path(sys.argv[1]).read_bytes()
 launch(device, code)
 try:
@@ -221,9 +220,7 @@ except DeviceFaultError as error:
 @pytest.mark.parametrize("option", ["on", "off"])
 def test_instruction_without_wait_states_faults_where_it_runs(option: str, tmp_path: Path) -> None:
     (code := tmp_path / "code.hsaco").write_bytes(assemble(EARLY, "gfx942"))
-    command = [sys.executable, "-c", RUNS, str(code), option]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    fixed, ended = done.stdout.splitlines()
+    fixed, ended = run_python(RUNS, str(code), option).stdout.splitlines()
     assert fixed == "True"
     if option == "off":
         assert ended == "passed"

@@ -12,9 +12,9 @@ from ckpm_emulator import toolchain
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.errors import DeviceError, LibraryError
 from ckpm_emulator.faults import DeviceFaultError
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_small import code_object, fat_binary, open_small
-from tests.emulator.emulator_small import small as small
+from emulator_child import on_device
+from emulator_small import code_object, fat_binary, open_small
+from emulator_small import small as small
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, BAD_POINTER, DIRECTION = 0, 1, 2, 9, 17, 21
 NO_FUNCTION, INVALID_DEVICE, INVALID_IMAGE, NO_BINARY, NO_FILE, HANDLE, NOT_FOUND = 98, 101, 200, 209, 301, 400, 500

@@ -11,9 +11,9 @@ import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
-from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_small import fat_binary, open_small
-from tests.emulator.emulator_small import small as small
+from emulator_child import on_device
+from emulator_small import fat_binary, open_small
+from emulator_small import small as small
 
 
 def _touch(device: EmulatedGpu, path: Path, out: int, value: int, groups: int, threads: int) -> int:

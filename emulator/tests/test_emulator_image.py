@@ -10,7 +10,7 @@ from ckpm_emulator import code_object, image
 from ckpm_emulator.cli import main
 from ckpm_emulator.errors import CodeObjectError
 from ckpm_emulator.inspection import coverage
-from tests.emulator.emulator_small import small_library
+from emulator_small import small_library
 
 
 @pytest.fixture(scope="module")

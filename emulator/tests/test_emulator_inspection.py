@@ -16,7 +16,7 @@ from ckpm_emulator.inspection.inspect import inspect
 from ckpm_emulator.inspection.lds_waits import unfinished_writes
 from ckpm_emulator.inspection.waits import hazards
 from ckpm_emulator.lowering.decode import Instruction
-from tests.emulator.emulator_assembly import assemble, instructions_of
+from emulator_assembly import assemble, instructions_of
 
 OURS = "ckpm_emulator."
 LOAD = "global_load_dword v2, v0, s[4:5]\n"

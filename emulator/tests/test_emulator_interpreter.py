@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.kernels.code import toolchains
 from ckpm_emulator import code_object, program_cache
-from ckpm_emulator.cache import Store, cache_folder
+from ckpm_emulator.cache import Store
 from ckpm_emulator.device import DeviceFaultError, EmulatedGpu, Options
-from tests.programs.program_builder import compile_object
+from programs.program_builder import compile_object
 
 SOURCE = r"""
 #include <hip/hip_runtime.h>
@@ -113,8 +112,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Code objects of SOURCE by arch."""
     folder = tmp_path_factory.mktemp("hip")
     (source := folder / "kernels.hip").write_text(SOURCE)
-    tc = toolchains.detect("embedded", cache=cache_folder().parent)
-    object_file = compile_object(tc, source, folder / "kernels.o", archs=["gfx942", "gfx950"], includes=[])
+    object_file = compile_object(source, folder / "kernels.o", archs=["gfx942", "gfx950"])
     return dict(code_object.code_objects(object_file))
 
 

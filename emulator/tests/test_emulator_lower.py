@@ -15,7 +15,7 @@ from ckpm_emulator.lowering import blob, opcodes
 from ckpm_emulator.lowering import microop as m
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.lower import lower, lower_one, missing_instructions
-from tests.emulator.emulator_assembly import instructions_of
+from emulator_assembly import instructions_of
 
 
 def instructions(*dwords: int) -> list[Instruction]:

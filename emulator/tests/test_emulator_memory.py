@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ckpm_emulator.device import Buffer, EmulatedGpu
 from ckpm_emulator.errors import DeviceError
-from tests.emulator.emulator_child import on_device
+from emulator_child import on_device
 
 GIB = 1 << 30
 PAGE = 4096

@@ -15,7 +15,7 @@ import pytest
 from ckpm_emulator.image import read
 from ckpm_emulator.lowering.decode import Instruction, decode_function
 from ckpm_emulator.lowering.registers import VECTOR, accesses
-from tests.emulator.emulator_assembly import assemble
+from emulator_assembly import assemble
 
 # In the order of their encodings: ISA, VOP_SDWA, SRC0_SEL
 SELECTORS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")

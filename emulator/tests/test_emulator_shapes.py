@@ -18,7 +18,7 @@ from tinygrad.renderer.amd.dsl import Inst
 from ckpm_emulator.image import read
 from ckpm_emulator.lowering import decode as decoder
 from ckpm_emulator.lowering import registers, shapes
-from tests.emulator.emulator_assembly import assemble
+from emulator_assembly import assemble
 
 # One of each format, and those whose fields decide about others: literals, markers, addresses that may be left out.
 CODE = """

@@ -12,8 +12,8 @@ from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from ckpm_emulator.image import read
 from ckpm_emulator.options import Trace
-from tests.emulator.emulator_assembly import assemble, launch
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
 
 # Instructions of 4 bytes, but the first and the last two.
 BODY = """

@@ -16,9 +16,9 @@ import pytest
 
 from ckpm_emulator.errors import DeviceError
 from ckpm_emulator.options import Options
-from tests.emulator.emulator_wave import run_wave
-from tests.emulator.oracle import floats, mfma
-from tests.emulator.oracle.operands import State
+from emulator_wave import run_wave
+from oracle import floats, mfma
+from oracle.operands import State
 
 LEAST = {"F16": -14, "BF16": -126, "FP8": -7, "BF8": -15, "F32": -126}
 SHAPES = [

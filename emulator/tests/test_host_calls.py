@@ -1,7 +1,7 @@
 """Requests of kernels to the host, packet by packet: printing, memory, functions. And the traps that end kernels.
 
 Words and answers are those of ROCm's device library (ockl/src/services.cl); what is printed is compared with the C
-library's own printf. Real programs over the real library are in tests/programs.
+library's own printf. Real programs over the real library are in emulator/programs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError, FaultReport
-from tests.emulator.emulator_assembly import assemble, compile_source, launch
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
+from programs.clang import compile_source
 
 SOURCE = Path(__file__).parent / "data" / "host_calls.c"
 ARCH = "gfx950"

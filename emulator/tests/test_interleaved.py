@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_assembly import assemble, launch
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
 
 # Two waves: each writes 1 to its dword of LDS. After the barrier it reads the other's dword, waits, and overwrites its
 # own with 2, without a second barrier. On hardware both reads are served before one of the waves has waited.

@@ -11,7 +11,7 @@ import pytest
 from ckpm_emulator.cli import main
 from ckpm_emulator.inspection import isa
 from ckpm_emulator.lowering import opcodes
-from tests.emulator.isa_facts import as_yaml, facts, taken
+from isa_facts import as_yaml, facts, taken
 
 README = Path(__file__).parents[1] / "README.md"
 # Instructions that are refused, and why.
@@ -43,7 +43,7 @@ def fresh() -> Iterator[None]:
 
 def test_facts_are_those_of_compilers_own_assembler() -> None:
     assert isa.FACTS.read_text() == as_yaml(facts()), (
-        "python -m tests.emulator.isa_facts --write, and look at the change"
+        "python emulator/tests/isa_facts.py --write, and look at the change"
     )
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
-from tests.emulator.emulator_assembly import assemble, launch
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
 
 _READ = """\
 s_load_dwordx2 s[4:5], s[0:1], 0x0

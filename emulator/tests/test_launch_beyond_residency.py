@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_assembly import assemble, launch
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
 
 _STORE = """\
 s_load_dwordx2 s[4:5], s[0:1], 0x0

@@ -6,18 +6,10 @@ import numpy as np
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_assembly import assemble, check_fault, launch, launch_fault
-from tests.emulator.emulator_child import on_device
-from tests.emulator.test_emulator_checks import (
-    ARGUMENTS,
-    BARRIER,
-    EXCHANGE,
-    RESOURCE,
-    WAIT_OTHERS,
-    WAIT_VECTOR,
-    run_checked,
-)
-from tests.emulator.test_host_calls import capture_output
+from emulator_assembly import assemble, check_fault, launch, launch_fault
+from emulator_child import on_device
+from test_emulator_checks import ARGUMENTS, BARRIER, EXCHANGE, RESOURCE, WAIT_OTHERS, WAIT_VECTOR, run_checked
+from test_host_calls import capture_output
 
 # out[i] = in[i ^ 64], and then each wave writes over what the other one reads.
 REUSE = f"""{ARGUMENTS}

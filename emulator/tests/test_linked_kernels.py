@@ -10,8 +10,8 @@ import numpy as np
 
 from ckpm_emulator.code_object import read
 from ckpm_emulator.device import EmulatedGpu
-from tests.emulator.emulator_assembly import launch, linked_kernels
-from tests.emulator.emulator_child import on_device
+from emulator_assembly import launch, linked_kernels
+from emulator_child import on_device
 
 _STORE = """\
 s_load_dwordx2 s[4:5], s[0:1], 0x0

@@ -15,11 +15,11 @@ from ckpm_emulator.lowering import matrix_table
 from ckpm_emulator.lowering.decode import Instruction
 from ckpm_emulator.lowering.lower import lower_one, missing_instructions
 from ckpm_emulator.lowering.translate import translate
-from tests.emulator.emulator_assembly import assemble, instructions_of
-from tests.emulator.emulator_wave import run_wave
-from tests.emulator.oracle.machine import machine
-from tests.emulator.oracle.matrix_cases import matrix_cases
-from tests.emulator.oracle.suite import differences, expected_state
+from emulator_assembly import assemble, instructions_of
+from emulator_wave import run_wave
+from oracle.machine import machine
+from oracle.matrix_cases import matrix_cases
+from oracle.suite import differences, expected_state
 
 FP8 = [f"{a}_{b}" for a, b in itertools.product(("fp8", "bf8"), repeat=2)]
 # LLVM, VOP3PInstructions.td: the real instructions of GFX940, and of GFX950 with what it has beside them.

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pytest
 
 from ckpm_emulator.lowering.lower import lower
-from tests.emulator.emulator_assembly import instructions_of
-from tests.emulator.emulator_wave import differences, plain_machine
-from tests.emulator.oracle.cases import Case, fresh_state
-from tests.emulator.oracle.machine import machine
-from tests.emulator.oracle.operands import EXEC, State
+from emulator_assembly import instructions_of
+from emulator_wave import differences, plain_machine
+from oracle.cases import Case, fresh_state
+from oracle.machine import machine
+from oracle.operands import EXEC, State
 
 A, B, C = 8, 24, 64  # first registers
 SHAPES = {"16x16x16": (16, 4), "16x16x32": (16, 8), "32x32x8": (32, 4), "32x32x16": (32, 8)}  # rows, values a lane

@@ -7,9 +7,9 @@ import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import FaultReport
-from tests.emulator.emulator_assembly import assemble, check_fault, launch, launch_fault
-from tests.emulator.emulator_child import on_device
-from tests.emulator.test_emulator_checks import ARGUMENTS, RESOURCE, WAIT_OTHERS, WAIT_VECTOR
+from emulator_assembly import assemble, check_fault, launch, launch_fault
+from emulator_child import on_device
+from test_emulator_checks import ARGUMENTS, RESOURCE, WAIT_OTHERS, WAIT_VECTOR
 
 # v2 = in[i], or a part of it
 LOADS = {

@@ -17,15 +17,15 @@ from tinygrad.renderer.amd.dsl import src
 from tinygrad.runtime.autogen.amd.cdna import ins
 from tinygrad.runtime.autogen.amd.cdna.str_pcode import PCODE
 
-from tests.emulator.oracle import floats, mfma, operands
-from tests.emulator.oracle.errata import CHANGED
-from tests.emulator.oracle.floats import BF16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16, F32, F64, Format, Round
-from tests.emulator.oracle.instruction import execute
-from tests.emulator.oracle.memory_instructions import transpose
-from tests.emulator.oracle.operands import State
-from tests.emulator.oracle.pcode import Cell, Scope, run, text_by_name
-from tests.emulator.oracle.syntax import ListingError, parse, tokens
-from tests.emulator.oracle.typed_buffers import f32
+from oracle import floats, mfma, operands
+from oracle.errata import CHANGED
+from oracle.floats import BF16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16, F32, F64, Format, Round
+from oracle.instruction import execute
+from oracle.memory_instructions import transpose
+from oracle.operands import State
+from oracle.pcode import Cell, Scope, run, text_by_name
+from oracle.syntax import ListingError, parse, tokens
+from oracle.typed_buffers import f32
 
 ALL = (1 << 64) - 1
 BITS32 = st.integers(0, 0xFFFFFFFF)

@@ -2,7 +2,7 @@
 
 Expected values: OCP Microscaling Formats 1.0, tables of E2M1, E2M3 and E3M2 and their largest numbers 6, 7.5 and 28;
 OCP 8-bit Floating Point Specification 1.0 for E4M3 (448) and E5M2 (57344); the overflow to infinity of widening
-conversions from HIP's amd_hip_ocp_host.hpp ("gfx950 HW behavior"). tests/emulator/opcodes has the ISA's pseudocode.
+conversions from HIP's amd_hip_ocp_host.hpp ("gfx950 HW behavior"). emulator/tests/opcodes has the ISA's pseudocode.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 
 from ckpm_emulator.inspection.coverage import cover
 from ckpm_emulator.lowering.lower import lower_one
-from tests.emulator.emulator_assembly import assemble, instructions_of
-from tests.emulator.emulator_wave import run_wave
-from tests.emulator.oracle.typed_buffers import f32
+from emulator_assembly import assemble, instructions_of
+from emulator_wave import run_wave
+from oracle.typed_buffers import f32
 
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 E2M3 = [n / 8 for n in range(16)] + [2 + n / 4 for n in range(8)] + [4 + n / 2 for n in range(8)]

@@ -7,9 +7,9 @@ import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
-from tests.emulator.emulator_assembly import assemble, launch
-from tests.emulator.emulator_child import on_device
-from tests.emulator.test_emulator_descriptor import RSRC2, edit_descriptor
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
+from test_emulator_descriptor import RSRC2, edit_descriptor
 
 PROPERTIES = 56  # byte in the descriptor
 # The resource in s[0:3], the arguments' address in s[4:5], the workgroup in s6, where the wave's scratch begins in s7.

@@ -13,8 +13,8 @@ from elftools.elf.elffile import ELFFile
 from ckpm_emulator import image
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
-from tests.emulator.emulator_assembly import compile_source
-from tests.emulator.emulator_child import on_device
+from emulator_child import on_device
+from programs.clang import compile_source
 
 SOURCE = """\
 __attribute__((amdgpu_kernel, noinline)) void _Z5writePjj(unsigned* out, unsigned at)

@@ -27,7 +27,7 @@ from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base.errors import LaunchError, NoKernelError
 from ckpm.suites.appendkv_cases import differences, make_append
 from tests.attention.calls import ARCH, Call, contiguous, copy_to_device, numbers, paged_call
-from tests.emulator.emulator_fwd import append_case
+from tests.emulated.emulator_fwd import append_case
 
 CAUSAL: dict[str, Any] = {"mask": "bottom_right"}
 LENGTHS = ((40, 70), (20, 25))

@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 
 from ckpm import __version__
 from ckpm_emulator.toolchain import ISA_LEVELS, SONAME
-from tests.programs.program_builder import sample
+from programs.program_builder import sample
 
 pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[2]

@@ -18,9 +18,10 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase
 
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import CheckFailedError, UsageError
+from ckpm.kernels.code.emulated import translated_errors
+from conformance.stored import PASSED, UNSUPPORTED, WRONG, compare
 from tests.callers.table import ARCH, Caller, callers
-from tests.programs.conformance import acceptance
-from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, differences, read
+from tests.programs.conformance.tables import OUTCOMES
 
 HERE = Path(__file__).parent
 RESULTS = Path("build/callers")
@@ -63,13 +64,9 @@ def run(args: argparse.Namespace) -> int:
         seen = outcomes(name, caller, getattr(args, caller.clone), libraries, args)
         print_summary(name, seen)
         stored = OUTCOMES / f"caller-{name}.yaml"
-        if args.accept:
-            suite = read(stored)
-            acceptance.store(acceptance.with_arch(suite, ARCH, acceptance.ran(seen, suite.archs.get(ARCH))), stored)
-        elif args.cases is None and args.seed is None:
-            lines = differences(read(stored).archs[ARCH], seen)
-            print("\n".join(lines) or "as stored", flush=True)
-            failed |= bool(lines)
+        if args.cases is None and args.seed is None:
+            with translated_errors():
+                failed |= compare(stored, ARCH, seen, accept=args.accept)
         else:
             failed |= any(outcome == WRONG for outcome, _ in seen.values())
     return int(failed)

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from ckpm.base.errors import UsageError
+from conformance.stored import PASSED, UNSUPPORTED, WRONG
 from tests.callers.__main__ import main, outcomes
 from tests.callers.gpu import run_on_host
 from tests.callers.reference import attend
 from tests.callers.table import callers
-from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
 
 CASES = """
 import aiter, pytest, torch

@@ -22,15 +22,17 @@ from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.reports.release.libraries import parser as libraries_parser
 from ckpm.session_options import split_options
 from ckpm_emulator.cli import _parser as emulator_parser
+from conformance.__main__ import parser as conformance_parser
+from programs.__main__ import parser as programs_parser
 from tests.docs.pages import ROOT
-from tests.programs.__main__ import parser as programs_parser
-from tests.programs.conformance.__main__ import parser as conformance_parser
+from tests.programs.conformance.__main__ import parser as ck_parser
 
 PARSERS: dict[str, Callable[[], Any]] = {
     "ckpm_emulator": emulator_parser,
     "ckpm.reports.release.libraries": libraries_parser,
-    "tests.programs": programs_parser,
-    "tests.programs.conformance": conformance_parser,
+    "conformance": conformance_parser,
+    "programs": programs_parser,
+    "tests.programs.conformance": ck_parser,
 }
 # programs of others, whose options are not checked
 PROGRAMS = {
@@ -106,7 +108,7 @@ def _check_command(tokens: Sequence[str]) -> list[str]:
 
 def _check_module(module: str, options: Sequence[str]) -> list[str]:
     if module == "pytest":
-        paths = [word.partition("::")[0] for word in options if word.startswith("tests/")]
+        paths = [word.partition("::")[0] for word in options if word.startswith(("tests/", "emulator/"))]
         return [f"pytest: there is no {path}" for path in paths if not (ROOT / path).exists()]
     if module == "venv":
         return []

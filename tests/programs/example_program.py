@@ -15,16 +15,18 @@ from pathlib import Path
 import yaml
 
 from ckpm.base.settings import cache_folder
-from ckpm.kernels.code import toolchains
 from ckpm.kernels.upstream import trees
 from ckpm.kernels.upstream.tree import Tree
-from tests.programs.program_builder import cache_of, compile_object, link, toolchain
+from programs.program_builder import cache_of, compile_object, identity, link
 
-ROOT = Path(__file__).parents[2]
+EMULATOR = Path(__file__).parents[2] / "emulator"
 TABLE = Path(__file__).parent / "example_fmha_fwd.yaml"
 ARCH = "gfx950"
 # From CK's CMake files: OCP's fp8 for gfx950, for host code too; only one of the program's kernel families.
-_DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1", "-DCK_TILE_FMHA_FWD_SPLITKV_API=0", "-DCK_TILE_FMHA_FWD_APPENDKV_API=0")
+_DEFINITIONS = (
+    *("-DCK_TILE_USE_OCP_FP8=1", "-DCK_TILE_FMHA_FWD_FAST_EXP2=1"),
+    *("-DCK_TILE_FMHA_FWD_SPLITKV_API=0", "-DCK_TILE_FMHA_FWD_APPENDKV_API=0"),
+)
 _EVERY_RUN = ("-v=1", "-warmup=0", "-repeat=1")
 
 
@@ -62,29 +64,32 @@ def verdict(configuration: Configuration, *extra: str, program: Path | None = No
     arguments = (*_EVERY_RUN, *configuration.arguments.split(), *extra)
     file = program or executable(configuration)
     command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", str(file), *arguments]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=EMULATOR, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     return Verdict(exit_code=done.returncode, output=done.stdout)
 
 
 def executable(configuration: Configuration) -> Path:
     """Build tile_example_fmha_fwd with the kernels of a configuration."""
-    tc, tree = toolchain(), trees.locate("aiter", cache=cache_folder())
-    common = (*toolchains.describe(tc).values(), tree.identity, ARCH, *_DEFINITIONS)
+    tree = trees.locate("aiter", cache=cache_folder())
+    common = (*identity(), tree.identity, ARCH, *_DEFINITIONS)
     program = cache_of("example", *common, configuration.kernels) / "tile_example_fmha_fwd"
     if program.is_file():
         return program
     sources = _generate(tree, configuration.kernels, program.parent)
-    units = [
-        compile_object(tc, source, source.with_suffix(".o"), archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
-        for source in sources
-    ]
-    return link(tc, [_main(tree, common), *units], program)
+    return link(
+        [_main(tree, common), *(_compile(tree, source, source.with_suffix(".o")) for source in sources)], program
+    )
 
 
 def _main(tree: Tree, common: tuple[str, ...]) -> Path:
     """Compile the program's main file, once for all configurations."""
-    source, output = tree.fmha / "example_fmha_fwd.cpp", cache_of("example-main", *common) / "example_fmha_fwd.o"
-    return compile_object(toolchain(), source, output, archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
+    return _compile(tree, tree.fmha / "example_fmha_fwd.cpp", cache_of("example-main", *common) / "example_fmha_fwd.o")
+
+
+def _compile(tree: Tree, source: Path, output: Path) -> Path:
+    return compile_object(source, output, archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
 
 
 def _generate(tree: Tree, kernels: str, folder: Path) -> list[Path]:

@@ -1,37 +1,64 @@
-"""Differences between a run and the stored outcomes of other projects' suites."""
+"""The tables of the conformance page, and runs of CK's programs of googletest."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG, Ran, differences
+from ckpm.base.errors import UsageError
+from conformance import gtests
+from tests.programs.conformance import ck_gtests, tables
+from tests.programs.conformance.__main__ import GTESTS, HERE, PAGE, main, with_tables
 
-STORED = Ran(tests=4, unsupported={"v_tbuffer_x": ["images"]}, wrong={"rounds up": ["tan"]})
-AS_STORED = {
-    **{"add": (PASSED, ""), "scan": (PASSED, "")},
-    **{"images": (UNSUPPORTED, "v_tbuffer_x"), "tan": (WRONG, "2 of 9 differ")},
-}
-
-
-def test_differences_of_equal_run_are_empty() -> None:
-    assert differences(STORED, AS_STORED) == []
+PASSES = "[ RUN      ] A.a\n[       OK ] A.a (12 ms)\n"
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"add": (WRONG, "1 of 4 differ")}, "add: wrong: 1 of 4 differ"),
-        ({"add": (UNSUPPORTED, "s_x")}, "add: unsupported: s_x; stored: passed"),
-        ({"images": (UNSUPPORTED, "s_x")}, "images: unsupported: s_x; stored: v_tbuffer_x"),
-        ({"images": (PASSED, "")}, "images: passes now, stored as unsupported: take it off the list"),
-        ({"tan": (PASSED, "")}, "tan: passes now, stored as wrong: take it off the list"),
-        ({"more": (PASSED, "")}, "5 tests ran, 4 are stored"),
-    ],
-)
-def test_differences_list_changed_outcome(changed: dict[str, tuple[str, str]], message: str) -> None:
-    assert differences(STORED, AS_STORED | changed) == [message]
+def test_with_table_replaces_text_between_marks() -> None:
+    begin, end = tables.BEGIN.format("one"), tables.END.format("one")
+    page = f"above\n{begin}\n| old |\n{end}\nbelow\n"
+    changed = tables.with_table(page, "one", tables.table(tables.suites()))
+    assert changed.splitlines() == ["above", begin, *tables.table(tables.suites()), end, "below"]
+    assert tables.with_table(changed, "one", tables.table(tables.suites())) == changed
+    with pytest.raises(UsageError, match="write both"):
+        tables.with_table(page.replace(end, ""), "one", [])
 
 
-def test_differences_list_missing_test() -> None:
-    seen = {name: ended for name, ended in AS_STORED.items() if name != "images"}
-    assert differences(STORED, seen) == ["3 tests ran, 4 are stored", "images: stored as unsupported, did not run"]
+def test_page_has_tables_of_stored_outcomes() -> None:
+    page = PAGE.read_text()
+    assert with_tables(page) == page, "python -m tests.programs.conformance table"
+
+
+def test_stored_outcomes_have_accounts() -> None:
+    for suite in tables.suites():
+        for outcomes in suite.archs.values():
+            names = [name for names in (*outcomes.unsupported.values(), *outcomes.wrong.values()) for name in names]
+            assert len(set(names)) == len(names) <= outcomes.tests
+            assert all(why.strip() for why in (*outcomes.unsupported, *outcomes.wrong))
+
+
+def test_ck_gtests_have_programs_and_outcomes() -> None:
+    names = gtests.read_programs(HERE / f"{GTESTS}.yaml").programs
+    assert len(set(names)) == len(names) > 0
+    assert (tables.OUTCOMES / f"{GTESTS}.yaml").is_file()
+
+
+def test_run_of_packaged_tree_starts_without_root_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root contains googletest's sources, and no libraries for this machine."""
+    started = list[tuple[Path, str, Path]]()
+
+    def starter(file: Path, arch: str, root: Path) -> gtests.Start:
+        started.append((file, arch, root))
+        return lambda arguments: "A.\n  a\n" if "--gtest_list_tests" in arguments else PASSES
+
+    monkeypatch.setattr(gtests, "starter", starter)
+    monkeypatch.setattr(ck_gtests, "executable", lambda name, row, root: root / name / row["files"][0])
+    arguments = ["ck-gtests", "--arch", "gfx950", "--root", "/r", "--only", "test_memory_copy"]
+    assert main(arguments) == 0
+    assert started == [(Path("/r/test_memory_copy/test/ck_tile/memory_copy/test_copy.cpp"), "gfx950", Path("/"))]
+
+
+def test_run_without_googletest_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["ck-gtests", "--arch", "gfx950", "--root", str(tmp_path), "--only", "test_memory_copy"]
+    assert main(arguments) == UsageError.exit_code
+    assert "install Debian's package googletest" in capsys.readouterr().err

@@ -148,3 +148,19 @@ def test_picture_of_report_is_small() -> None:
     picture = (ROOT / "docs/pictures/report.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) < 300_000
+
+
+def test_readmes_have_same_numbers_of_instructions() -> None:
+    pattern = r"The emulator implements .*? separately, it implements [\d,]+ of [\d,]+\."
+    texts = (" ".join(file.read_text().split()) for file in (ROOT / "README.md", ROOT / "emulator/README.md"))
+    first, second = (re.findall(pattern, text) for text in texts)
+    assert first == second != []
+
+
+def test_rules_of_device_semantics_name_tests() -> None:
+    text = (ROOT / "docs/reference/device-semantics.md").read_text()
+    names = {word.strip("`") for word in text.split() if "`test_" in word}
+    files = ("test_device_semantics.py", "test_exact_mfma.py", "test_scaled_conversions.py")
+    tests = "".join((ROOT / "emulator/tests" / file).read_text() for file in files)
+    assert names
+    assert [name for name in sorted(names) if f"def {name}(" not in tests] == []

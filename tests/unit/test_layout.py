@@ -64,6 +64,12 @@ def test_contract_is_kept() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_emulator_imports_nothing_of_ckpm() -> None:
+    imports = re.compile(r"^\s*(from|import) (ckpm|tests)\b", re.MULTILINE)
+    files = [file for file in (ROOT / "emulator").rglob("*.py") if imports.search(file.read_text())]
+    assert files == []
+
+
 ALLOWED = {
     "ckpm/suites/pool.py": "from ckpm.kernels import plan\nimport ckpm.matrix\nfrom ckpm.base import files",
     "ckpm/attention/launch/device.py": "from ckpm_emulator import device",

@@ -52,7 +52,7 @@ def test_sessions_are_few_and_grouped() -> None:
 def test_tests_by_name_exist() -> None:
     for chosen in noxfile().TESTS.values():
         module, *arguments = chosen.arguments
-        folders = [word for word in arguments if word.startswith("tests/")]
+        folders = [word for word in arguments if word.startswith(noxfile().TEST_FILES)]
         assert all((ROOT / folder).exists() for folder in folders)
         assert folders or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
         assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()

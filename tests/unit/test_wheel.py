@@ -13,6 +13,7 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
+from collections.abc import Sequence
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from packaging.utils import canonicalize_name
 
 from ckpm import __version__
 from ckpm.commands import COMMANDS
+from programs import device_library
 from tests.unit.shared import made_once
 from tests.unit.sources import nodes
 
@@ -46,14 +48,19 @@ def ckpm(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The installed command."""
 
     def install(environment: Path) -> None:
-        venv.create(environment)
-        pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
-        options = ["--quiet", "--no-deps", "--no-index", "--no-compile"]
-        subprocess.run([*pip, *options, str(wheel)], check=True, capture_output=True, text=True)
-        (packages,) = environment.glob("lib/python*/site-packages")
-        (packages / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT / 'emulator'}\n")
+        make_environment(environment, str(wheel), borrowed=(ROOT / "emulator",))
 
     return made_once(tmp_path_factory, "environment", install) / "bin" / "ckpm"
+
+
+def make_environment(environment: Path, *arguments: str, borrowed: Sequence[Path] = ()) -> None:
+    """Install in a new environment, which borrows the packages of this one and ``borrowed`` folders."""
+    venv.create(environment)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "borrowed.pth").write_text("\n".join(map(str, (sysconfig.get_path("purelib"), *borrowed))))
+    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
+    options = ["--quiet", "--no-deps", "--no-index", "--no-compile", "--no-build-isolation"]
+    subprocess.run([*pip, *options, *arguments], check=True, capture_output=True, text=True)
 
 
 def call(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -103,6 +110,18 @@ def test_installed_ckpm_renders_images(ckpm: Path, tmp_path: Path) -> None:
         assert (done.returncode, "of a clone" in done.stderr or "a clone's" in done.stderr) == (2, True), done.stderr
 
 
+def test_editable_installs_run_in_another_folder(tmp_path: Path) -> None:
+    make_environment(tmp_path / "environment", "--editable", str(ROOT / "emulator"), "--editable", str(ROOT))
+    programs = tmp_path / "environment" / "bin"
+    version = call([str(programs / "ckpm"), "--version"], tmp_path)
+    assert version.stdout.startswith(f"ckpm {__version__}"), version.stderr
+    core = call([str(programs / "ckpm-emulator"), "core", "--help"], tmp_path)
+    assert core.stdout.startswith("usage: ckpm-emulator core"), core.stderr
+    code = "import ckpm, ckpm_emulator as e; print(ckpm.__file__, e.__file__)"
+    done = call([str(programs / "python"), "-c", code], tmp_path)
+    assert done.stdout == f"{ROOT / 'ckpm/__init__.py'} {ROOT / 'emulator/ckpm_emulator/__init__.py'}\n"
+
+
 def test_wheel_has_no_generic_package_names(ckpm: Path, tmp_path: Path) -> None:
     names = ("matrix", "kernels", "reports", "emulator", "base", "suites", "docker")
     code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n)])"
@@ -140,6 +159,11 @@ def test_imports_are_dependencies() -> None:
     distributions = packages_distributions()
     names = {canonicalize_name(name) for module in foreign - extra - {"dask"} for name in distributions[module]}
     assert names <= {canonicalize_name(name) for name in requirements_of("\n".join(PROJECT["dependencies"]))}
+
+
+def test_device_library_is_that_of_pinned_triton() -> None:
+    assert f"triton=={device_library.VERSION}\n" in (ROOT / "requirements-triton.in").read_text()
+    assert f"--hash=sha256:{device_library.SHA256}" in (ROOT / "requirements-triton.txt").read_text()
 
 
 def requirements_of(text: str) -> dict[str, Requirement]:

@@ -1,6 +1,6 @@
 """Coverage of an arch's instruction set, by encoding.
 
-An arch has the instructions that LLVM's assembler accepts (isa.yaml, from ``python -m tests.emulator.isa_facts``).
+An arch has the instructions that LLVM's assembler accepts (isa.yaml, from ``python emulator/tests/isa_facts.py``).
 Their encodings and numbers are those of tinygrad's tables, made from AMD's ISA XML. An instruction is executed if its
 plain form doesn't become a trap.
 """

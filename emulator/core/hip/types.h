@@ -1,6 +1,6 @@
 // The types of the HIP ABI (libamdhip64.so.7), as far as the functions here use them.
 //
-// Values and offsets are those of HIP 6 and 7; tests/emulator/test_emulator_hip.py compares them
+// Values and offsets are those of HIP 6 and 7; emulator/tests/test_emulator_hip.py compares them
 // with the headers that kernels are compiled with.
 #pragma once
 

@@ -1,6 +1,6 @@
 // The usual case of an instruction: all lanes on, no modifier, no check. Handlers have short ways
 // for it beside the general one, which alone is built with -DEMU_PLAIN: the two must agree bit by
-// bit, and their speeds are compared (tests/emulator/test_plain_core.py,
+// bit, and their speeds are compared (emulator/tests/test_plain_core.py,
 // bench/emulated.py).
 #pragma once
 

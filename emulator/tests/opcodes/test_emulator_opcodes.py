@@ -1,4 +1,4 @@
-"""Every opcode of the emulator has the results of the ISA manual's pseudocode (tests/emulator/oracle).
+"""Every opcode of the emulator has the results of the ISA manual's pseudocode (emulator/tests/oracle).
 
 The cases of an opcode and encoding have operands from VGPRs, SGPRs, inline constants and literals. Their values are
 corner cases and random numbers, with full, partial and empty EXEC, in the rounding and denormal modes that matter. The
@@ -19,9 +19,9 @@ from tinygrad.runtime.autogen.amd.cdna import enum, ins
 from ckpm_emulator.inspection import isa
 from ckpm_emulator.lowering import opcodes
 from ckpm_emulator.lowering.opcodes import SUPPORTED, micro_op_name
-from tests.emulator.oracle.cases import Case, dpp_cases, sdwa_cases
-from tests.emulator.oracle.machine import machine
-from tests.emulator.oracle.suite import NoOracleError, cases_for, differences, expected_state
+from oracle.cases import Case, dpp_cases, sdwa_cases
+from oracle.machine import machine
+from oracle.suite import NoOracleError, cases_for, differences, expected_state
 
 ENCODINGS = (
     *("VOP1", "VOP2", "VOP3", "VOP3P", "VOP3PX2", "VOP3SD", "VOPC", "SOP1", "SOP2", "SOPC", "SOPK", "SOPP"),
@@ -73,7 +73,7 @@ def test_opcode(encoding: str, op: Any, arch: str) -> None:
 
 @pytest.mark.parametrize("loaded", ["DWORD", "DWORDX3", "DWORDX4", "USHORT", "UBYTE"])
 def test_buffer_load_to_lds(loaded: str) -> None:
-    from tests.emulator.oracle.memory_cases import buffer_cases
+    from oracle.memory_cases import buffer_cases
 
     assert problems(buffer_cases(enum.MUBUFOp[f"BUFFER_LOAD_{loaded}"], "gfx950", machine().base, lds=True)) == []
 

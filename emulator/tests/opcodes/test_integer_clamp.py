@@ -10,8 +10,8 @@ from tinygrad.renderer.amd.dsl import src
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
 from ckpm_emulator.lowering.opcodes import CLAMPED
-from tests.emulator.oracle.cases import Case, fresh_state, generator
-from tests.emulator.oracle.machine import machine
+from oracle.cases import Case, fresh_state, generator
+from oracle.machine import machine
 
 SPECIAL = [0, 1, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFF7FFF, 0x80008000, 0xFFFFFF, 0x800000]
 

@@ -17,9 +17,9 @@ from tinygrad.runtime.autogen.amd.cdna import enum, ins
 from ckpm_emulator.lowering.decode import decode
 from ckpm_emulator.lowering.lower import lower
 from ckpm_emulator.lowering.microop import name_hash
-from tests.emulator.oracle.cases import ALL, Case, fresh_state, generator
-from tests.emulator.oracle.machine import machine
-from tests.emulator.oracle.operands import EXEC, M0
+from oracle.cases import ALL, Case, fresh_state, generator
+from oracle.machine import machine
+from oracle.operands import EXEC, M0
 
 SOURCE, DESTINATION = 1, 8
 OFF = ins.SOPP(enum.SOPPOp.S_SET_GPR_IDX_OFF)

@@ -9,8 +9,8 @@ import pytest
 from tinygrad.renderer.amd.dsl import src
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
-from tests.emulator.oracle.cases import Case, fresh_state, generator
-from tests.emulator.oracle.machine import machine
+from oracle.cases import Case, fresh_state, generator
+from oracle.machine import machine
 
 _BITS, _ZERO = 20, 128  # a scalar register, and the inline constant 0
 

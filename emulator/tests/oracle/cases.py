@@ -18,9 +18,9 @@ import numpy as np
 from tinygrad.renderer.amd.dsl import OPERANDS, Reg, src
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
-from tests.emulator.oracle import numbers
-from tests.emulator.oracle.encoding import bare_name
-from tests.emulator.oracle.operands import EXEC, VCC, Operand, State, operand
+from oracle import numbers
+from oracle.encoding import bare_name
+from oracle.operands import EXEC, VCC, Operand, State, operand
 
 Generator = np.random.Generator
 ALL = (1 << 64) - 1

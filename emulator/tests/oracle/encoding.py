@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tests.emulator.oracle import operands
-from tests.emulator.oracle.operands import SCC, VCC, State
-from tests.emulator.oracle.pcode import Cell, Scope, text_of
+from oracle import operands
+from oracle.operands import SCC, VCC, State
+from oracle.pcode import Cell, Scope, text_of
 
 
 def view(inst: Any) -> Any:

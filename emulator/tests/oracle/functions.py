@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from tests.emulator.oracle import floats
-from tests.emulator.oracle.floats import Format, Kind, Number, Round
-from tests.emulator.oracle.values import (
+from oracle import floats
+from oracle.floats import Format, Kind, Number, Round
+from oracle.values import (
     Modes,
     Value,
     as_python_float,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.emulator.oracle import floats, memory_instructions, mfma, operands, typed_buffers
-from tests.emulator.oracle.encoding import bare_name, common_scope, encoding, listing_text, literal_of, view
-from tests.emulator.oracle.operands import EXEC, SCC, VCC, Operand, State, operand
-from tests.emulator.oracle.pcode import Cell, Remote, Scope, run, text_of
+from oracle import floats, memory_instructions, mfma, operands, typed_buffers
+from oracle.encoding import bare_name, common_scope, encoding, listing_text, literal_of, view
+from oracle.operands import EXEC, SCC, VCC, Operand, State, operand
+from oracle.pcode import Cell, Remote, Scope, run, text_of
 
 NO_FLUSH = (  # values are moved or examined as bits: MODE.FP_DENORM does not apply
     "V_MOV", "V_CNDMASK", "V_CMP_CLASS", "V_CMPX_CLASS", "V_SWAP", "V_READ", "V_WRITE", "V_PERM", "V_ACCVGPR",

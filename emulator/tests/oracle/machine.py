@@ -13,9 +13,9 @@ from ckpm_emulator import toolchain
 from ckpm_emulator.lowering.decode import decode
 from ckpm_emulator.lowering.lower import lower as lower_program
 from ckpm_emulator.lowering.lower import lower_one
-from tests.emulator.oracle.cases import Case
-from tests.emulator.oracle.memory_cases import MEMORY_BYTES
-from tests.emulator.oracle.operands import State
+from oracle.cases import Case
+from oracle.memory_cases import MEMORY_BYTES
+from oracle.operands import State
 
 ARCHS = {"gfx942": 942, "gfx950": 950}
 

@@ -10,9 +10,9 @@ import numpy as np
 from tinygrad.renderer.amd.dsl import OPERANDS, src
 from tinygrad.runtime.autogen.amd.cdna import ins
 
-from tests.emulator.oracle import mfma
-from tests.emulator.oracle.cases import Case, exec_mask, fresh_state, generator, scalar
-from tests.emulator.oracle.operands import EXEC, State
+from oracle import mfma
+from oracle.cases import Case, exec_mask, fresh_state, generator, scalar
+from oracle.operands import EXEC, State
 
 ROWS = {"src0": 20, "src1": 32, "src2": 96, "vdst": 64}
 REGISTERS = (8, 8, 6, 6, 4)  # by the format that cbsz and blgp name

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.emulator.oracle.operands import State
-from tests.emulator.oracle.pcode import Cell, Remote
+from oracle.operands import State
+from oracle.pcode import Cell, Remote
 
 NOWHERE = 1 << 80  # an address out of a buffer's range: loads give 0, stores are dropped
 

@@ -13,8 +13,8 @@ import numpy as np
 from tinygrad.renderer.amd.dsl import OPERANDS, src
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
-from tests.emulator.oracle.cases import ALL, Case, exec_mask, fresh_state, generator, scalar, vector
-from tests.emulator.oracle.operands import EXEC, State
+from oracle.cases import ALL, Case, exec_mask, fresh_state, generator, scalar, vector
+from oracle.operands import EXEC, State
 
 LDS_BYTES = 1 << 16
 MEMORY_BYTES = 1 << 14

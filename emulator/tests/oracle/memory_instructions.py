@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.emulator.oracle import memory, operands
-from tests.emulator.oracle.encoding import bare_name, common_scope, encoding, listing_text
-from tests.emulator.oracle.operands import Operand, State, operand
-from tests.emulator.oracle.pcode import Cell, Remote, Scope, run
+from oracle import memory, operands
+from oracle.encoding import bare_name, common_scope, encoding, listing_text
+from oracle.operands import Operand, State, operand
+from oracle.pcode import Cell, Remote, Scope, run
 
 
 def scalar_memory(inst: Any, state: State) -> None:

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.emulator.oracle import floats
-from tests.emulator.oracle.floats import Format
-from tests.emulator.oracle.operands import State
-from tests.emulator.oracle.values import Modes
+from oracle import floats
+from oracle.floats import Format
+from oracle.operands import State
+from oracle.values import Modes
 
 INT8 = Format("i8", 0, 7, 0, "integer")
 Array = npt.NDArray[np.float64]
@@ -243,7 +243,7 @@ def addends(inst: Any, state: State, shape: Shape) -> Array:
     row = rows_of(inst)[2]
     wide = shape.result == "F64"
     if row is None:
-        from tests.emulator.oracle.operands import constant
+        from oracle.operands import constant
 
         value = constant(inst.src2.offset, shape.result, 64 if wide else 32)
         bits = np.full((shape.registers, 64), value, dtype=np.uint64 if wide else np.uint32)

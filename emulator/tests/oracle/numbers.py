@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from tests.emulator.oracle import floats
-from tests.emulator.oracle.floats import Format
-from tests.emulator.oracle.operands import Operand
+from oracle import floats
+from oracle.floats import Format
+from oracle.operands import Operand
 
 Words = npt.NDArray[np.uint32]
 _SMALL = [0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 24, 31, 32, 33, 63, 64, 65, 127, 128, 255, 256]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.emulator.oracle import floats
-from tests.emulator.oracle.floats import Format, Round
-from tests.emulator.oracle.values import Modes
+from oracle import floats
+from oracle.floats import Format, Round
+from oracle.values import Modes
 
 VCC, M0, EXEC, SCC = 106, 124, 126, 253
 LITERAL = 255

@@ -14,11 +14,11 @@ from typing import Any
 
 from tinygrad.runtime.autogen.amd.cdna.str_pcode import PCODE
 
-from tests.emulator.oracle import floats, values
-from tests.emulator.oracle.errata import ADDED, CHANGED
-from tests.emulator.oracle.functions import FUNCTIONS, conversion, scaled_conversion
-from tests.emulator.oracle.syntax import Node, parse
-from tests.emulator.oracle.values import Modes, Value, boolean, integer
+from oracle import floats, values
+from oracle.errata import ADDED, CHANGED
+from oracle.functions import FUNCTIONS, conversion, scaled_conversion
+from oracle.syntax import Node, parse
+from oracle.values import Modes, Value, boolean, integer
 
 
 class UnknownNameError(NameError):

@@ -8,8 +8,8 @@ from typing import Any
 from tinygrad.renderer.amd.dsl import OPERANDS, src
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
-from tests.emulator.oracle.cases import ALL, Case, exec_mask, fill_scalar, fresh_state, generator, kind_of, scalar
-from tests.emulator.oracle.operands import EXEC, VCC, Operand
+from oracle.cases import ALL, Case, exec_mask, fill_scalar, fresh_state, generator, kind_of, scalar
+from oracle.operands import EXEC, VCC, Operand
 
 
 def sop_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
@@ -91,7 +91,7 @@ def quiet_cases(op: Any, arch: str) -> Iterator[Case]:
 
 
 def debugger_cases(op: Any, arch: str) -> Iterator[Case]:
-    """s_trap 3, a debugger's, changes nothing without one; the others are tests/emulator/test_host_calls.py's."""
+    """s_trap 3, a debugger's, changes nothing without one; the others are emulator/tests/test_host_calls.py's."""
     yield Case("3", [ins.SOPP(op, simm16=3)], fresh_state(generator(op.name), arch))
 
 

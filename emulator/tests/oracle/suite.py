@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.emulator.oracle import cases, floats, matrix_cases, memory_cases, mfma, scalar_cases, typed_buffers
-from tests.emulator.oracle.cases import Case
-from tests.emulator.oracle.encoding import view
-from tests.emulator.oracle.floats import Format
-from tests.emulator.oracle.instruction import execute
-from tests.emulator.oracle.operands import SCC, Operand, State
-from tests.emulator.oracle.pcode import text_of
+from oracle import cases, floats, matrix_cases, memory_cases, mfma, scalar_cases, typed_buffers
+from oracle.cases import Case
+from oracle.encoding import view
+from oracle.floats import Format
+from oracle.instruction import execute
+from oracle.operands import SCC, Operand, State
+from oracle.pcode import text_of
 
 Mask = npt.NDArray[np.bool_]
 COMPARED_SCALARS = [*range(128), SCC]

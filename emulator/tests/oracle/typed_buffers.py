@@ -17,10 +17,10 @@ import numpy as np
 from tinygrad.renderer.amd.dsl import OPERANDS, src
 from tinygrad.runtime.autogen.amd.cdna import ins
 
-from tests.emulator.oracle import memory_cases
-from tests.emulator.oracle.cases import Case, exec_mask, fresh_state, generator, vector
-from tests.emulator.oracle.encoding import encoding
-from tests.emulator.oracle.operands import EXEC, State
+from oracle import memory_cases
+from oracle.cases import Case, exec_mask, fresh_state, generator, vector
+from oracle.encoding import encoding
+from oracle.operands import EXEC, State
 
 DATA = {
     1: "8", 2: "16", 3: "8_8", 4: "32", 5: "16_16", 6: "10_11_11", 7: "11_11_10", 8: "10_10_10_2", 9: "2_10_10_10",

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.emulator.oracle import floats
-from tests.emulator.oracle.floats import Format, Number, Round
+from oracle import floats
+from oracle.floats import Format, Number, Round
 
 
 @dataclass

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ckpm.base.tablefile import Record, read_table
-from tests.programs.conformance.stored import OUTCOMES, read
+from conformance.stored import read
+from tests.programs.conformance.tables import OUTCOMES
 
 CALLERS = {"sglang": "SGLang", "vllm": "vLLM"}
 

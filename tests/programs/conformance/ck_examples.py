@@ -12,7 +12,7 @@ import yaml
 
 from tests.programs.conformance.ck_tree import ARCH, build_program
 
-ROOT = Path(__file__).parents[3]
+EMULATOR = Path(__file__).parents[3] / "emulator"
 TABLE = Path(__file__).parent / "ck_examples.yaml"
 
 
@@ -75,7 +75,13 @@ def verdict(run: Run) -> Verdict:
     program = [str(executable(run)), *run.arguments.split()]
     command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", *program]
     done = subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+        command,
+        cwd=EMULATOR,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
     )
     valid = done.returncode == run.passed.exit_code and run.passed.prints in done.stdout
     return Verdict(exit_code=done.returncode, output=done.stdout, valid=valid)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import UsageError
-from ckpm.kernels.code import toolchains
+from programs.program_builder import cache_of, compile_host, identity
 from tests.programs.conformance.ck_tree import build_program
-from tests.programs.program_builder import cache_of, toolchain
 
 GOOGLETEST = "usr/src/googletest/googletest"  # below a root, of Debian's package googletest
 _UNITS = ("gtest-all.cc", "gtest_main.cc")
@@ -38,18 +34,6 @@ def executable(name: str, row: Mapping[str, Sequence[str]], root: Path) -> Path:
 
 def _compile_unit(folder: Path, unit: str) -> Path:
     """Compile a source of googletest for the host."""
-    tc, source = toolchain(), folder / "src" / unit
     texts = [file.read_text() for file in sorted(folder.rglob("*")) if file.suffix in (".cc", ".h")]
-    digest = hashlib.sha256("".join(texts).encode()).hexdigest()
-    output = cache_of("googletest", *toolchains.describe(tc).values(), digest) / f"{source.stem}.o"
-    if output.is_file():
-        return output
-    plain = [flag for flag in tc.link_flags if flag != "-shared"]
-    draft = output.with_suffix(f".{os.getpid()}.o")
-    command = [*tc.linker, *plain, "-std=c++17", "-c", str(source), f"-I{folder}", f"-I{folder / 'include'}"]
-    done = subprocess.run(
-        [*command, "-o", str(draft)], env={**os.environ, **tc.environment}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{unit}: {done.stderr[-4000:]}"
-    draft.replace(output)
-    return output
+    output = cache_of("googletest", *identity(), *texts) / f"{Path(unit).stem}.o"
+    return compile_host(folder / "src" / unit, output, "-std=c++17", f"-I{folder}", f"-I{folder / 'include'}")

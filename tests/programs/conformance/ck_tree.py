@@ -10,15 +10,14 @@ from pathlib import Path
 
 from ckpm.base.files import hold_lock
 from ckpm.base.settings import cache_folder
-from ckpm.kernels.code import toolchains
 from ckpm.kernels.upstream import trees
 from ckpm.matrix.dialects import check_upstream
-from tests.programs.program_builder import INCLUDE, cache_of, compile_object, header_folders, link, toolchain
+from programs.program_builder import cache_of, compile_object, header_folders, identity, link
 
 ARCH = "gfx950"
 _UPSTREAM = "aiter"
 # From CK's CMake files: OCP's fp8 for gfx950, for host code too.
-_DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1",)
+_DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1", "-DCK_TILE_FMHA_FWD_FAST_EXP2=1")
 _FIRST = "integer_abs.h"  # of the headers that the embedded toolchain lacks
 _PARTS = ("example/", "test/", "library/include/", "library/src/utility/")
 
@@ -45,22 +44,19 @@ def build_program(
     name: str, folder: str, files: Sequence[str], flags: Sequence[str], objects: Sequence[Path] = ()
 ) -> Path:
     """Build a program from files below a folder of the tree and further objects."""
-    tc, tree = toolchain(), sources()
-    chosen = (*_DEFINITIONS, *flags)
-    identity = (*toolchains.describe(tc).values(), tree.identity, ARCH, (INCLUDE / _FIRST).read_text())
-    cached = cache_of(name, *identity, *chosen, *files, *map(str, objects))
+    tree, chosen = sources(), (*_DEFINITIONS, *flags)
+    cached = cache_of(name, *identity(), tree.identity, ARCH, *chosen, *files, *map(str, objects))
     program = cached / name
     if program.is_file():
         return program
     paths = [tree.root / folder / file for file in files]
-    headers = header_folders(tc)
+    headers = header_folders()
     includes = [*dict.fromkeys(path.parent for path in paths), *headers, *tree.includes]
     extra = (*chosen, *(word for folder in headers for word in ("-include", str(folder / _FIRST))))
     units = [
-        compile_object(tc, path, cached / f"{path.stem}.o", archs=[ARCH], includes=includes, extra=extra)
-        for path in paths
+        compile_object(path, cached / f"{path.stem}.o", archs=[ARCH], includes=includes, extra=extra) for path in paths
     ]
-    return link(tc, [*units, *objects], program)
+    return link([*units, *objects], program)
 
 
 def unpack_once(root: Path, prefix: str, parts: tuple[str, ...]) -> Path:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from conformance.stored import read
 from tests.programs.conformance.ck_examples import runs, verdict
 from tests.programs.conformance.smoke_script import Features, features, runnable, script_lines
-from tests.programs.conformance.stored import OUTCOMES, read
+from tests.programs.conformance.tables import OUTCOMES
 from tests.programs.example_program import verdict as attention_verdict
 
 

@@ -11,7 +11,7 @@ from ckpm.attention.tolerances import U, compare
 from tests.programs.objects.attention import numbers
 from tests.programs.objects.launching import Array, Launch, Machine
 from tests.programs.objects.package import CodeObject
-from tests.triton import number_formats
+from triton_launches import number_formats
 
 _THREADS, _BLOCK = 256, 32
 _ROWS, _COLUMNS = 256, 8  # f4gemm's scales are padded to multiples of them

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from ckpm_emulator.errors import DeviceError
-from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
+from conformance.stored import PASSED, UNSUPPORTED, WRONG
 from tests.programs.objects import attention, backward, experts, latent, paged, products
 from tests.programs.objects.launching import Machine
 from tests.programs.objects.package import CodeObject, code_objects

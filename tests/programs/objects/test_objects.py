@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from tests.programs.conformance.stored import OUTCOMES, PASSED, WRONG, read
+from conformance.stored import PASSED, WRONG, read
+from tests.programs.conformance.tables import OUTCOMES
 from tests.programs.objects.backward import Kind
 from tests.programs.objects.launching import Machine, layouts
 from tests.programs.objects.package import CodeObject, code_objects

@@ -22,7 +22,7 @@ from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
 from ckpm_emulator import toolchain as core
 from ckpm_emulator.errors import TrustError as UntrustedCoreError
-from tests.emulator.test_core_build import use_small_core
+from test_core_build import use_small_core
 from tests.unit.shared import capture_logs
 
 Make = Callable[..., BuildRequest]

@@ -1,0 +1,72 @@
+"""``python -m conformance``: run a suite of another project and compare it with its stored outcomes.
+
+hipcub --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
+rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ckpm_emulator.entry import exit_code
+from ckpm_emulator.errors import UsageError
+from conformance import gtests, rocm_examples
+from conformance.stored import OUTCOMES, Outcome
+
+HIPCUB, EXAMPLES = "hipcub", "rocm-examples"
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(prog="python -m conformance", allow_abbrev=False)
+    suites = arguments.add_subparsers(required=True)
+    gtests.add_options(suites.add_parser(HIPCUB, allow_abbrev=False), run_hipcub)
+    examples = suites.add_parser(EXAMPLES, allow_abbrev=False)
+    examples.add_argument("--clone", type=Path, help="ROCm's examples, below --root")
+    gtests.add_options(examples, run_examples)
+    return arguments
+
+
+def run_hipcub(args: argparse.Namespace) -> int:
+    """Run hipCUB's tests. Return 1 if they differ from the stored outcomes."""
+    programs = gtests.read_programs(Path(__file__).with_name(f"{HIPCUB}.yaml"))
+    root = args.root.absolute()
+
+    def start(name: str) -> gtests.Start:
+        file = root / programs.folder / name
+        if not file.is_file():
+            raise UsageError(f"{file} is not there: install the package of the suite's table below --root.")
+        return gtests.starter(file, args.arch, root)
+
+    return gtests.finish(args, OUTCOMES / f"{HIPCUB}.yaml", lambda: gtests.run(args, programs, start))
+
+
+def run_examples(args: argparse.Namespace) -> int:
+    """Run ROCm's examples. Return 1 if they differ from the stored outcomes."""
+    return gtests.finish(args, OUTCOMES / f"{EXAMPLES}.yaml", lambda: _examples(args))
+
+
+def _examples(args: argparse.Namespace) -> Mapping[str, Outcome]:
+    """Run examples and print their outcomes. Return the outcomes by name."""
+    root, clone = args.root.absolute(), args.clone and args.clone.absolute()
+    if clone is None or not clone.is_relative_to(root):
+        raise UsageError(f"{EXAMPLES} needs --clone: a clone of them below --root, whose hipcc compiles it.")
+    chosen = [example for example in rocm_examples.examples(args.arch) if args.only in (None, example.name)]
+    if not chosen:
+        raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml lists them.")
+    seen = {}
+    for example in chosen:
+        seen[example.name] = rocm_examples.outcome(example, args.arch, root, clone)
+        print(f"{example.name}: {': '.join(filter(None, seen[example.name]))}", flush=True)
+    return seen
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    return exit_code(lambda: int(args.function(args)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

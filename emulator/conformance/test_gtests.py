@@ -1,0 +1,174 @@
+"""Outcomes of googletest programs: read from their output, and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ckpm_emulator.errors import UsageError
+from conformance import __main__ as command
+from conformance import gtests, stored
+from conformance.__main__ import HIPCUB, main
+from conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, Ran, Suite, read
+
+FAULT = (
+    "emulator: hipLaunchKernel: hipErrorLaunchFailure: unknown fault: the emulator lacks v_sad_hi_u8: v_sad_hi_u8 v0\n"
+)
+
+
+def process(*tests: tuple[str, str, str]) -> str:
+    """The output of a process. Each test has a name, its output and its end; the process ends after the end ""."""
+    lines = ["Running main() from gtest_main.cc"]
+    for name, inside, end in tests:
+        lines += [f"[ RUN      ] {name}", *([inside] if inside else [])]
+        if not end:
+            return "\n".join(lines)
+        where = ", where TypeParam = params<int, 2u>" if end == "  FAILED  " else ""
+        lines.append(f"[{end}] {name}{where} (12 ms)")
+    return "\n".join([*lines, "[  PASSED  ] 1 test."])
+
+
+class Program:
+    """Return the next text at each start, and keep the filters."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.filters = list(texts), list[str]()
+
+    def __call__(self, arguments: Sequence[str]) -> str:
+        self.filters.append(arguments[-1].removeprefix("--gtest_filter="))
+        return self.texts.pop(0)
+
+
+OK, FAILED, SKIPPED = "       OK ", "  FAILED  ", "  SKIPPED "
+
+
+def test_tests_are_named_by_suite_and_test() -> None:
+    listed = "Running main()\nA/0.  # TypeParam = params<int>\n  One\n  Two  # GetParam() = 3\nB.\n  One\n"
+    assert gtests.tests(Program(listed), "*") == ("A/0.One", "A/0.Two", "B.One")
+    with pytest.raises(AssertionError, match="no tests are listed"):
+        gtests.tests(Program("error while loading shared libraries"), "*")
+
+
+def test_first_of_each_takes_first_list_of_types() -> None:
+    names = ["Sort.A", "Id54/Sort/0.Keys", "Id54/Sort/0.Pairs", "Id61/Sort/0.Keys", "Id61/Sort/0.More", "A/Sort/0.Keys"]
+    assert gtests.first_of_each(names) == (*names[:3], *names[4:])
+
+
+def test_outcomes_of_passed_tests_take_one_process() -> None:
+    program = Program(process(("A.a", "", OK), ("A.b", "", OK)))
+    assert gtests.outcomes(program, ["A.a", "A.b"]) == {"A.a": (PASSED, ""), "A.b": (PASSED, "")}
+    assert program.filters == ["A.a:A.b"]
+
+
+def test_outcomes_of_skipped_test_are_unsupported() -> None:
+    ended = gtests.outcomes(Program(process(("A.a", "", SKIPPED))), ["A.a"])
+    assert ended == {"A.a": (UNSUPPORTED, "skipped by the test itself")}
+
+
+def test_outcomes_run_tests_after_fault_again() -> None:
+    """After a fault all calls fail, and a test that ignores errors prints OK."""
+    first = process(("A.a", FAULT, OK), ("A.b", "x.cpp:3: Failure", FAILED))
+    program = Program(first, process(("A.b", "", OK)))
+    ended = gtests.outcomes(program, ["A.a", "A.b"])
+    assert ended["A.a"][0] == UNSUPPORTED
+    assert "v_sad_hi_u8" in ended["A.a"][1]
+    assert ended["A.b"] == (PASSED, "")
+    assert program.filters == ["A.a:A.b", "A.b"]
+
+
+def test_outcomes_run_failed_test_alone_for_missing_functions() -> None:
+    absent = "emulator: answered hipErrorNotSupported, for want of these functions: hipCreateTextureObject (1 call)"
+    printed = process(("A.a", "HIP error: operation not supported line: 401", ""))
+    program = Program(printed, f"{printed}\n{absent}", process(("A.b", "", OK)))
+    ended = gtests.outcomes(program, ["A.a", "A.b"])
+    assert ended == {"A.a": (UNSUPPORTED, "hipCreateTextureObject"), "A.b": (PASSED, "")}
+    assert program.filters == ["A.a:A.b", "A.a", "A.b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (process(("A.a", "x.cpp:3: Failure", FAILED)), "x.cpp:3: Failure"),
+        (process(("A.a", "", FAILED)), "ended with FAILED"),
+        (process(("A.a", "", "")), "ended with no result"),
+        (process(("A.a", "emulator: hipMemcpy: hipErrorIllegalAddress: beyond", OK)), "emulator: hipMemcpy"),
+    ],
+)
+def test_outcomes_of_other_ends_are_wrong(text: str, message: str) -> None:
+    outcome, detail = gtests.outcomes(Program(text), ["A.a"])["A.a"]
+    assert outcome == WRONG
+    assert message in detail
+
+
+def test_outcomes_of_process_without_tests_raise() -> None:
+    with pytest.raises(AssertionError, match=r"A\.a was not run"):
+        gtests.outcomes(Program("Segmentation fault"), ["A.a"])
+
+
+HEAD = {"suite": "s", "source": "of v1", "toolchain": "hipcc", "command": "run"}
+
+
+def write(file: Path, archs: Mapping[str, object]) -> None:
+    file.write_text(yaml.safe_dump({**HEAD, "archs": archs}))
+
+
+def test_store_of_wrong_test_needs_account(tmp_path: Path) -> None:
+    seen = {"a": (WRONG, "1 differs"), "b": (UNSUPPORTED, "s_x"), "c": (PASSED, "")}
+    write(tmp_path / "s.yaml", {})
+    with pytest.raises(UsageError, match="a is wrong"):
+        stored.store(tmp_path / "s.yaml", "gfx942", seen)
+    write(tmp_path / "s.yaml", {"gfx942": {"tests": 1, "wrong": {"rounds up": ["a"]}}, "gfx90a": {"tests": 2}})
+    stored.store(tmp_path / "s.yaml", "gfx942", seen)
+    accepted = Ran(tests=3, unsupported={"s_x": ["b"]}, wrong={"rounds up": ["a"]})
+    assert read(tmp_path / "s.yaml") == Suite(**HEAD, archs={"gfx942": accepted, "gfx90a": Ran(tests=2)})
+
+
+def test_hipcub_has_programs_and_outcomes() -> None:
+    names = gtests.read_programs(OUTCOMES.with_name(f"{HIPCUB}.yaml")).programs
+    assert len(set(names)) == len(names) > 0
+    assert read(OUTCOMES / f"{HIPCUB}.yaml").archs
+
+
+def test_run_is_compared_with_accepted_outcomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed, good = "A.\n  a\n  b\n", process(("A.a", "", OK), ("A.b", "", SKIPPED))
+    bad = process(("A.a", "x.cpp:3: Failure", FAILED))
+    program = Program(
+        listed, good, listed, good, listed, process(("A.a", "x.cpp:3: Failure", FAILED), ("A.b", "", OK)), bad
+    )
+    suite = gtests.Programs(suite="s", smoke="*", full="*", programs=["one"], folder="tests")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "one").touch()
+    write(tmp_path / "hipcub.yaml", {})
+    monkeypatch.setattr(command, "OUTCOMES", tmp_path)
+    monkeypatch.setattr(gtests, "read_programs", lambda _: suite)
+    monkeypatch.setattr(gtests, "starter", lambda *_: program)
+    arguments = ["hipcub", "--arch", "gfx90a", "--root", str(tmp_path)]
+    assert main([*arguments, "--accept"]) == 0
+    assert main(arguments) == 0
+    assert "as stored" in capsys.readouterr().out
+    assert main(arguments) == 1
+    printed = capsys.readouterr().out
+    assert "one:A.a: wrong: x.cpp:3: Failure" in printed
+    assert "one:A.b: passes now, stored as unsupported" in printed
+
+
+@pytest.mark.parametrize(
+    ("suite", "options", "message"),
+    [
+        ("hipcub", ["--accept", "--only", "test_hipcub_basic"], "leave --only and --tier away"),
+        ("hipcub", ["--accept", "--tier", "full"], "leave --only and --tier away"),
+        ("hipcub", ["--only", "no_such_program"], "is not there"),
+        ("rocm-examples", ["--clone", "/elsewhere"], "a clone of them below --root"),
+    ],
+)
+def test_run_with_wrong_options_is_refused(
+    suite: str, options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = "/no-such-root" if suite == HIPCUB else str(tmp_path)
+    assert main([suite, "--arch", "gfx950", "--root", root, *options]) == UsageError.exit_code
+    assert message in capsys.readouterr().err

@@ -1,0 +1,44 @@
+"""clang and lld of the package ziglang, for the device."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckpm_emulator.cache import cache_folder
+
+
+def compile_source(source: Path, arch: str, *options: str) -> bytes:
+    """The code object of a file in assembly, or in C for the device alone."""
+    return link_code([source], arch, *options)
+
+
+@functools.cache
+def zig() -> str:
+    """The program of the package ziglang, which contains clang and lld."""
+    return str(importlib.resources.files("ziglang") / "zig")
+
+
+@functools.cache
+def zig_environment() -> dict[str, str]:
+    """The environment in which zig keeps its files in the cache, and finds no headers of the caller."""
+    folder = str(cache_folder().parent / "zig")
+    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder, "CPATH": ""}
+
+
+def link_code(sources: Sequence[Path], arch: str, *options: str) -> bytes:
+    """The code object of several files."""
+    with tempfile.TemporaryDirectory() as folder:
+        linked, objects = Path(folder, "linked.hsaco"), [Path(folder, f"{source.stem}.o") for source in sources]
+        target = (*options, "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}")
+        for source, object_file in zip(sources, objects, strict=True):
+            command = [zig(), "clang", *target, "-c", str(source), "-o", str(object_file)]
+            subprocess.run(command, env=zig_environment(), check=True)
+        link = [zig(), "ld.lld", "-shared", *map(str, objects), "-o", str(linked)]
+        subprocess.run(link, env=zig_environment(), check=True)
+        return linked.read_bytes()

@@ -150,13 +150,6 @@ def test_picture_of_report_is_small() -> None:
     assert len(picture) < 300_000
 
 
-def test_readmes_have_same_numbers_of_instructions() -> None:
-    pattern = r"The emulator implements .*? separately, it implements [\d,]+ of [\d,]+\."
-    texts = (" ".join(file.read_text().split()) for file in (ROOT / "README.md", ROOT / "emulator/README.md"))
-    first, second = (re.findall(pattern, text) for text in texts)
-    assert first == second != []
-
-
 def test_rules_of_device_semantics_name_tests() -> None:
     text = (ROOT / "docs/reference/device-semantics.md").read_text()
     names = {word.strip("`") for word in text.split() if "`test_" in word}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,12 @@ import pytest
 
 from ckpm import commands as cli
 from ckpm.attention.launch.counters import Measurements
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import InconclusiveError, LibraryError
 from ckpm.base.paths import PROJECT
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.reports.gates.emulated import by_problem
 from tests.build.real_kernel import NAME
+from tests.fuzz import compiled
 
 
 def measure(library: Path, arch: str, output: Path) -> bytes:
@@ -51,3 +53,18 @@ def test_measure_with_kernel_measures_no_other(built: Path, tmp_path: Path, caps
     assert {problem.kernel for problem in Measurements.read(tmp_path / "out.json").problems} == {NAME}
     assert cli.main([*options, "*_gload_*"]) == InconclusiveError.exit_code
     assert "it serves none of the" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "how"), [("__builtin_trap();", "SIG(ILL|TRAP)"), ("_exit(0);", "exit code 0")])
+def test_measure_of_library_that_ends_process_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, how: str
+) -> None:
+    compiled.prepare_code(tmp_path / "code")
+    constructor = f'extern "C" void _exit(int); __attribute__((constructor)) static void end() {{ {code} }}'
+    compiled.prepare_loadable(tmp_path, tmp_path / "code" / "library.o", constructor)
+    library, output = tmp_path / compiled.LIBRARY / LIBRARY, tmp_path / "out.json"
+    ended = cli.main(["measure", "--library", str(library), "--output", str(output)])
+    assert ended == LibraryError.exit_code
+    message = rf"error: {re.escape(str(library))}: opening or running it ended the process \({how}\): "
+    assert re.match(message, capsys.readouterr().err)
+    assert not output.exists()

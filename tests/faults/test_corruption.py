@@ -68,10 +68,6 @@ KINDS: Mapping[str, Kind] = {
     "key": Kind(files="cache/key", steps=("build",)),
     "output": Kind(files="work/build/**/*", steps=("build", "run", "inspect")),
 }
-LINKED = Kind(
-    files="cache/zig/o/*/lib*", deleted=("work/build",), uncached=LIBRARY, steps=("build",)
-)  # a minute for each
-EVERY = 40  # one of so many seeds damages LINKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +144,6 @@ def copy_core(emulator: Path) -> None:
     (emulator / "build").symlink_to(core.parents[1] / "build")
 
 
-@pytest.fixture(scope="module")
-def linked(finished: tuple[Path, Run]) -> None:
-    """Make zig's cache again with the files of a link only, which takes a minute."""
-    folder, _ = finished
-    delete(folder, "cache/zig")
-    prepare(folder, LINKED)
-    again = run(folder, LINKED.steps)
-    assert again.code == 0, again.text
-
-
 def delete(folder: Path, pattern: str) -> None:
     for path in sorted(folder.glob(pattern)):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -176,14 +162,9 @@ def prepare(folder: Path, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_file_is_made_again_or_reported(
-    seed: int, finished: tuple[Path, Run], request: pytest.FixtureRequest
-) -> None:
+def test_damaged_file_is_made_again_or_reported(seed: int, finished: tuple[Path, Run]) -> None:
     folder, undisturbed = finished
     name, kind = list(KINDS.items())[seed % len(KINDS)]
-    if seed % EVERY == EVERY - 1:
-        request.getfixturevalue("linked")
-        name, kind = "library of zig", LINKED
     files = sorted(file for file in folder.glob(kind.files) if file.is_file() and file.stat().st_size)
     assert files, f"no {name}"
     victim = random.Random(seed).choice(files)

@@ -109,12 +109,6 @@ def test_damaged_section_is_named() -> None:
         list(device_entries(bundle[:-1], "lib.so"))
 
 
-@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.999])
-def test_truncated_code_object(bare: bytes, share: float) -> None:
-    with pytest.raises(CodeObjectError):
-        codeobject.kernels(bare[: int(len(bare) * share)])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

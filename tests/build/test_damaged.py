@@ -143,15 +143,6 @@ def test_damaged_code_object_is_error_with_its_reason(
     assert f"{LIBRARY}: code object: no AMDGPU metadata note: was it stripped?" in row.message
 
 
-def test_manifest_with_wrong_arch_is_refused(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copy(built / LIBRARY, tmp_path)
-    text = (built / "manifest.json").read_text()
-    (tmp_path / "manifest.json").write_text(text.replace('"gfx942"', '"gfx90a"'))
-    options = ["--arch", "gfx90a", "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
-    assert cli.main(["test", *options, "--output", str(tmp_path / "r.json"), *ONE]) == 6
-    assert "it has code for gfx942, gfx950; the emulated device is gfx90a" in capsys.readouterr().err
-
-
 # ---- a fault and what comes after it
 
 

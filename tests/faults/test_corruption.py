@@ -32,9 +32,7 @@ SEEDS = range(int(os.environ.get("CKPM_CORRUPTIONS", "200")))
 OUTPUTS = Path("work/build/gfx950/aiter")
 ARCH = ("--arch", "gfx950")
 CASE = "plain.m64-full-q40k100"
-SMALL = "import sys, pathlib, tests.fuzz.compiled as compiled; compiled.prepare_code(pathlib.Path(sys.argv[1]))"
 STEPS: Mapping[str, tuple[str, ...]] = {
-    "small": ("-c", SMALL, "small"),  # code for GPUs that compiles in a second
     "build": ("-m", "ckpm", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
     "run": ("-m", "ckpm", "test", "--suite", "sanitize", "--case", CASE, *ARCH, "--device", "emulator"),
     "jit": ("-m", "ckpm", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
@@ -60,7 +58,6 @@ KINDS: Mapping[str, Kind] = {
     "decoded program": Kind(files="cache/emulator/programs/*", steps=("run",)),
     "inspection": Kind(files="cache/emulator/inspections/*", steps=("inspect",)),
     "core": Kind(files="cache/emulator/core-*/*", steps=("run",)),
-    "launcher": Kind(files="cache/launchers/*/*", deleted=("work/small",), steps=("small",)),
     "header of CK": Kind(
         files="cache/upstream/*/**/*.hpp", deleted=("work/build",), uncached="obj/dispatch.o", steps=("build",)
     ),
@@ -86,8 +83,6 @@ def run(folder: Path, steps: Iterable[str] = STEPS) -> Run:
     (folder / OUTPUTS / "sanitize.json").unlink(missing_ok=True)
     outputs: dict[str, Any] = {}
     for step in steps:
-        if step == "small":
-            shutil.rmtree(folder / "work" / "small", ignore_errors=True)
         done = subprocess.run(
             [sys.executable, "-P", *STEPS[step]], cwd=folder / "work", env=environment, capture_output=True, text=True
         )
@@ -100,8 +95,6 @@ def run(folder: Path, steps: Iterable[str] = STEPS) -> Run:
 def output_of(step: str, folder: Path, printed: str) -> Any:
     """The part of an output that must be the same after a damage."""
     match step:
-        case "small":
-            return sha256_of(folder / "work" / "small" / "library.o")
         case "build":
             return sha256_of(folder / OUTPUTS / LIBRARY)
         case "jit":

@@ -16,7 +16,7 @@ from ckpm import commands as cli
 from ckpm.base import outputs
 from ckpm.base.errors import OutputError, UsageError
 from ckpm.base.files import is_special, sha256_of, write_atomically
-from ckpm.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
+from ckpm.base.outputs import RECORD, demand_ours, forget_output, is_ours, write_output
 from ckpm.base.results import CaseResult, Results
 from tests.unit.sources import ROOT, nodes, sources
 
@@ -174,13 +174,6 @@ def test_long_record_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         write_output(tmp_path / "file", b"%d" % number)
     assert (tmp_path / RECORD).stat().st_size < 700
     assert is_ours(tmp_path / "file")
-
-
-def test_refuse_inputs_finds_hard_links(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("")
-    os.link(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(UsageError):
-        refuse_inputs(tmp_path / "b", [tmp_path / "a"])
 
 
 def test_reports_do_not_replace_their_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,8 @@ class Run:
 
 def run(folder: Path, steps: Iterable[str] = STEPS) -> Run:
     """Run steps in ``folder``."""
-    environment = {**os.environ, "CKPM_CACHE": str(folder / "cache"), "PYTHONPATH": str(PROJECT)}
+    path = os.pathsep.join((str(PROJECT), str(PROJECT / "emulator")))
+    environment = {**os.environ, "CKPM_CACHE": str(folder / "cache"), "PYTHONPATH": path}
     (folder / "work").mkdir(exist_ok=True)
     (folder / OUTPUTS / "sanitize.json").unlink(missing_ok=True)
     outputs: dict[str, Any] = {}

@@ -75,16 +75,6 @@ def cut(image: bytearray) -> None:
     image[half:] = bytes(len(image) - half)
 
 
-def without_notes(image: bytearray) -> None:
-    note = ELFFile(io.BytesIO(image)).get_section_by_name(".note")
-    image[note["sh_offset"] : note["sh_offset"] + note["sh_size"]] = bytes(note["sh_size"])
-
-
-def without_sections(image: bytearray) -> None:
-    image[0x28:0x30] = bytes(8)  # e_shoff
-    image[0x3C:0x40] = bytes(4)  # e_shnum, e_shstrndx
-
-
 # ---- what the sanitizer is for
 
 SANITIZE = ("--suite", "sanitize", "--case", "plain.m64-full-*")
@@ -125,17 +115,10 @@ def test_fault_message_does_not_depend_on_workers(run: Callable[..., tuple[int, 
 ONE = ("--suite", "sanitize", "--case", "plain.m64-full-q40k100")
 
 
-def _with_segments_at(library: Path, offset: int) -> bytes:
-    """The bytes of a library whose program headers are said to be at ``offset``, which is e_phoff (System V ABI)."""
-    whole = library.read_bytes()
-    return whole[:32] + offset.to_bytes(8, "little") + whole[40:]
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda library: library.read_bytes()[:200_000], f"{LIBRARY} is truncated"),
-        (lambda library: _with_segments_at(library, 1 << 63), f"{LIBRARY} is truncated"),
         (lambda library: b"#!/bin/sh\n", f"{LIBRARY} is not a shared library"),
         (
             lambda library: library.read_bytes().replace(
@@ -152,22 +135,12 @@ def test_library_that_cannot_be_loaded_is_refused(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("change", [cut, without_notes, without_sections])
 def test_damaged_code_object_is_error_with_its_reason(
-    run: Callable[..., tuple[int, list[str]]], tmp_path: Path, change: Callable[[bytearray], None]
+    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
 ) -> None:
-    assert run(lambda library: in_code_objects(library, change), *ONE) == (8, ["error"])
+    assert run(lambda library: in_code_objects(library, cut), *ONE) == (8, ["error"])
     (row,) = Results.read(tmp_path / "results.json").cases
     assert f"{LIBRARY}: code object: no AMDGPU metadata note: was it stripped?" in row.message
-
-
-def test_manifest_with_wrong_arch_is_refused(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copy(built / LIBRARY, tmp_path)
-    text = (built / "manifest.json").read_text()
-    (tmp_path / "manifest.json").write_text(text.replace('"gfx942"', '"gfx90a"'))
-    options = ["--arch", "gfx90a", "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
-    assert cli.main(["test", *options, "--output", str(tmp_path / "r.json"), *ONE]) == 6
-    assert "it has code for gfx942, gfx950; the emulated device is gfx90a" in capsys.readouterr().err
 
 
 # ---- a fault and what comes after it

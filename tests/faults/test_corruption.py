@@ -32,9 +32,7 @@ SEEDS = range(int(os.environ.get("CKPM_CORRUPTIONS", "200")))
 OUTPUTS = Path("work/build/gfx950/aiter")
 ARCH = ("--arch", "gfx950")
 CASE = "plain.m64-full-q40k100"
-SMALL = "import sys, pathlib, tests.fuzz.compiled as compiled; compiled.prepare_code(pathlib.Path(sys.argv[1]))"
 STEPS: Mapping[str, tuple[str, ...]] = {
-    "small": ("-c", SMALL, "small"),  # code for GPUs that compiles in a second
     "build": ("-m", "ckpm", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
     "run": ("-m", "ckpm", "test", "--suite", "sanitize", "--case", CASE, *ARCH, "--device", "emulator"),
     "jit": ("-m", "ckpm", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
@@ -60,7 +58,6 @@ KINDS: Mapping[str, Kind] = {
     "decoded program": Kind(files="cache/emulator/programs/*", steps=("run",)),
     "inspection": Kind(files="cache/emulator/inspections/*", steps=("inspect",)),
     "core": Kind(files="cache/emulator/core-*/*", steps=("run",)),
-    "launcher": Kind(files="cache/launchers/*/*", deleted=("work/small",), steps=("small",)),
     "header of CK": Kind(
         files="cache/upstream/*/**/*.hpp", deleted=("work/build",), uncached="obj/dispatch.o", steps=("build",)
     ),
@@ -68,10 +65,6 @@ KINDS: Mapping[str, Kind] = {
     "key": Kind(files="cache/key", steps=("build",)),
     "output": Kind(files="work/build/**/*", steps=("build", "run", "inspect")),
 }
-LINKED = Kind(
-    files="cache/zig/o/*/lib*", deleted=("work/build",), uncached=LIBRARY, steps=("build",)
-)  # a minute for each
-EVERY = 40  # one of so many seeds damages LINKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +78,12 @@ class Run:
 
 def run(folder: Path, steps: Iterable[str] = STEPS) -> Run:
     """Run steps in ``folder``."""
-    environment = {**os.environ, "CKPM_CACHE": str(folder / "cache"), "PYTHONPATH": str(PROJECT)}
+    path = os.pathsep.join((str(PROJECT), str(PROJECT / "emulator")))
+    environment = {**os.environ, "CKPM_CACHE": str(folder / "cache"), "PYTHONPATH": path}
     (folder / "work").mkdir(exist_ok=True)
     (folder / OUTPUTS / "sanitize.json").unlink(missing_ok=True)
     outputs: dict[str, Any] = {}
     for step in steps:
-        if step == "small":
-            shutil.rmtree(folder / "work" / "small", ignore_errors=True)
         done = subprocess.run(
             [sys.executable, "-P", *STEPS[step]], cwd=folder / "work", env=environment, capture_output=True, text=True
         )
@@ -104,8 +96,6 @@ def run(folder: Path, steps: Iterable[str] = STEPS) -> Run:
 def output_of(step: str, folder: Path, printed: str) -> Any:
     """The part of an output that must be the same after a damage."""
     match step:
-        case "small":
-            return sha256_of(folder / "work" / "small" / "library.o")
         case "build":
             return sha256_of(folder / OUTPUTS / LIBRARY)
         case "jit":
@@ -148,16 +138,6 @@ def copy_core(emulator: Path) -> None:
     (emulator / "build").symlink_to(core.parents[1] / "build")
 
 
-@pytest.fixture(scope="module")
-def linked(finished: tuple[Path, Run]) -> None:
-    """Make zig's cache again with the files of a link only, which takes a minute."""
-    folder, _ = finished
-    delete(folder, "cache/zig")
-    prepare(folder, LINKED)
-    again = run(folder, LINKED.steps)
-    assert again.code == 0, again.text
-
-
 def delete(folder: Path, pattern: str) -> None:
     for path in sorted(folder.glob(pattern)):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -176,14 +156,9 @@ def prepare(folder: Path, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_file_is_made_again_or_reported(
-    seed: int, finished: tuple[Path, Run], request: pytest.FixtureRequest
-) -> None:
+def test_damaged_file_is_made_again_or_reported(seed: int, finished: tuple[Path, Run]) -> None:
     folder, undisturbed = finished
     name, kind = list(KINDS.items())[seed % len(KINDS)]
-    if seed % EVERY == EVERY - 1:
-        request.getfixturevalue("linked")
-        name, kind = "library of zig", LINKED
     files = sorted(file for file in folder.glob(kind.files) if file.is_file() and file.stat().st_size)
     assert files, f"no {name}"
     victim = random.Random(seed).choice(files)

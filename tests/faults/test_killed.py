@@ -20,7 +20,6 @@ from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
 from ckpm.kernels.library.request import LIBRARY, BuildRequest
 from tests.faults import killing
-from tests.unit.reports import report_samples
 from tests.unit.reports.release import samples
 
 SEEDS = range(int(os.environ.get("CKPM_KILLS", "50")))
@@ -67,23 +66,6 @@ def build(stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_ma
 
 
 @pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> Work:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # or the report contains the time
-
-    def act(folder: Path) -> None:
-        if not (folder / "build").exists():
-            report_samples.write(folder / "build.part")
-            (folder / "build.part").rename(folder / "build")
-        assert main(["report", "--input", str(folder / "build"), "--html", str(folder / "report.html")]) == 0
-
-    def outcome(folder: Path) -> Outcome:
-        files = contents(folder, "*.html", "build/*/*/*.json")
-        return {name: content.replace(str(folder).encode(), b"FOLDER") for name, content in files.items()}
-
-    return Work(act, outcome)
-
-
-@pytest.fixture
 def bundle() -> Work:
     def outcome(folder: Path) -> Outcome:
         assert not list((folder / "release").glob(".*"))
@@ -120,7 +102,7 @@ def undisturbed() -> dict[str, tuple[Outcome, float]]:
 def test_killed_action_run_again_gives_same_files(
     seed: int, request: pytest.FixtureRequest, tmp_path: Path, undisturbed: dict[str, tuple[Outcome, float]]
 ) -> None:
-    kind = ("build", "report", "bundle", "suite")[seed % 4]
+    kind = ("build", "bundle", "suite")[seed % 3]
     work: Work = request.getfixturevalue(kind)
     if kind not in undisturbed:
         (first := tmp_path / "first").mkdir()

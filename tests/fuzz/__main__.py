@@ -58,9 +58,8 @@ def _all(chosen: Sequence[Command], seed: int, inputs: int, top: Path) -> int:
     cases = [*(Case(command, VALID) for command in chosen), *hostile]
     cases.sort(key=lambda case: chosen.index(case.command))
     findings: list[Finding] = []
-    changes: Counter[str] = Counter()
     for at in range(0, len(cases), _BATCH):
-        for finding in run_cases(cases[at : at + _BATCH], seed, top, changes):
+        for finding in run_cases(cases[at : at + _BATCH], seed, top):
             findings.append(finding)
             _show(finding, seed)
     counts, bad = (
@@ -69,7 +68,6 @@ def _all(chosen: Sequence[Command], seed: int, inputs: int, top: Path) -> int:
     )
     for line, count in counts.items():
         show(f"{count:6} inputs, {bad[line]:3} findings: {line}")
-    show("changes: " + ", ".join(f"{name} {count}" for name, count in sorted(changes.items())))
     show(f"seed {seed}: {len(hostile)} inputs, {len(findings)} findings, {time.monotonic() - started:.0f} s")
     return bool(findings)
 

@@ -12,7 +12,6 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,15 +83,12 @@ def complaints(code: int, text: str, printed: str, codes: frozenset[int]) -> str
     return ""
 
 
-def run_cases(cases: Sequence[Case], seed: int, top: Path, changes: Counter[str] | None = None) -> Iterator[Finding]:
-    """Run cases in a forked process. If the process ends early, another one runs the rest. Count ``changes``."""
+def run_cases(cases: Sequence[Case], seed: int, top: Path) -> Iterator[Finding]:
+    """Run cases in a forked process. If the process ends early, another one runs the rest."""
     codes = known_codes()
     rest = list(cases)
     while rest:
-        descriptions, findings, end = _batch(rest, seed, top, codes)
-        done = len(descriptions)
-        if changes is not None:
-            changes.update(word for how in descriptions for word in how.partition(": ")[2].split(",")[0].split())
+        done, findings, end = _batch(rest, seed, top, codes)
         yield from findings
         if done < len(rest):
             yield Finding(rest[done], _describe(rest[done], seed, top), end)
@@ -104,8 +100,8 @@ def _describe(case: Case, seed: int, top: Path) -> str:
         return hostile_folder(case, seed, top, Path(folder))
 
 
-def _batch(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int]) -> tuple[list[str], list[Finding], str]:
-    """Run cases in one process. Return the changes of cases that ended, the findings, and how the process ended."""
+def _batch(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int]) -> tuple[int, list[Finding], str]:
+    """Run cases in one process. Return the number of cases that ended, the findings, and how the process ended."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -115,15 +111,14 @@ def _batch(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int]) -
     with os.fdopen(read_end, encoding="utf-8", errors="replace") as stream:
         texts = stream.read().split("\0")[:-1]
     _, status = os.waitpid(child, 0)
-    findings, descriptions = [], []
+    findings = []
     for case, text in zip(cases, texts, strict=False):
         how, _, what = text.partition("\x01")
-        descriptions.append(how)
         if what:
             findings.append(Finding(case, how, what))
     number = os.waitstatus_to_exitcode(status)
     ends = {-signal.SIGPROF: f"took more than {SECONDS} s", -signal.SIGALRM: "waits without end"}
-    return descriptions, findings, ends.get(number, f"the process ended with {number}")
+    return len(texts), findings, ends.get(number, f"the process ended with {number}")
 
 
 def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], pipe: int) -> None:

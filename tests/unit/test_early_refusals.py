@@ -56,8 +56,6 @@ def test_command_with_listed_arch_is_refused(line: str, run: Run) -> None:
     ("line", "code", "message"),
     [
         ("build --toolchain gcc", 2, "argument --toolchain: invalid choice: 'gcc'"),
-        ("parity --toolchain gcc", 2, "argument --toolchain: invalid choice: 'gcc'"),
-        ("parity --output file/p.json", 10, "file/p.json: can't be written: "),
         ("bench --output file/b.md", 10, "file/b.md: can't be written: "),
         ("test --suite large --work /nowhere", 2, "unknown suite 'large'; did you mean 'large-kv'? "),
         ("bench --output .", 10, ".: can't be written: Is a directory. There is a folder of this name: "),

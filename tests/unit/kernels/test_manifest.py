@@ -96,15 +96,6 @@ def test_mistake_in_manifest_is_named(tmp_path: Path, damage: Callable[[Any], An
     assert str(caught.value).startswith(f"{file}: {message}. ")
 
 
-@pytest.mark.parametrize("text", [None, "", "[", "[" * 100_000, "\xff"])
-def test_manifest_without_json_is_refused(tmp_path: Path, text: str | None) -> None:
-    file = tmp_path / "manifest.json"
-    if text is not None:
-        file.write_bytes(text.encode("latin-1"))
-    with pytest.raises(RecordError, match="can't be read as a manifest"):
-        Manifest.read(file)
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

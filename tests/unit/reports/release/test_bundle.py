@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import os
 import shutil
 import subprocess
 import tomllib
@@ -19,7 +18,6 @@ import yaml
 from ckpm.base.errors import CheckFailedError, CkPrefillError, OutputError, SetupError, TrustError
 from ckpm.reports.release.run import Checkout, source_uri
 from ckpm.reports.release.sbom import direct_dependencies, find_needed, license_of, pins
-from ckpm.reports.release.signature import raw_signatures
 from ckpm.reports.release.stages import STAGES, StageStep
 from ckpm.reports.release.verify import describe, rebuild, verify
 from tests.unit.reports.release.samples import (
@@ -80,16 +78,13 @@ def test_same_release_twice_gives_same_bytes(signed: tuple[Path, Path], key: Pat
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("share", [0.5, 1.0])
-def test_one_flipped_byte_in_any_file_is_found(
-    signed: tuple[Path, Path], key: Path, tmp_path: Path, name: str, share: float
-) -> None:
+def test_one_flipped_byte_in_any_file_is_found(signed: tuple[Path, Path], tmp_path: Path, name: str) -> None:
     folder = copy_of(signed[0], tmp_path)
     data = bytearray((folder / name).read_bytes())
-    data[int(share * (len(data) - 1))] ^= 1
+    data[len(data) // 2] ^= 1
     (folder / name).write_bytes(data)
     with pytest.raises(CkPrefillError) as error:
-        verify(folder, signers(key) if share < 1 else None)
+        verify(folder, None)
     assert name in str(error.value)
     assert error.value.exit_code in (3, 8, 9, 11)
 
@@ -107,15 +102,6 @@ def test_every_byte_of_signature_counts(signed: tuple[Path, Path], tmp_path: Pat
         file.write_bytes(changed)
         with pytest.raises(TrustError, match=r"SHA256SUMS\.sig"):
             verify(folder, None)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "SHA256SUMS"])
-def test_missing_file_is_named(signed: tuple[Path, Path], tmp_path: Path, name: str) -> None:
-    folder = copy_of(signed[0], tmp_path)
-    (folder / name).unlink()
-    with pytest.raises(TrustError) as error:
-        verify(folder, None)
-    assert Path(name).parent.as_posix() in str(error.value)
 
 
 def test_added_and_renamed_files_are_named(signed: tuple[Path, Path], tmp_path: Path) -> None:
@@ -147,7 +133,7 @@ def test_other_files_with_fitting_checksums_are_refused(
         verify(folder, None)
 
 
-@pytest.mark.parametrize("kind", ["link", "folder-link", "pipe", "case", "empty", "hidden", "unicode"])
+@pytest.mark.parametrize("kind", ["link", "folder-link", "pipe", "case", "empty"])
 def test_what_is_not_plain_file_is_refused(unsigned: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
     folder = copy_of(unsigned[0], tmp_path)
     match kind:
@@ -163,10 +149,6 @@ def test_what_is_not_plain_file_is_refused(unsigned: tuple[Path, Path], tmp_path
             (folder / "Verdict.json").write_text("{}")
         case "empty":
             (folder / "nothing").mkdir()
-        case "hidden":
-            (folder / ".verdict").write_text("")
-        case "unicode":
-            (folder / "verdict\u200b.json").write_text("")
     with pytest.raises(TrustError):
         verify(folder, None)
 
@@ -179,9 +161,13 @@ def test_only_who_may_sign_is_believed(signed: tuple[Path, Path], unsigned: tupl
         verify(unsigned[0], signers(other))
     with pytest.raises(TrustError, match=r"no such file of allowed signers"):
         verify(signed[0], tmp_path / "missing")
+    folder = copy_of(signed[0], tmp_path)
+    (folder / "SHA256SUMS.sig").unlink()
+    with pytest.raises(TrustError, match=r"missing: verdict\.json has it as signed"):
+        verify(folder, None)
 
 
-def test_signature_for_another_purpose_is_refused(signed: tuple[Path, Path], key: Path, tmp_path: Path) -> None:
+def test_signature_or_key_of_another_purpose_is_refused(signed: tuple[Path, Path], key: Path, tmp_path: Path) -> None:
     folder = copy_of(signed[0], tmp_path)
     (folder / "SHA256SUMS.sig").unlink()
     command = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(key), "-n", "git", str(folder / "SHA256SUMS")]
@@ -189,13 +175,10 @@ def test_signature_for_another_purpose_is_refused(signed: tuple[Path, Path], key
     for allowed in (signers(key), None):
         with pytest.raises(TrustError):
             verify(folder, allowed)
-
-
-def test_key_for_another_purpose_is_refused(signed: tuple[Path, Path], key: Path, tmp_path: Path) -> None:
-    allowed = tmp_path / "signers"
-    allowed.write_text(signers(key).read_text().replace("ckpm-release", "git"))
+    signers_of_git = tmp_path / "signers"
+    signers_of_git.write_text(signers(key).read_text().replace("ckpm-release", "git"))
     with pytest.raises(TrustError):
-        verify(signed[0], allowed)
+        verify(signed[0], signers_of_git)
 
 
 def edit(folder: Path, name: str, change: Callable[[Any], object]) -> None:
@@ -229,10 +212,7 @@ def wrong_subject(document: Any) -> None:
             r"provenance\.intoto\.json: contradicts verdict",
         ),
         ("verdict.json", lambda d: d.update(verdict="passed"), r"verdict\.json: contradicts"),
-        *(
-            ("verdict.json", lambda d, commit=commit: d.update(commit=commit), "is not the full name of a ")
-            for commit in ("HEAD", "--help", "main", "c" * 39)
-        ),
+        ("verdict.json", lambda d: d.update(commit="--help"), "is not the full name of a "),
         ("verdict.json", lambda d: d.update(commit="c" * 40), r"build\.json: of another release"),
         ("results/parity.json", lambda d: d["cases"].pop(), r"parity\.json: not the file"),
     ],
@@ -332,14 +312,6 @@ def test_envelope_is_signed_as_dsse_demands(tmp_path: Path) -> None:
         subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
 
 
-def test_key_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    key = tmp_path / "key"
-    key.touch()
-    os.truncate(key, 1 << 40)
-    with pytest.raises(TrustError, match="can't be read as a key: it has more than 64 MiB"):
-        raw_signatures(b"data", key)
-
-
 def test_envelope_of_openssh_key_has_no_signature(signed: tuple[Path, Path]) -> None:
     assert json.loads((signed[0] / "provenance.intoto.jsonl").read_text())["signatures"] == []
 
@@ -417,19 +389,14 @@ def test_earlier_bundle_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
     assert (folder / "mine").read_text() == "precious"
 
 
-def test_bundle_that_cannot_be_signed_does_not_appear(tmp_path: Path) -> None:
-    bad = tmp_path / "key"
-    bad.write_text("no key")
-    with pytest.raises(TrustError, match=r"ssh-keygen refuses"):
-        make_bundle(tmp_path, key=bad)
-    assert [path.name for path in (tmp_path / "release").iterdir()] == []
-
-
-def test_earlier_bundle_outlives_one_that_cannot_be_signed(tmp_path: Path) -> None:
+def test_bundle_that_cannot_be_signed_leaves_earlier_one(tmp_path: Path) -> None:
     folder, _ = make_bundle(tmp_path)
-    with pytest.raises(TrustError, match=r"no such key"):
-        make_bundle(tmp_path, key=tmp_path / "nothing")
+    (tmp_path / "key").write_text("no key")
+    for key, message in (("key", "ssh-keygen refuses"), ("nothing", "no such key")):
+        with pytest.raises(TrustError, match=message):
+            make_bundle(tmp_path, key=tmp_path / key)
     assert verify(folder, None).signer is None
+    assert len(list((tmp_path / "release").iterdir())) == 2  # folder and tar
 
 
 def test_interrupted_bundle_leaves_nothing(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpm_emulator import toolchain
 from ckpm_emulator.cli import main
 from ckpm_emulator.inspection import inspect as inspection
 from ckpm_emulator.inspection.inspect import inspect
@@ -183,7 +184,9 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
 
 def test_text_of_whatever_inspects_decides_about_cache() -> None:
     text = "import sys\nfrom ckpm_emulator.inspection import hazards, lds_waits, waits\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=toolchain.PROJECT, capture_output=True, text=True, check=True
+    )
     names = {name.removeprefix(OURS) for name in done.stdout.split() if name.startswith(OURS)}
     modules = {name.replace(".", "/") for name in names} - {"inspection", "lowering"}
     assert set(inspection._MAKERS) == {*modules, "inspection/inspect"}

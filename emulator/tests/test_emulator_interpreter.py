@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm_emulator import code_object, program_cache
+from ckpm_emulator import code_object, program_cache, toolchain
 from ckpm_emulator.cache import Store
 from ckpm_emulator.device import DeviceFaultError, EmulatedGpu, Options
 from programs.program_builder import compile_object
@@ -292,4 +292,4 @@ def test_cached_launch_does_without_decoder(code: dict[str, bytes], tmp_path: Pa
     """The decoder's tables take most of a second to import."""
     program_cache.program(code["gfx950"])
     (image_file := tmp_path / "code.hsaco").write_bytes(code["gfx950"])
-    subprocess.run([sys.executable, "-c", FIRST_LAUNCH, str(image_file)], check=True)
+    subprocess.run([sys.executable, "-c", FIRST_LAUNCH, str(image_file)], cwd=toolchain.PROJECT, check=True)

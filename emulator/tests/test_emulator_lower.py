@@ -145,7 +145,9 @@ def test_every_maker_counts_for_cache() -> None:
     from ckpm_emulator import program_cache
 
     text = "import sys\nfrom ckpm_emulator.lowering import translate\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=toolchain.PROJECT, capture_output=True, text=True, check=True
+    )
     package = "ckpm_emulator."
     names = {name.removeprefix(package) for name in done.stdout.split() if name.startswith(package)}
     modules = {name.replace(".", "/") for name in names} - {"lowering", "errors"}

@@ -50,7 +50,7 @@ void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mas
         twin.pending.vector.back() = wave.pending.vector.back();
         return;
     }
-    for(unsigned i = 0; i < op->words[3]; ++i)
+    for(unsigned i = 0; i < op->dwords[3]; ++i)
         store_row(twin.v[op->dst + i], wave.v[op->dst + i], mask);
 }
 } // namespace

@@ -90,7 +90,7 @@ struct MicroOp
     uint16_t flags;             // Flag
     uint16_t control;           // meaning depends on the opcode: waitcnt, DPP, hwreg, bitop3, MFMA
                                 // cbsz/abid/blgp, offset1
-    uint8_t words[4];           // dwords that src[0..2] and the destination take (0: none)
+    uint8_t dwords[4];          // dwords that src[0..2] and the destination take (0: none)
     uint8_t destination_select; // SDWA Select
     uint8_t destination_unused; // SDWA: 0 pad with zeros, 1 sign-extend, 2 preserve
     uint8_t omod;
@@ -106,7 +106,7 @@ static_assert(offsetof(MicroOp, src) == 8);
 static_assert(offsetof(MicroOp, dst) == 20);
 static_assert(offsetof(MicroOp, literal) == 24);
 static_assert(offsetof(MicroOp, offset) == 32);
-static_assert(offsetof(MicroOp, words) == 40);
+static_assert(offsetof(MicroOp, dwords) == 40);
 static_assert(offsetof(MicroOp, pc) == 48);
 
 // Classes of instructions for the counters; emulator/ckpm_emulator/lowering/opcodes.py has the same

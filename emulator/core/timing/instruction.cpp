@@ -41,19 +41,19 @@ void set_registers(Instruction& i, const MicroOp& op, std::string_view text, boo
     const bool sparse = text.starts_with("v_smfmac"); // adds to its destination
     for(unsigned s = 0; s < 3; ++s)
         if(!(matrix && s == 2 && !sparse))
-            add_read(i, op.src[s].code, op.words[s]);
+            add_read(i, op.src[s].code, op.dwords[s]);
     for(unsigned s = 0; s < 2 && text.starts_with("v_mfma_scale"); ++s)
         add_read(i, op.extra[s], 1);
     if(sparse)
-        i.addend = {op.dst, op.words[3]};
+        i.addend = {op.dst, op.dwords[3]};
     else if(matrix && op.src[2].code < SCALAR)
-        i.addend = {op.src[2].code, op.words[2]};
+        i.addend = {op.src[2].code, op.dwords[2]};
     if(op.dst >= SCALAR)
         return;
     if(computed)
-        i.result = {op.dst, op.words[3]};
+        i.result = {op.dst, op.dwords[3]};
     else if(i.unit == Unit::Memory && stores)
-        add_read(i, op.dst, op.words[3]);
+        add_read(i, op.dst, op.dwords[3]);
 }
 
 void set_vector_cost(Instruction& i, const MicroOp& op, std::string_view text, const Numbers& n)
@@ -80,7 +80,7 @@ void set_idle_cost(Instruction& i, const MicroOp& op, std::string_view text, con
 // Eight registers of factors are read at a time: 32x32x16 of 16 bits has as many.
 unsigned factor_reads(const MicroOp& op)
 {
-    const unsigned registers = op.words[0] + op.words[1];
+    const unsigned registers = op.dwords[0] + op.dwords[1];
     return std::max(1u, (registers + 7) / 8);
 }
 

@@ -93,7 +93,7 @@ const MicroOp* narrow(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, b3;
     const WideRows wide    = wide_rows<Wide, S>(w, op, b0, b1);
-    const uint32_t* scales = source_row(w, op, op->words[2] != 0 ? 2 : 1, b2);
+    const uint32_t* scales = source_row(w, op, op->dwords[2] != 0 ? 2 : 1, b2);
     const uint32_t* seeds  = Stochastic ? source_row(w, op, 1, b3) : nullptr;
     const bool saturate    = mode::FP16_OVFL.of(w.mode);
     const bool flush       = Wide::BITS == 32 && !mode::INPUTS_F32.of(w.mode);

@@ -73,9 +73,9 @@ TESTS = {
         "upstream ckpm on cases of the ledger; defects planted in its headers", ("pytest", "tests/prefill")
     ),
     "mutants": Tests("defects planted in machine code: `mutants --seed N --count M`", ("tests.mutants",)),
-    "faults": Tests("kills, full disks, clocks that jump", ("pytest", "tests/faults", "--ignore", CORRUPTION)),
+    "faults": Tests("kills and full disks", ("pytest", "tests/faults", "--ignore", CORRUPTION)),
     "corruption": Tests("damaged caches and outputs, minutes", ("pytest", CORRUPTION)),
-    "fuzz": Tests("hostile files for every command: `fuzz --seed N --inputs N`", ("tests.fuzz",)),
+    "fuzz": Tests("hostile files for commands that read files of others: `fuzz --seed N --inputs N`", ("tests.fuzz",)),
     "docs": Tests("every command of the pages, in a copy of the clone", ("pytest", "tests/docs")),
     "docker": Tests("images built by a real engine, sessions inside", ("pytest", "tests/docker")),
     "report": Tests(

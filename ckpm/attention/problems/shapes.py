@@ -7,7 +7,7 @@ from typing import Any
 from ckpm.matrix.configurations.configuration import Configuration
 from ckpm.matrix.configurations.report import findings
 from ckpm.matrix.problems.problem import PAGED, Problem
-from ckpm.matrix.problems.testing import TestingShape
+from ckpm.matrix.problems.testing import ListedShape
 
 _RULE_MASKS = {"window": "generic"}
 _SAME = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype", "mask", "bias", "lse")
@@ -34,10 +34,10 @@ def broken_rules(problem: Problem) -> list[str]:
     ]
 
 
-def to_shape(problem: Problem) -> TestingShape:
+def to_shape(problem: Problem) -> ListedShape:
     """The shape of the testing matrix: the fields that decide which kernels serve the problem."""
     p = problem
-    return TestingShape(
+    return ListedShape(
         **{name: getattr(p, name) for name in _SAME},
         direction="bwd" if p.family.startswith("bwd") else "fwd",
         layout=p.layout,
@@ -58,7 +58,7 @@ def to_shape(problem: Problem) -> TestingShape:
     )
 
 
-def from_shape(shape: TestingShape, family: str, arch: str = "gfx950") -> Problem:
+def from_shape(shape: ListedShape, family: str, arch: str = "gfx950") -> Problem:
     """A problem of a family from a shape of the testing matrix.
 
     Fields that the shape leaves open get the family's usual values: batch mode (batch prefill: group) and no scales.

@@ -16,7 +16,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.options import add_selection_options, selection_from
 from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried
-from ckpm.matrix.problems.testing import DIRECTIONS, TestingShape, parse_shape, shapes
+from ckpm.matrix.problems.testing import DIRECTIONS, ListedShape, parse_shape, shapes
 from ckpm.matrix.selection import select_some
 
 _SHOWN = 5  # shapes without a kernel, named on stderr with a list of pairs
@@ -84,7 +84,7 @@ def match(args: argparse.Namespace) -> str:
     return format_rows(rows, args.format, _lines(map(_shape_line, rows)), ("shape", "family", "kernels", "reason"))
 
 
-def _chosen(candidates: Iterable[TestingShape], glob: str | None) -> list[TestingShape]:
+def _chosen(candidates: Iterable[ListedShape], glob: str | None) -> list[ListedShape]:
     named = [shape for shape in candidates if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
     if not named:
         raise UsageError(
@@ -103,7 +103,7 @@ def _kernels(args: argparse.Namespace) -> list[Key]:
     return named
 
 
-def _by_shape(matcher: Matcher, chosen: Sequence[TestingShape]) -> list[dict[str, Any]]:
+def _by_shape(matcher: Matcher, chosen: Sequence[ListedShape]) -> list[dict[str, Any]]:
     rows = []
     for family in matcher.families:
         for shape in chosen:
@@ -114,7 +114,7 @@ def _by_shape(matcher: Matcher, chosen: Sequence[TestingShape]) -> list[dict[str
     return rows
 
 
-def _pairs(matcher: Matcher, chosen: Sequence[TestingShape]) -> list[dict[str, Any]]:
+def _pairs(matcher: Matcher, chosen: Sequence[ListedShape]) -> list[dict[str, Any]]:
     return [
         dict(zip(_PAIRS, (shape.name, family, key.name), strict=True))
         for family in matcher.families
@@ -133,7 +133,7 @@ def _tell_unserved(rows: Sequence[Mapping[str, Any]]) -> None:
         show(f"{len(unserved) - _SHOWN} more have no kernel: --by shape --uncovered lists them", file=sys.stderr)
 
 
-def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[TestingShape]) -> list[dict[str, Any]]:
+def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[ListedShape]) -> list[dict[str, Any]]:
     """Count, by family, shapes (served, not served, impossible) and kernels (exercised or not)."""
     counts = count_shapes(matcher, chosen)
     rows = []

@@ -25,7 +25,7 @@ from ckpm.matrix.keys import Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import in_words, lacking_field
 from ckpm.matrix.problems.problem import needed_values as needed_by
-from ckpm.matrix.problems.testing import TestingShape
+from ckpm.matrix.problems.testing import ListedShape
 from ckpm.matrix.rules import broken
 
 _ATTENTION = ("mode", "vlayout", "logits", "mask", "bias", "qscale", "sink")
@@ -74,14 +74,14 @@ class Matcher:
     def families(self) -> tuple[str, ...]:
         return tuple(self._pools)
 
-    def __call__(self, family: str, shape: TestingShape) -> Match:
+    def __call__(self, family: str, shape: ListedShape) -> Match:
         """The family's kernels that serve the shape."""
         question = (family, *_question(shape))
         if question not in self._answers:
             self._answers[question] = self._match(family, shape)
         return self._answers[question]
 
-    def _match(self, family: str, shape: TestingShape) -> Match:
+    def _match(self, family: str, shape: ListedShape) -> Match:
         if shape.impossible:
             return Match((), shape.impossible)
         narrowed = [_narrow(family, pool, shape) for pool in self._pools[family].values()]
@@ -89,15 +89,15 @@ class Matcher:
         return Match(served, "" if served else "; ".join(dict.fromkeys(reason for _, reason in narrowed)))
 
 
-def is_tried(family: str, shape: TestingShape) -> bool:
+def is_tried(family: str, shape: ListedShape) -> bool:
     """Return True if the family is tried with the shape: forward and backward have tests of their own."""
     return shape.direction in ("", "bwd" if family.startswith("bwd") else "fwd")
 
 
-def count_shapes(matcher: Matcher, shapes: Iterable[TestingShape]) -> Counter[str]:
+def count_shapes(matcher: Matcher, shapes: Iterable[ListedShape]) -> Counter[str]:
     """The number of shapes that each kernel serves, by name. Kernels that serve no shape are missing."""
     times: Counter[tuple[Any, ...]] = Counter()
-    first: dict[tuple[Any, ...], TestingShape] = {}
+    first: dict[tuple[Any, ...], ListedShape] = {}
     for shape in shapes:
         question = _question(shape)
         times[question] += 1
@@ -117,12 +117,12 @@ _deciding_fields = attrgetter(
 )
 
 
-def _question(shape: TestingShape) -> tuple[Any, ...]:
+def _question(shape: ListedShape) -> tuple[Any, ...]:
     """The fields of a shape that decide which kernels serve it."""
     return (*_deciding_fields(shape), shape.dropout > 0)
 
 
-def _narrow(family: str, pool: Pool, shape: TestingShape) -> tuple[list[Key], str]:
+def _narrow(family: str, pool: Pool, shape: ListedShape) -> tuple[list[Key], str]:
     """The kernels of one family that serve the shape, or no kernel and the reason."""
     if shape.dtype not in pool:
         return [], f"no kernel with dtype {shape.dtype}"
@@ -141,7 +141,7 @@ def _narrow(family: str, pool: Pool, shape: TestingShape) -> tuple[list[Key], st
     return left, "" if left else str(not_for_its_lengths(before[0], shape))
 
 
-def needed_values(shape: TestingShape) -> dict[str, frozenset[Any]]:
+def needed_values(shape: ListedShape) -> dict[str, frozenset[Any]]:
     """The values of which a kernel must have one, by key field. None is for dialects without the field: it is off.
 
     A field that the shape leaves open is missing.
@@ -172,7 +172,7 @@ def needed_values(shape: TestingShape) -> dict[str, frozenset[Any]]:
     return values
 
 
-def not_for_its_lengths(key: Key, shape: TestingShape) -> str | None:
+def not_for_its_lengths(key: Key, shape: ListedShape) -> str | None:
     """The first length or head dim that the kernel neither divides nor pads, as a reason; None without one."""
     for name, length, step in _steps(key):
         value = getattr(shape, name)

@@ -45,7 +45,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestingShape:
+class ListedShape:
     """The part of a launch that decides which kernels serve it. Lengths are tokens; ``dropout`` is a probability.
 
     ``layout`` is the order of batch, heads, sequence and head dim in memory, for a launch's strides. ``direction`` ""
@@ -94,10 +94,10 @@ class TestingShape:
         return {**dataclasses.asdict(self), "impossible": self.impossible}
 
 
-_KINDS: Mapping[str, str] = {field.name: str(field.type) for field in dataclasses.fields(TestingShape)}
+_KINDS: Mapping[str, str] = {field.name: str(field.type) for field in dataclasses.fields(ListedShape)}
 
 
-def shapes(tier: str = "smoke") -> tuple[TestingShape, ...]:
+def shapes(tier: str = "smoke") -> tuple[ListedShape, ...]:
     """The distinct shapes of a tier and the smaller ones, direction by direction, the impossible included."""
     if tier not in TIERS:
         raise UnknownWordError("tier", tier, TIERS)
@@ -168,10 +168,10 @@ def _paths(record: TestingTable) -> Iterator[tuple[str, str, str]]:
 
 
 @functools.cache
-def _read(file: Path, direction: str, tier: str) -> Mapping[TestingShape, None]:
+def _read(file: Path, direction: str, tier: str) -> Mapping[ListedShape, None]:
     """The shapes of one tier alone. A value that a list repeats gives one shape, unlike upstream."""
     record = _table(file)
-    expanded: dict[TestingShape, None] = {}
+    expanded: dict[ListedShape, None] = {}
     for own_direction, own_tier, name in _paths(record):
         if (own_direction, own_tier) == (direction, tier):
             test = record.tests[own_direction][own_tier][name]  # type: ignore[index]
@@ -179,11 +179,11 @@ def _read(file: Path, direction: str, tier: str) -> Mapping[TestingShape, None]:
     return expanded
 
 
-def _expand(direction: str, tier: str, name: str, test: _Test, defaults: _Defaults) -> Iterator[TestingShape]:
+def _expand(direction: str, tier: str, name: str, test: _Test, defaults: _Defaults) -> Iterator[ListedShape]:
     lists = [getattr(test, axis) if getattr(test, axis) is not None else getattr(defaults, axis) for axis in _AXES]
     for values in itertools.product(*lists):
         axes = dict(zip(_AXES, values, strict=True))
-        yield TestingShape(name=f"{direction}/{name}.{_name_words(axes)}", direction=direction, tier=tier, **axes)
+        yield ListedShape(name=f"{direction}/{name}.{_name_words(axes)}", direction=direction, tier=tier, **axes)
 
 
 def _name_words(axes: Mapping[str, Any]) -> str:
@@ -198,7 +198,7 @@ def _name_words(axes: Mapping[str, Any]) -> str:
     return "-".join(word for word in parts if word)
 
 
-def parse_shape(text: str) -> TestingShape:
+def parse_shape(text: str) -> ListedShape:
     """A shape from ``hdim_q=128,mask=top_left,page_size=16``; missing fields have their default."""
     names = [name for name in _KINDS if name not in ("name", "tier")]
     values: dict[str, Any] = {}
@@ -209,7 +209,7 @@ def parse_shape(text: str) -> TestingShape:
             hint = f"; did you mean '{close[0]}'?" if close else "."
             raise UsageError(f"--shape {text!r}: unknown field '{name}'{hint} Known: {', '.join(names)}.")
         values[name] = _parse(text, name, word)
-    return TestingShape(**{"name": text, **values})
+    return ListedShape(**{"name": text, **values})
 
 
 def _parse(text: str, name: str, word: str) -> Any:

@@ -23,7 +23,7 @@ from ckpm.attention.reference import TOLERANCES
 from ckpm.matrix.keys import Key, example_page
 from ckpm.matrix.problems.matching import Matcher, is_tried
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
-from ckpm.matrix.problems.testing import TestingShape
+from ckpm.matrix.problems.testing import ListedShape
 
 _MASKS = {"no": "no", "": "no", "generic": "window"}  # a key's mask -> its shape's; others get top_left
 _BY_KERNEL = ("hdim_q", "hdim_v", "dtype", "mask", "bias", "dropout", "lse", "logits", "sink", "skip", "mode")
@@ -33,7 +33,7 @@ _BY_KERNEL = ("hdim_q", "hdim_v", "dtype", "mask", "bias", "dropout", "lse", "lo
 class SweepCase:
     """One kernel of a call's first stage, on one shape. ``shape`` also has the kernel's mode, layouts and pages."""
 
-    shape: TestingShape
+    shape: ListedShape
     key: Key
 
     @property
@@ -43,7 +43,7 @@ class SweepCase:
 
 
 def cases(
-    keys: Sequence[Key], shapes: Sequence[TestingShape], shard: Sequence[Key] | None = None
+    keys: Sequence[Key], shapes: Sequence[ListedShape], shard: Sequence[Key] | None = None
 ) -> tuple[SweepCase, ...]:
     """Each kernel of one family with each of the shapes that it serves, shape by shape in dispatch order.
 
@@ -61,7 +61,7 @@ def cases(
     )
 
 
-def own_cases(keys: Sequence[Key], sizes: TestingShape) -> tuple[SweepCase, ...]:
+def own_cases(keys: Sequence[Key], sizes: ListedShape) -> tuple[SweepCase, ...]:
     """Each kernel with a shape of its own. ``sizes`` gives batch, lengths and heads.
 
     A kernel that pads no keys gets as many as fill its tiles: the next multiple of kN0.
@@ -76,7 +76,7 @@ def own_cases(keys: Sequence[Key], sizes: TestingShape) -> tuple[SweepCase, ...]
     return tuple(kernel_cases)
 
 
-def _shape_name(shape: TestingShape) -> str:
+def _shape_name(shape: ListedShape) -> str:
     """A name of the shape's sizes and of the features that are on."""
     s = shape
     sizes = f"b{s.batch}-q{s.seqlen_q}k{s.seqlen_k}-h{s.nhead_q}x{s.nhead_k}-d{s.hdim_q}x{s.hdim_v}-{s.dtype}"
@@ -99,7 +99,7 @@ def _of_key(key: Key) -> dict[str, Any]:
     }
 
 
-def _settle(shape: TestingShape, key: Key) -> TestingShape:
+def _settle(shape: ListedShape, key: Key) -> ListedShape:
     """The shape with the kernel's mode, layouts and pages."""
     paged = bool(key.paged_kv) or key.family == "batch_prefill"
     return dataclasses.replace(
@@ -197,19 +197,19 @@ def tensors(case: SweepCase, arch: str, *, random_values: bool) -> Tensors:
     )
 
 
-def _drawn(random: np.random.Generator, shape: TestingShape, arch: str, *sizes: int) -> Floats:
+def _drawn(random: np.random.Generator, shape: ListedShape, arch: str, *sizes: int) -> Floats:
     """Random numbers of -1 to 1, rounded to the shape's dtype."""
     drawn: Floats = decode(encode(random.uniform(-1, 1, sizes), shape.dtype, arch), shape.dtype, arch)
     return drawn
 
 
-def _queries(q: Floats, s: TestingShape) -> Floats:
+def _queries(q: Floats, s: ListedShape) -> Floats:
     if s.mode == "group":
         return q.reshape(-1, *q.shape[2:])
     return q.swapaxes(1, 2) if s.layout == "BHSD" else q
 
 
-def _keys(k: Floats, v: Floats, s: TestingShape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
+def _keys(k: Floats, v: Floats, s: ListedShape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
     """K and V in the layout of the call. Their tables are added to the options."""
     if s.mode == "group":
         options["cu_seqlens_q"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_q
@@ -220,7 +220,7 @@ def _keys(k: Floats, v: Floats, s: TestingShape, family: str, options: dict[str,
     return _queries(k, s), _queries(v, s)
 
 
-def _to_pages(k: Floats, v: Floats, s: TestingShape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
+def _to_pages(k: Floats, v: Floats, s: ListedShape, family: str, options: dict[str, Any]) -> tuple[Floats, Floats]:
     """K and V in pages, the last page first, with zeros after each sequence's end."""
     is_prefill = family == "batch_prefill"
     size = (s.page_size or 1) if is_prefill else _PAGE

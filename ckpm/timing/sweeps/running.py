@@ -40,7 +40,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
-from ckpm.matrix.problems.testing import TestingShape
+from ckpm.matrix.problems.testing import ListedShape
 from ckpm.timing.machine import ModelNumber, numbers, values
 from ckpm.timing.record import SIMDS
 from ckpm.timing.sweeps.cases import SweepCase, Tensors, not_laid_out, tensors
@@ -154,7 +154,7 @@ def describe(case: SweepCase) -> dict[str, Cell]:
     }
 
 
-def rates(shape: TestingShape, milliseconds: float) -> dict[str, Cell]:
+def rates(shape: ListedShape, milliseconds: float) -> dict[str, Cell]:
     """The columns of a time. TFLOPS count both products over all of Q and K; bytes are Q, K, V and O once."""
     s = shape
     flop = 2 * s.batch * s.nhead_q * s.seqlen_q * s.seqlen_k * (s.hdim_q + s.hdim_v)

@@ -26,7 +26,7 @@ from ckpm.matrix.dialects import check_built_arch, dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, chosen_upstream
 from ckpm.matrix.problems.case import TIERS
-from ckpm.matrix.problems.testing import TestingShape, parse_shape, shapes
+from ckpm.matrix.problems.testing import ListedShape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, parse_shard, select_some, take_shard
 from ckpm.timing.sweeps.cases import SweepCase, cases, own_cases
 from ckpm.timing.sweeps.results import filter_keys
@@ -123,7 +123,7 @@ def _later_stages(keys: Sequence[Key], first: Sequence[Key]) -> tuple[Key, ...]:
     return tuple(key for key in keys if key.family != own and (key.dtype, key.hdim_v, key.mode) in wanted)
 
 
-def _sizes(args: argparse.Namespace) -> TestingShape:
+def _sizes(args: argparse.Namespace) -> ListedShape:
     """Read --shape. Refuse a field that each kernel fixes."""
     for part in args.shape.split(","):
         if (name := part.partition("=")[0].strip()) not in _SIZE_FIELDS:

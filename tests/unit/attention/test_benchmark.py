@@ -26,7 +26,7 @@ from ckpm.matrix.configurations.sweeps import read_sweep
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher
-from ckpm.matrix.problems.testing import TestingShape, parse_shape, shapes
+from ckpm.matrix.problems.testing import ListedShape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, select, take_shard
 from ckpm.timing.sweeps import command, running, sweep_request
 from ckpm.timing.sweeps.cases import FAMILIES, SweepCase, cases, not_laid_out, own_cases
@@ -148,7 +148,7 @@ def test_rows_name_their_shape_and_their_kernel() -> None:
 
 
 def test_rates_are_of_shape() -> None:
-    shape = TestingShape(
+    shape = ListedShape(
         batch=2, seqlen_q=1000, seqlen_k=1000, nhead_q=4, nhead_k=2, hdim_q=128, hdim_v=128, dtype="fp16"
     )
     # two products of 2 * 8 heads * 10^6 * 128 flop in 1 ms; Q and O of 8 heads, K and V of 4, 2 bytes each

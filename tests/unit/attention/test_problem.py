@@ -15,7 +15,7 @@ from ckpm.attention.problems.validation import find_overlap, validate
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.configurations.validation import RULES
 from ckpm.matrix.problems.problem import Problem, Strides, launch_seqlen_k
-from ckpm.matrix.problems.testing import TestingShape, shapes
+from ckpm.matrix.problems.testing import ListedShape, shapes
 from tests.unit.attention.fakes import PREFILL, make_dispatcher, prefill
 
 _PAGED = {"family": "batch_prefill", "page_size": 16, "pool_pages": 2**20}
@@ -216,7 +216,7 @@ def test_contiguous_strides_are_those_of_array() -> None:
 
 def test_shapes_of_testing_matrix_become_problems_and_back() -> None:
     """Each field that a shape decides survives; what it leaves open is filled by the family."""
-    kept = [field.name for field in dataclasses.fields(TestingShape) if field.name not in ("name", "tier", "direction")]
+    kept = [field.name for field in dataclasses.fields(ListedShape) if field.name not in ("name", "tier", "direction")]
     opened = {"mode", "qscale", "page_size", "paged_kv", "kv_layout", "kv_table", "dbias"}
     tried = [shape for shape in shapes("smoke") if shape.direction == "fwd"]
     assert len(tried) > 20
@@ -231,7 +231,7 @@ def test_shapes_of_testing_matrix_become_problems_and_back() -> None:
 
 @pytest.mark.parametrize("family", ["fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill"])
 def test_shape_s_problem_can_be_posed(family: str) -> None:
-    problem = from_shape(TestingShape(seqlen_q=100, seqlen_k=300, mask="top_left", dtype="bf16"), family)
+    problem = from_shape(ListedShape(seqlen_q=100, seqlen_k=300, mask="top_left", dtype="bf16"), family)
     assert validate(problem) is problem
     assert (problem.mask, problem.window_left, problem.window_right) == ("top_left", -1, 0)
 

@@ -16,7 +16,7 @@ from ckpm.base.errors import UsageError
 from ckpm.matrix.dialects import FAMILIES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried, needed_values, not_for_its_lengths, padding
-from ckpm.matrix.problems.testing import TestingShape, parse_shape, shapes
+from ckpm.matrix.problems.testing import ListedShape, parse_shape, shapes
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import select_keys
 from tests.unit.shared import Run
@@ -34,11 +34,11 @@ def matcher(family: str, name: str = "rocm-libraries-2026") -> Matcher:
     return Matcher(keys(family, name))
 
 
-def kernels_for(family: str, shape: TestingShape) -> tuple[Key, ...]:
+def kernels_for(family: str, shape: ListedShape) -> tuple[Key, ...]:
     return matcher(family)(family, shape).kernels
 
 
-def reason(family: str, shape: TestingShape) -> str:
+def reason(family: str, shape: ListedShape) -> str:
     return matcher(family)(family, shape).reason
 
 
@@ -81,7 +81,7 @@ def test_shapes_are_upstreams_in_its_words_and_order() -> None:
 def test_shape_holds_what_upstreams_test_says() -> None:
     matching_shapes = [shape for shape in shapes("full") if "/Bwd_All_Features_Enabled." in shape.name]
     assert len(matching_shapes) == 7 * 7 * 2
-    assert matching_shapes[0] == TestingShape(
+    assert matching_shapes[0] == ListedShape(
         name="bwd/Bwd_All_Features_Enabled.b2-q512k512-h16x16-d48x48-fp16-top_left-bias-drop0.1-dbias-deterministic",
         direction="bwd",
         tier="full",
@@ -129,20 +129,20 @@ def test_testing_lists_counts_and_tells_impossible(run: Run) -> None:
     ],
 )
 def test_head_dims_take_first_kernel_that_both_fit(dims: tuple[int, int], bucket: tuple[int, int]) -> None:
-    kernels = kernels_for("fwd", TestingShape(hdim_q=dims[0], hdim_v=dims[1]))
+    kernels = kernels_for("fwd", ListedShape(hdim_q=dims[0], hdim_v=dims[1]))
     assert {(key.hdim_q, key.hdim_v) for key in kernels} == {bucket}
 
 
 def test_backward_head_dims_stand_in_order_of_tiles() -> None:
     """The API file that the codegen of autumn 2025 writes for gfx950 asks for 64, 128, 32, 96, 256: 32 finds 64."""
     for hdim, bucket in ((32, 64), (64, 64), (96, 128), (128, 128), (256, 256)):
-        kernels = kernels_for("bwd_dq_dk_dv", TestingShape(hdim_q=hdim, hdim_v=hdim))
+        kernels = kernels_for("bwd_dq_dk_dv", ListedShape(hdim_q=hdim, hdim_v=hdim))
         assert {key.hdim_q for key in kernels} == {bucket}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_serving_kernels_have_exactly_requested_features(family: str) -> None:
-    shape = TestingShape(mask="top_left", bias="alibi", lse=True, mode="group", dtype="bf16")
+    shape = ListedShape(mask="top_left", bias="alibi", lse=True, mode="group", dtype="bf16")
     kernels = kernels_for(family, shape if family != "fwd_pagedkv" else replace(shape, lse=False))
     assert kernels
     for key in kernels:
@@ -154,42 +154,42 @@ def test_serving_kernels_have_exactly_requested_features(family: str) -> None:
 @pytest.mark.parametrize(
     ("family", "shape", "message"),
     [
-        ("fwd", TestingShape(dtype="fp8"), "no kernel with dtype fp8"),
-        ("fwd", TestingShape(hdim_v=576), "no head dims from 128x576 on"),
-        ("fwd", TestingShape(nhead_q=16, nhead_k=3), "nhead_q 16 is not a multiple of nhead_k 3"),
-        ("fwd_pagedkv", TestingShape(lse=True), "no kernel with lse true among "),
+        ("fwd", ListedShape(dtype="fp8"), "no kernel with dtype fp8"),
+        ("fwd", ListedShape(hdim_v=576), "no head dims from 128x576 on"),
+        ("fwd", ListedShape(nhead_q=16, nhead_k=3), "nhead_q 16 is not a multiple of nhead_k 3"),
+        ("fwd_pagedkv", ListedShape(lse=True), "no kernel with lse true among "),
         (
             "fwd_pagedkv",
-            TestingShape(hdim_q=64, hdim_v=64),
+            ListedShape(hdim_q=64, hdim_v=64),
             "hdim_q 64 is not a multiple of 128, and ps does not pad it",
         ),
-        ("batch_prefill", TestingShape(mode="batch"), "no kernel with mode batch among "),
-        ("batch_prefill", TestingShape(page_size=64), "no kernel with page_size 64 among "),
-        ("bwd_dq_dk_dv", TestingShape(bias="alibi", dbias=True), "no kernel with dbias true among "),
+        ("batch_prefill", ListedShape(mode="batch"), "no kernel with mode batch among "),
+        ("batch_prefill", ListedShape(page_size=64), "no kernel with page_size 64 among "),
+        ("bwd_dq_dk_dv", ListedShape(bias="alibi", dbias=True), "no kernel with dbias true among "),
     ],
 )
-def test_unserved_shape_has_reason(family: str, shape: TestingShape, message: str) -> None:
+def test_unserved_shape_has_reason(family: str, shape: ListedShape, message: str) -> None:
     assert kernels_for(family, shape) == ()
     assert any(text.startswith(message) for text in reason(family, shape).split("; "))
 
 
 def test_unpadded_kernels_need_whole_tiles() -> None:
-    whole = kernels_for("fwd", TestingShape(hdim_q=256, hdim_v=256, mode="batch"))
-    ragged = kernels_for("fwd", TestingShape(hdim_q=256, hdim_v=256, mode="batch", seqlen_q=1000, seqlen_k=1000))
+    whole = kernels_for("fwd", ListedShape(hdim_q=256, hdim_v=256, mode="batch"))
+    ragged = kernels_for("fwd", ListedShape(hdim_q=256, hdim_v=256, mode="batch", seqlen_q=1000, seqlen_k=1000))
     assert {key.pad for key in whole if key.pipeline == "qr"} == {"npad", "pssk", "psskddv"}
     assert {key.pad for key in ragged if key.pipeline == "qr"} == {"pssk", "psskddv"}
     assert set(ragged) < set(whole)
-    small = kernels_for("fwd", TestingShape(hdim_q=248, hdim_v=248, mode="batch"))
+    small = kernels_for("fwd", ListedShape(hdim_q=248, hdim_v=248, mode="batch"))
     assert {key.pad for key in small} == {"psskddv", "pddv"}
 
 
 def test_async_takes_any_seqlen_q_and_dims_of_16_bytes() -> None:
     async_key = next(key for key in keys("fwd") if key.pipeline == "qr_async" and key.pad == "psddv")
-    assert not_for_its_lengths(async_key, TestingShape(seqlen_q=1, seqlen_k=128, hdim_q=8, hdim_v=8)) is None
-    assert not_for_its_lengths(async_key, TestingShape(seqlen_k=100)) == (
+    assert not_for_its_lengths(async_key, ListedShape(seqlen_q=1, seqlen_k=128, hdim_q=8, hdim_v=8)) is None
+    assert not_for_its_lengths(async_key, ListedShape(seqlen_k=100)) == (
         f"seqlen_k 100 is not a multiple of {async_key.tile.bn0}, and psddv does not pad it"
     )
-    assert not_for_its_lengths(async_key, TestingShape(hdim_q=12)) is not None
+    assert not_for_its_lengths(async_key, ListedShape(hdim_q=12)) is not None
 
 
 @pytest.mark.parametrize("tensor", ["q", "k"])
@@ -203,27 +203,27 @@ def test_backward_tiles_for_short_tensor_serve_no_longer_one(tensor: str) -> Non
     for key, most in list(short.items())[:20]:
         lengths: list[dict[str, Any]] = [{f"seqlen_{tensor}": length} for length in (most, most + 1)]
         reasons = [
-            not_for_its_lengths(key, TestingShape(hdim_q=key.hdim_q, hdim_v=key.hdim_v, **fields)) for fields in lengths
+            not_for_its_lengths(key, ListedShape(hdim_q=key.hdim_q, hdim_v=key.hdim_v, **fields)) for fields in lengths
         ]
         assert reasons == [None, f"seqlen_{tensor} {most + 1} is over {most}"]
 
 
 def test_backward_kernels_of_one_dim_have_64_rows() -> None:
     for family in ("bwd_dot_do_o", "bwd_convert_dq"):
-        whole, ragged = (kernels_for(family, TestingShape(seqlen_q=length, mode="batch")) for length in (128, 129))
+        whole, ragged = (kernels_for(family, ListedShape(seqlen_q=length, mode="batch")) for length in (128, 129))
         assert {"s" in padding(key.pad) for key in whole} == {True, False}
         assert {"s" in padding(key.pad) for key in ragged} == {True}
 
 
 def test_dropout_keeps_its_random_values_only_on_request() -> None:
-    plain, stored = TestingShape(dropout=0.2), TestingShape(dropout=0.2, store_randval=True)
+    plain, stored = ListedShape(dropout=0.2), ListedShape(dropout=0.2, store_randval=True)
     assert {key.dropout_impl for key in kernels_for("bwd_dq_dk_dv", plain)} == {"wg16"}
     assert {key.dropout_impl for key in kernels_for("bwd_dq_dk_dv", stored)} == {"wg16_storerandval"}
 
 
 def test_plain_kernels_need_whole_tiles_of_queries() -> None:
     whole, ragged = (
-        kernels_for("fwd", TestingShape(seqlen_q=length, mode="batch", bias="bias")) for length in (128, 100)
+        kernels_for("fwd", ListedShape(seqlen_q=length, mode="batch", bias="bias")) for length in (128, 100)
     )
     assert {"s" in padding(key.pad) for key in whole} == {True, False}
     assert {(key.pipeline, "s" in padding(key.pad)) for key in ragged} == {("qr", True)}
@@ -234,7 +234,7 @@ def test_unpadded_head_dims_are_those_of_wider_step() -> None:
     for dims in ((80, 96), (96, 128)):
         unpadded = [key for key in keys("fwd") if (key.hdim_q, key.hdim_v) == dims and key.pad == "npad"]
         assert unpadded
-        shape = TestingShape(hdim_q=dims[0], hdim_v=dims[1])
+        shape = ListedShape(hdim_q=dims[0], hdim_v=dims[1])
         assert all(f"hdim_q {dims[0]} is no" in str(not_for_its_lengths(key, shape)) for key in unpadded)
 
 
@@ -242,7 +242,7 @@ def test_v3_has_dispatch_of_its_own() -> None:
     """Its head dims are not hidden by smaller ones of V2."""
     v3 = next(key for key in keys("fwd") if key.pipeline == "qr_async_trload_v3" and key.mode == "group")
     v2 = next(key for key in keys("fwd") if (key.hdim_q, key.mode, key.dtype) == (64, "group", v3.dtype))
-    shape = TestingShape(
+    shape = ListedShape(
         hdim_q=64, hdim_v=64, dtype=v3.dtype, **{n: getattr(v2, n) for n in ("logits", "sink", "skip", "lse")}
     )
     both = [replace(v2, dropout=False), replace(v3, pad="psskddv", **{n: getattr(v2, n) for n in ("logits", "lse")})]
@@ -251,37 +251,37 @@ def test_v3_has_dispatch_of_its_own() -> None:
 
 
 def test_append_kv_needs_whole_tiles_of_new_rows_or_pads_them() -> None:
-    assert {key.pad for key in kernels_for("fwd_appendkv", TestingShape(seqlen_q=64))} == {"psk", "psskddv"}
-    assert {key.pad for key in kernels_for("fwd_appendkv", TestingShape(seqlen_q=1))} == {"psskddv"}
-    assert {key.pad for key in kernels_for("fwd_appendkv", TestingShape(seqlen_q=64, hdim_q=96, hdim_v=96))} == {
+    assert {key.pad for key in kernels_for("fwd_appendkv", ListedShape(seqlen_q=64))} == {"psk", "psskddv"}
+    assert {key.pad for key in kernels_for("fwd_appendkv", ListedShape(seqlen_q=1))} == {"psskddv"}
+    assert {key.pad for key in kernels_for("fwd_appendkv", ListedShape(seqlen_q=64, hdim_q=96, hdim_v=96))} == {
         "psskddv"
     }
 
 
 def test_combine_stage_needs_its_whole_head_dim_or_pads_it() -> None:
-    assert {"dv" in padding(key.pad) for key in kernels_for("fwd_splitkv_combine", TestingShape())} == {True, False}
-    assert {"dv" in padding(key.pad) for key in kernels_for("fwd_splitkv_combine", TestingShape(hdim_v=120))} == {True}
+    assert {"dv" in padding(key.pad) for key in kernels_for("fwd_splitkv_combine", ListedShape())} == {True, False}
+    assert {"dv" in padding(key.pad) for key in kernels_for("fwd_splitkv_combine", ListedShape(hdim_v=120))} == {True}
 
 
 def test_backward_pad_of_mid_2025_decides_lengths() -> None:
     old = matcher("bwd_dq_dk_dv", "ck-2025-06")
-    shape = TestingShape(mode="batch", seqlen_q=100, seqlen_k=100, hdim_q=120, hdim_v=120)
+    shape = ListedShape(mode="batch", seqlen_q=100, seqlen_k=100, hdim_q=120, hdim_v=120)
     assert {key.pad for key in old("bwd_dq_dk_dv", shape).kernels} == {"psskddv"}
-    assert len({key.pad for key in old("bwd_dq_dk_dv", TestingShape(mode="batch")).kernels}) == 16
+    assert len({key.pad for key in old("bwd_dq_dk_dv", ListedShape(mode="batch")).kernels}) == 16
 
 
 def test_backward_pads_head_dims_by_one_or_eight() -> None:
     for dim, dpads in ((128, {0, 1, 8}), (120, {1, 8}), (121, {1})):
-        kernels = kernels_for("bwd_dq_dk_dv", TestingShape(hdim_q=dim, hdim_v=dim))
+        kernels = kernels_for("bwd_dq_dk_dv", ListedShape(hdim_q=dim, hdim_v=dim))
         assert {key.dpad for key in kernels} == dpads
 
 
 def test_paging_is_either_way_unless_asked_for() -> None:
-    either = kernels_for("fwd_splitkv", TestingShape())
+    either = kernels_for("fwd_splitkv", ListedShape())
     assert {key.paged_kv for key in either} == {True, False}
-    assert {key.paged_kv for key in kernels_for("fwd_splitkv", TestingShape(page_size=16))} == {True}
-    assert {key.page_size for key in kernels_for("batch_prefill", TestingShape(page_size=16))} == {16}
-    assert needed_values(TestingShape(page_size=1))["page_size"] == {1, None}  # CK of 2025 has no page sizes
+    assert {key.paged_kv for key in kernels_for("fwd_splitkv", ListedShape(page_size=16))} == {True}
+    assert {key.page_size for key in kernels_for("batch_prefill", ListedShape(page_size=16))} == {16}
+    assert needed_values(ListedShape(page_size=1))["page_size"] == {1, None}  # CK of 2025 has no page sizes
 
 
 @pytest.mark.parametrize(
@@ -362,8 +362,8 @@ def test_match_with_bad_option_is_refused(run: Run, argv: tuple[str, ...], code:
 
 
 def test_defaults_of_shape_are_upstreams() -> None:
-    assert parse_shape("") == TestingShape()
-    assert parse_shape("dropout=0.2,lse=true,mode=group") == TestingShape(
+    assert parse_shape("") == ListedShape()
+    assert parse_shape("dropout=0.2,lse=true,mode=group") == ListedShape(
         name="dropout=0.2,lse=true,mode=group", dropout=0.2, lse=True, mode="group"
     )
     with pytest.raises(UsageError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ckpm.base import settings
@@ -33,7 +34,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure everything and print the table. A missed target is marked, and doesn't fail the command."""
+    """Measure everything and print the table. A missed target is marked, and doesn't fail the command.
+
+    The first error of a measurement is raised after the table of the others.
+    """
     from ckpm.bench import dispatch, emulated  # only here: other commands do without NumPy and the emulator
 
     if args.output:
@@ -41,31 +45,34 @@ def run(args: argparse.Namespace) -> int:
     cache = settings.cache_folder()
     tree = locate(args.upstream, cache=cache)
     figures: list[Figure] = []
+    errors: list[Exception] = []
     with tempfile.TemporaryDirectory(prefix="ckpm-bench-") as base:
         folder = Path(base)
-        log.info("measuring enumeration")
-        figures += build.compare_enumeration(tree, folder / "matrix")
-        log.info("measuring rendering")
-        figures += build.compare_rendering(tree, folder)
-        log.info("measuring the build graph")
-        figures += build.measure_graph(tree, folder)
-        log.info("measuring merged units")
-        figures.append(build.compare_merged(tree, detect(args.toolchain, cache=cache), folder / "merge"))
-        log.info("measuring runs on the emulator")
-        figures += emulated.measure(args.upstream, args.toolchain, folder / "run")
-        log.info("measuring calls of the dispatcher")
-        figures += dispatch.measure_call()
-        figures += dispatch.measure_operator()
-        log.info("measuring a kernel compiled on demand")
-        figures += dispatch.measure_on_demand(tree, args.toolchain, folder / "demand")
-        log.info("modelling V3 against V2")
-        figures += emulated.model_versions(args.toolchain, folder / "versions")
-        log.info("scoring the timing model")
-        figures += emulated.score_timing(folder / "score")
-        log.info("measuring a run without any cache")
-        figures += cold.measure(args.upstream, args.toolchain, folder / "cold")
+        measurements: Mapping[str, Callable[[], list[Figure]]] = {
+            "enumeration": lambda: build.compare_enumeration(tree, folder / "matrix"),
+            "rendering": lambda: build.compare_rendering(tree, folder),
+            "the build graph": lambda: build.measure_graph(tree, folder),
+            "merged units": lambda: [build.compare_merged(tree, detect(args.toolchain, cache=cache), folder / "merge")],
+            "runs on the emulator": lambda: emulated.measure(args.upstream, args.toolchain, folder / "run"),
+            "calls of the dispatcher": dispatch.measure_call,
+            "calls of PyTorch's operator": dispatch.measure_operator,
+            "a kernel compiled on demand": lambda: dispatch.measure_on_demand(tree, args.toolchain, folder / "demand"),
+            "V3 against V2 on the timing model": lambda: emulated.model_versions(args.toolchain, folder / "versions"),
+            "the timing model's score": lambda: emulated.score_timing(folder / "score"),
+            "a run without any cache": lambda: cold.measure(args.upstream, args.toolchain, folder / "cold"),
+        }
+        for name, measure in measurements.items():
+            log.info("measuring %s", name)
+            try:
+                figures += measure()
+            except Exception as error:  # an hour of other figures is printed before it fails the command
+                log.error("%s: %s", name, error)
+                figures.append(Figure(name, f"failed: {type(error).__name__}", "measured", False))
+                errors.append(error)
     text = table(figures)
     show(text)
     if args.output:
         write_atomically(args.output, text.encode())
+    if errors:
+        raise errors[0]
     return 0

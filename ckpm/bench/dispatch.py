@@ -38,10 +38,11 @@ _RATIO = 10
 
 
 class _Unlaunched(EmulatedDevice):
-    """A device without a library, for plans that never run."""
+    """An emulated device whose libraries are empty, for plans that never run."""
 
     def __init__(self, calls: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> None:
-        self.arch, self._calls = "gfx950", calls
+        super().__init__("gfx950")
+        self._calls = calls
 
     def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
         return Library(

@@ -14,7 +14,7 @@ from ckpm.base import logs
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
-from ckpm.base.paths import PROJECT
+from ckpm.base.paths import IMPORTS, PROJECT, clone_around
 from ckpm.base.processes import git
 from ckpm.matrix.options import Parser
 
@@ -148,6 +148,11 @@ def _run(arguments: Sequence[str]) -> int:
         show(f"usage: ckpm COMMAND ...\n\nBuild and check AMD Composable Kernel attention libraries.\n\n{_table(only)}")
         show("\n  --version  print the version, and in a clone the revision\n  ckpm COMMAND --help  list its options")
         return 0
+    if (clone := clone_around(Path.cwd())) and not clone.samefile(IMPORTS):
+        raise UsageError(
+            f"this is the ckpm of {IMPORTS}, and the current folder is in the clone {clone}, whose tables and code it "
+            f"would not read. Run the clone's in {clone}: python -m ckpm ...; or install it: pip install -e ."
+        )
     args = parse(arguments)
     with logs.print_logs(args.log_to, args.verbosity):
         code: int | None = args.run(args)

@@ -14,10 +14,18 @@ PROJECT = IMPORTS / "ckpm" / "data" if INSTALLED else IMPORTS
 _SEARCHED = [str(IMPORTS), *(() if INSTALLED else (str(PROJECT / "emulator"),))]
 PYTHONPATH = os.pathsep.join(_SEARCHED)  # of child processes, which may run in any folder
 
+_CLONE = ("noxfile.py", "SConstruct", "ckpm/__main__.py")
+
 
 def data(*names: str) -> Path:
     """The path of a data file or data folder: the clone's, else the wheel's."""
     return PROJECT.joinpath(*names)
+
+
+def clone_around(folder: Path) -> Path | None:
+    """The clone of this project that contains ``folder``, or None."""
+    parents = (folder, *folder.parents)
+    return next((parent for parent in parents if all((parent / name).is_file() for name in _CLONE)), None)
 
 
 def find_emulator() -> None:

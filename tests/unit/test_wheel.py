@@ -100,6 +100,15 @@ def test_accept_of_installed_ckpm_needs_baselines(ckpm: Path, tmp_path: Path) ->
     assert "no such manifest" in done.stderr  # the next check
 
 
+def test_installed_ckpm_in_clone_is_refused(ckpm: Path, tmp_path: Path) -> None:
+    for folder in (ROOT, ROOT / "docs" / "howto"):
+        done = call([str(ckpm), "count"], folder)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert f"the clone {ROOT}" in done.stderr
+        assert "python -m ckpm" in done.stderr
+    assert call([str(ckpm), "count"], tmp_path).returncode == 0
+
+
 def test_installed_ckpm_renders_images(ckpm: Path, tmp_path: Path) -> None:
     for options, message in ((["list"], "debian-rocm-test"), (["render"], "render: 5 Dockerfiles in build/docker")):
         done = call([str(ckpm), "images", *options], tmp_path)

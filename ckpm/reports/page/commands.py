@@ -81,7 +81,10 @@ def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
             Path(summary_file).open("a", encoding="utf-8") as stream,
         ):  # steps of a job share the file
             stream.write(text)
-    demand_pass(verdict)
+    pages = [page for page in (output, html) if page]
+    if verdict.verdict == "passed":
+        show("".join(f"report: {page}\n" for page in pages), end="")
+    demand_pass(verdict, pages)
 
 
 def _table(args: argparse.Namespace) -> None:
@@ -95,6 +98,9 @@ def _table(args: argparse.Namespace) -> None:
             f"{args.input}: no case that ran on a kernel. Run a suite first: ckpm test --suite large-kv",
             kind="nothing-to-report",
         )
+    if inputs.uncounted:
+        lines = [f"{uncounted.file}: not counted: {uncounted.reason}" for uncounted in inputs.uncounted]
+        raise CheckFailedError("\n".join(lines), kind="stale")
 
 
 def _merge(shards: Sequence[Path], output: Path) -> None:

@@ -1,18 +1,19 @@
 """The inputs of a report: manifests, results of suites, parity, gates and the ledger, read from an output folder.
 
-No input is left out silently: a file that can't be read, or results of a missing library, is an error that names it,
-and no report is written.
+No input is left out silently: a file that can't be read, results of another build and results of a missing library are
+rows of the report that fail its verdict.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measurements
-from ckpm.base.errors import CheckFailedError, InconclusiveError
+from ckpm.base.errors import CheckFailedError, InconclusiveError, InputError
 from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
@@ -33,6 +34,7 @@ _GATES = tuple(f"{folder}{name}*.json" for name in ("gate", "gpu") for folder in
 TIMINGS = "timing.json"
 _TABLES = "timing-*.json"  # of ckpm timing tables, in the folder above the libraries
 _BENCHMARKS = "benchmark/*.json"  # of ckpm sweep run
+_Record = TypeVar("_Record")
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -64,6 +66,14 @@ class Tested:
     case: CaseResult
 
 
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """A file that the report does not count: a damaged one, or results of another build."""
+
+    file: Path
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInputs:
     """All inputs. ``gates`` are by file; ``today`` decides which ledger entries have expired.
@@ -83,6 +93,7 @@ class ReportInputs:
     tables: Mapping[Path, Timings] = field(default_factory=dict)  # by file
     benchmarks: Mapping[Path, Benchmark] = field(default_factory=dict)  # by file
     score: Score | None = None  # of the timing model
+    uncounted: tuple[Uncounted, ...] = ()
 
     def timings(self) -> Iterator[tuple[str, Timings]]:
         """Every file of modelled times, with its library's label or its own name."""
@@ -137,14 +148,41 @@ def gather(
             "Build and test first (ckpm build, ckpm test --suite large-kv), or name another folder with --input.",
             kind="nothing-to-report",
         )
-    for file in results:
-        if not file.with_name(MANIFEST).exists():
-            raise CheckFailedError(
-                f"{file}: results of a library whose manifest.json is missing: the tested library is unknown. "
-                "Put the manifest beside it, or build and test again.",
-                kind="orphan-results",
-            )
-    libraries = tuple(_library(file) for file in manifests)
+    uncounted = [
+        Uncounted(
+            file, f"the tested library's {MANIFEST} is missing. Put it beside this file, or build and test again."
+        )
+        for file in results
+        if not file.with_name(MANIFEST).exists()
+    ]
+
+    def read(read_record: Callable[[Path], _Record], file: Path) -> Iterator[_Record]:
+        """The file's record, if it is there and counts."""
+        try:
+            if file.exists():
+                yield read_record(file)
+        except (InputError, InconclusiveError, CheckFailedError) as error:
+            uncounted.append(Uncounted(file, str(error).removeprefix(f"{file}: ")))
+
+    def read_all(read_record: Callable[[Path], _Record], files: Iterable[Path]) -> dict[Path, _Record]:
+        return {file: record for file in files for record in read(read_record, file)}
+
+    def library(file: Path, manifest: Manifest) -> LibraryResults:
+        """A library, with counts and results of the same build."""
+        return LibraryResults(
+            manifest_file=file,
+            label=f"{file.parent.parent.name}/{file.parent.name}",
+            manifest=manifest,
+            suites={
+                suite: results
+                for suite in _SUITES
+                for results in read(lambda path: _results(path, file, manifest), file.with_name(f"{suite}.json"))
+            },
+            measured=next(read(lambda path: _measurements(path, manifest), file.with_name(COUNTERS)), None),
+            timings=next(read(lambda path: _timings(path, manifest), file.with_name(TIMINGS)), None),
+        )
+
+    libraries = tuple(library(file, manifest) for file, manifest in read_all(read_manifest, manifests).items())
     return ReportInputs(
         folder=folder,
         libraries=libraries,
@@ -154,15 +192,16 @@ def gather(
             for suite, results in library.suites.items()
             for case in results.cases
         ),
-        parity=Results.read(parity) if parity.exists() else None,
-        gates={file: Gate.read(file) for file in gates},
+        parity=next(read(Results.read, parity), None),
+        gates=read_all(Gate.read, gates),
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
         budgets=read_budgets(read_thresholds()),
         today=today or datetime.date.today(),
-        tables={file: Timings.read(file) for file in tables},
-        benchmarks={file: Benchmark.read(file) for file in benchmarks},
-        score=Score.read(score) if (score := folder / SCORE).exists() else None,
+        tables=read_all(Timings.read, tables),
+        benchmarks=read_all(Benchmark.read, benchmarks),
+        score=next(read(Score.read, folder / SCORE), None),
+        uncounted=tuple(uncounted),
     )
 
 
@@ -173,41 +212,36 @@ def files_of(folder: Path) -> list[Path]:
     return [file for pattern in patterns for file in folder.glob(pattern)]
 
 
-def _library(file: Path) -> LibraryResults:
-    """Read a library, with counts and results of the same build."""
-    counters, timing = file.with_name(COUNTERS), file.with_name(TIMINGS)
-    paths = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
-    manifest = read_manifest(file)
-    measured = Measurements.read(counters) if counters.exists() else None
-    timings = Timings.read(timing) if timing.exists() else None
-    for path, record, remedy in (
-        (counters, measured, "Run the gate again"),
-        (timing, timings, "Run ckpm timing model again"),
-    ):
-        other = [name for name in LIBRARY_FACTS if record and record.provenance[name] != getattr(manifest, name)]
-        if other:
-            raise CheckFailedError(
-                f"{path}: made from another build than the library beside it: {other[0]} differs. {remedy}.",
-                kind="orphan-results",
-            )
-    suites = {suite: Results.read(path) for suite, path in paths.items() if path.exists()}
-    digest = manifest.library_sha256
-    for suite, results in suites.items():
-        if digest and results.facts.get(LIBRARY_SHA256, digest) != digest:
-            raise CheckFailedError(
-                f"{paths[suite]}: results of another build than the one beside it: its library had the sha256 "
-                f"{results.facts[LIBRARY_SHA256]}. Run it again: ckpm test --suite {suite} "
-                f"--arch {manifest.archs[0]} --upstream {manifest.upstream}{_family(file, manifest, suite)}",
-                kind="orphan-results",
-            )
-    return LibraryResults(
-        manifest_file=file,
-        label=f"{file.parent.parent.name}/{file.parent.name}",
-        manifest=manifest,
-        suites=suites,
-        measured=measured,
-        timings=timings,
-    )
+def _results(path: Path, manifest_file: Path, manifest: Manifest) -> Results:
+    """A suite's results; CheckFailedError if they are of another build than the manifest's."""
+    results, digest = Results.read(path), manifest.library_sha256
+    if digest and (tested := results.facts.get(LIBRARY_SHA256, digest)) != digest:
+        raise CheckFailedError(
+            f"{path}: results of another build than the one beside it: its library had the sha256 {tested}. "
+            f"Run it again: ckpm test --suite {path.stem} --arch {manifest.archs[0]} --upstream {manifest.upstream}"
+            f"{_family(manifest_file, manifest, path.stem)}",
+            kind="stale",
+        )
+    return results
+
+
+def _measurements(path: Path, manifest: Manifest) -> Measurements:
+    measured = Measurements.read(path)
+    _demand_same_build(path, measured.provenance, manifest, "Run the gate again")
+    return measured
+
+
+def _timings(path: Path, manifest: Manifest) -> Timings:
+    timings = Timings.read(path)
+    _demand_same_build(path, timings.provenance, manifest, "Run ckpm timing model again")
+    return timings
+
+
+def _demand_same_build(path: Path, provenance: Mapping[str, Any], manifest: Manifest, remedy: str) -> None:
+    if other := [name for name in LIBRARY_FACTS if provenance[name] != getattr(manifest, name)]:
+        raise CheckFailedError(
+            f"{path}: made from another build than the library beside it: {other[0]} differs. {remedy}.", kind="stale"
+        )
 
 
 def _family(file: Path, manifest: Manifest, suite: str) -> str:

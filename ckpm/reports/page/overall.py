@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.results import KNOWN_DEFECT, CaseResult, Results
 from ckpm.reports.page.columns import STATUSES
-from ckpm.reports.page.inputs import LibraryResults, ReportInputs, gates_of
+from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Uncounted, gates_of
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")
@@ -44,7 +45,8 @@ class Overall:
 def overall(inputs: ReportInputs) -> Overall:
     """Failed if any check failed, else inconclusive if any is, else passed if any passed."""
     checks = tuple(
-        [check for library in inputs.libraries for check in _of_library(library, inputs)]
+        [_of_uncounted(uncounted) for uncounted in inputs.uncounted]
+        + [check for library in inputs.libraries for check in _of_library(library, inputs)]
         + [_of_parity(inputs.parity), *_of_gates(inputs), *_of_benchmarks(inputs), _of_ledger(inputs)]
     )
     # a ledger without expired entries tests nothing
@@ -53,16 +55,21 @@ def overall(inputs: ReportInputs) -> Overall:
     return Overall(verdict=min(verdicts, key=VERDICTS.index), checks=tuple(worst_first))
 
 
-def demand_pass(verdict: Overall) -> None:
-    """Raise CheckFailedError unless the verdict is passed."""
+def demand_pass(verdict: Overall, pages: Sequence[Path] = ()) -> None:
+    """Raise CheckFailedError unless the verdict is passed. The message ends with the written pages."""
     if verdict.verdict != "passed":
         lines = [f"  {c.verdict}: {c.name}: {c.text}" for c in verdict.checks if c.verdict != "passed"]
+        lines += [f"report: {page}" for page in pages]
         raise CheckFailedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]), kind="not-passed")
 
 
 def count_status(inputs: ReportInputs, library: LibraryResults, suite: str) -> Counter[str]:
     """A suite's cases by status (ckpm.reports.page.columns.STATUSES)."""
     return Counter(tested.case.status for tested in inputs.cases if tested.library is library and tested.suite == suite)
+
+
+def _of_uncounted(uncounted: Uncounted) -> Check:
+    return Check(name=str(uncounted.file), verdict="failed", text=f"not counted: {uncounted.reason}", section="cases")
 
 
 def _of_library(library: LibraryResults, inputs: ReportInputs) -> list[Check]:

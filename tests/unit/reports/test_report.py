@@ -190,31 +190,32 @@ def test_expired_entry_of_ledger_is_not_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "code"),
+    ("name", "text"),
     [
-        ("gfx950/aiter/page-fault.json", '{"format": 1, "cases": [', 3),
-        ("gfx950/aiter/manifest.json", "{}", 3),
-        ("gfx950/aiter/gate.json", '{"verdict": "unchanged", "provenance": {}, "rows": []}', 9),
-        ("gfx950/aiter/counters.json", "{}", 3),
-        ("parity.json", "", 3),
-        ("gfx942/aiter/large-kv.json", "{}", 8),
+        ("gfx950/aiter/page-fault.json", '{"format": 1, "cases": ['),
+        ("gfx950/aiter/manifest.json", "{}"),
+        ("gfx950/aiter/gate.json", '{"verdict": "unchanged", "provenance": {}, "rows": []}'),
+        ("gfx950/aiter/counters.json", "{}"),
+        ("parity.json", ""),
+        ("gfx942/aiter/large-kv.json", "{}"),
     ],
 )
-def test_damaged_input_is_named_and_leaves_no_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, code: int
+def test_report_damaged_input_is_row_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
     folder = write(tmp_path / "build")
     output = tmp_path / "report.html"
     assert main(["report", "--input", str(folder), "--html", str(output)]) == 0
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
-    assert main(["report", "--input", str(folder), "--html", str(output)]) == code
     summary = tmp_path / "report.md"
     write_output(summary, b"an earlier run's")
-    assert main(["report", "--input", str(folder), "--output", str(summary)]) == code
-    assert not summary.exists()
-    assert str(folder / name) in capsys.readouterr().err
-    assert not output.exists()
+    command = ["report", "--input", str(folder), "--html", str(output), "--output", str(summary)]
+    assert main(command) == CheckFailedError.exit_code
+    printed = capsys.readouterr().err
+    assert f"failed: {folder / name}: not counted: " in printed
+    assert printed.endswith(f"report: {summary}\nreport: {output}\n")
+    assert all("not counted: " in page.read_text() for page in (summary, output))
 
 
 def test_report_without_input_or_output_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -348,8 +349,9 @@ def test_counts_of_this_build_are_shown(tmp_path: Path) -> None:
     Measurements(provenance={**provenance, "flags": "-O1"}, problems=(measured,)).write(
         library_folder / "counters.json"
     )
-    with pytest.raises(CheckFailedError, match=r"counters\.json: made from another build .* flags differs"):
-        inputs(folder)
+    (uncounted,) = inputs(folder).uncounted
+    assert uncounted.file == library_folder / "counters.json"
+    assert re.match("made from another build .* flags differs", uncounted.reason)
 
 
 def test_what_is_excused_from_budget_is_reported(tmp_path: Path) -> None:
@@ -383,10 +385,11 @@ def test_results_tell_their_device_and_belong_to_library(tmp_path: Path) -> None
     assert "batch-prefill of gfx950/aiter on the emulator" in [check.name for check in overall(report_inputs).checks]
     assert "device emulator" in dict(provenance(report_inputs)[0][1])["suite batch-prefill"]
     Results((case(),), {**facts, LIBRARY_SHA256: "0ld"}).write(library_folder / "batch-prefill.json")
-    with pytest.raises(
-        CheckFailedError, match=r"batch-prefill\.json: results of another build .* --suite batch-prefill --arch"
-    ):
-        inputs(folder)
+    stale = inputs(folder)
+    (uncounted,) = stale.uncounted
+    assert re.match("results of another build .* --suite batch-prefill --arch", uncounted.reason)
+    assert "batch-prefill" not in {tested.suite for tested in stale.cases}
+    assert overall(stale).verdict == "failed"
 
 
 def test_results_of_another_library_of_fwd_name_its_family(tmp_path: Path) -> None:
@@ -399,8 +402,8 @@ def test_results_of_another_library_of_fwd_name_its_family(tmp_path: Path) -> No
         check.name for check in overall(inputs(library_folder.parents[1])).checks
     ]
     Results((case(),), {LIBRARY_SHA256: "0ld"}).write(library_folder / "kernels.json")
-    with pytest.raises(CheckFailedError, match=r"--suite kernels --arch gfx950 --upstream \S+ --family fwd_v3$"):
-        inputs(library_folder.parents[1])
+    (uncounted,) = inputs(library_folder.parents[1]).uncounted
+    assert re.search(r"--suite kernels --arch gfx950 --upstream \S+ --family fwd_v3$", uncounted.reason)
 
 
 def test_plots_tell_verdict_by_shape(tmp_path: Path) -> None:

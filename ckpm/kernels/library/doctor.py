@@ -119,6 +119,11 @@ def _package(name: str, package: PackagedUpstream, cache: Path) -> Examination:
     """Check every file of an unpacked tree, about 10 MB."""
     subject, what = f"upstream {name}", f"{package.package} {package.version}, {package.summary}"
     if not is_unpacked(package, cache):
+        folder = package_folder(package, cache)
+        if others := sorted(folder.parent.glob(f"{package.base}-{package.version}-*")):
+            other = f"{what}: the cached file has another sha256, {others[0].name.rpartition('-')[2]}..."
+            advice = f"correct the sha256 in matrix/upstreams.yaml ({package.sha256[:16]}...), or delete {others[0]}"
+            return Examination(subject, "broken", other, advice)
         return Examination(subject, "missing", what, "is downloaded by the first build that needs it")
     if damaged := damage(package, cache):
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""

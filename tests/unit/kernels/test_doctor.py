@@ -1,6 +1,6 @@
 """doctor reports which tools are present or missing, and what to do."""
 
-from __future__ import annotations
+from __future__ import dataclasses
 
 import functools
 import platform
@@ -95,6 +95,16 @@ def test_damaged_tree_is_reported_with_its_remedy(
     finding = doctor._package("aiter", package, tmp_path)
     assert (finding.state, finding.advice) == (state, advice.format(path=package_folder(package, tmp_path)))
     assert finding.detail.endswith(": ck/a.hpp: changed and 1 more") == bool(damaged)
+
+
+def test_doctor_other_sha256_in_cache_is_broken(tmp_path: Path) -> None:
+    package = upstreams()["aiter"]
+    cached = package_folder(dataclasses.replace(package, sha256="0123456789abcdef" * 4), tmp_path)
+    assert doctor._package("aiter", package, tmp_path).state == "missing"
+    cached.mkdir(parents=True)
+    finding = doctor._package("aiter", package, tmp_path)
+    assert (finding.state, "another sha256, 0123456789abcdef" in finding.detail) == ("broken", True)
+    assert f"correct the sha256 in matrix/upstreams.yaml ({package.sha256[:16]}...)" in finding.advice
 
 
 @pytest.mark.parametrize(

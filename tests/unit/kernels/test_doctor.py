@@ -1,7 +1,8 @@
 """doctor reports which tools are present or missing, and what to do."""
 
-from __future__ import dataclasses
+from __future__ import annotations
 
+import dataclasses
 import functools
 import platform
 import shutil

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ckpm.base import jobs
@@ -100,7 +100,7 @@ def test_damaged_tree_is_reported_with_its_remedy(
 
 def test_doctor_other_sha256_in_cache_is_broken(tmp_path: Path) -> None:
     package = upstreams()["aiter"]
-    cached = package_folder(dataclasses.replace(package, sha256="0123456789abcdef" * 4), tmp_path)
+    cached = package_folder(msgspec.structs.replace(package, sha256="0123456789abcdef" * 4), tmp_path)
     assert doctor._package("aiter", package, tmp_path).state == "missing"
     cached.mkdir(parents=True)
     finding = doctor._package("aiter", package, tmp_path)

@@ -170,7 +170,12 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 def overlay(parent: Field, child: Field) -> Field:
-    """Lay ``child`` over ``parent``: mappings merge by name, other values are replaced, null removes a name."""
+    """Lay ``child`` over ``parent``: mappings merge by name, other values are replaced, null removes a name.
+
+    A list is changed by a mapping with ``add``, ``drop`` or both: values after its end, and values that it must have.
+    """
+    if isinstance(parent.value, list) and isinstance(child.value, dict):
+        return _edit_list(parent, child)
     if not (isinstance(parent.value, dict) and isinstance(child.value, dict)):
         return child
     merged: dict[str, Field] = dict(parent.value)
@@ -180,6 +185,18 @@ def overlay(parent: Field, child: Field) -> Field:
         else:
             merged[name] = overlay(merged.get(name, Field({}, field.file, field.line, field.path)), field)
     return Field(merged, child.file, child.line, child.path)
+
+
+def _edit_list(parent: Field, child: Field) -> Field:
+    child.allow(("add", "drop"))
+    added, dropped = (edit.items() if (edit := child.find(name)) else [] for name in ("add", "drop"))
+    kept = list(parent.value)
+    for value in dropped:
+        index = next((index for index, item in enumerate(kept) if plain(item) == plain(value)), None)
+        if index is None:
+            raise value.fail(f"{plain(value)!r} is not in the list of {parent.file}:{parent.line}")
+        del kept[index]
+    return Field([*kept, *added], child.file, child.line, child.path)
 
 
 def _complaint(file: Path, line: int, message: str) -> TableError:

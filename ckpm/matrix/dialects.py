@@ -6,8 +6,8 @@ A dialect is a folder. dialect.yaml names its parent; a file for each family lis
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,8 +50,35 @@ class _KnownArchs(Record, frozen=True):
     why: str
 
 
+class Feature(Record, frozen=True):
+    """What a pull request added after the features' base. A checkout has it if its ``file`` contains the words of
+    ``has`` and none of ``lacks``. ``tables`` is laid over the tables of the families, ``cpp`` over the dialect's
+    row in kernels/spellings.yaml. ``parameters`` follow the base's parameters of C++ templates.
+    """
+
+    summary: str
+    file: str
+    has: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
+    pull_request: int | None = None
+    tables: dict[str, Any] = msgspec.field(default_factory=dict)
+    cpp: dict[str, bool] = msgspec.field(default_factory=dict)
+    parameters: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        return f"rocm-libraries pull request {self.pull_request}" if self.pull_request else self.file
+
+
+class FeatureTable(Record, frozen=True):
+    """The record of dialects/features.yaml. ``base`` is the dialect that features are laid over."""
+
+    base: str
+    features: dict[str, Feature]
+
+
 class DialectHead(Record, frozen=True):
-    """The record of a dialect.yaml."""
+    """The record of a dialect.yaml. ``features`` are those of features.yaml that the dialect has."""
 
     dialect: str
     summary: str
@@ -62,6 +89,7 @@ class DialectHead(Record, frozen=True):
     targets: tuple[str, ...] = ()
     parameters: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     asked_everything: bool | None = None
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +114,7 @@ class Dialect:
     asked_everything: bool
     families: Families
     hand_written: Families
+    features: tuple[str, ...] = ()
 
     def family(self, name: str) -> Family:
         """Return a family by name."""
@@ -309,40 +338,87 @@ def dialect_names() -> list[str]:
 
 
 @functools.cache
+def feature_table() -> Table[FeatureTable]:
+    """The features of pull requests."""
+    return read_table(TABLES / "dialects" / "features.yaml", FeatureTable)
+
+
+def features() -> Mapping[str, Feature]:
+    """The features by name, in the order in which they are laid over the base."""
+    return feature_table().record.features
+
+
+def with_features(names: Iterable[str]) -> str:
+    """The name of the dialect that has these features: one of :func:`dialect_names`, or ``base+FEATURE+FEATURE``."""
+    base, wanted = feature_table().record.base, set(names)
+    ordered = [name for name in features() if name in wanted]
+    stored = (name for name in dialect_names() if ordered and set(dialect(name).features) == wanted)
+    return next(stored, "+".join((base, *ordered)))
+
+
+def without_features(name: str) -> tuple[str, list[Feature]]:
+    """The dialect without its features of features.yaml, and these features."""
+    added = dialect(name).features
+    return (feature_table().record.base if added else name), [features()[feature] for feature in added]
+
+
+@functools.cache
 def dialect(name: str) -> Dialect:
-    """Read a dialect by name."""
-    if name not in dialect_names():
+    """Read a dialect by its name, which may be ``base+FEATURE+FEATURE``: with features of features.yaml."""
+    stored, *added = name.split("+")
+    if stored not in dialect_names():
         raise UnknownWordError("dialect", name, dialect_names())
-    return read_dialect(TABLES / "dialects" / name)
+    read = read_dialect(TABLES / "dialects" / stored, tuple(added))
+    return replace(read, name=name)
 
 
-def read_dialect(folder: Path) -> Dialect:
+def read_dialect(folder: Path, added: tuple[str, ...] = ()) -> Dialect:
     """Read a dialect's folder: dialect.yaml, a file for each family, and the folders of its ancestors.
 
-    A family's file is read at the family's first use.
+    The features of dialect.yaml and ``added`` are laid over the families. A family's file is read at the family's
+    first use.
     """
     line = lineage(folder)
     own, whole = decode(line[-1], DialectHead), decode(functools.reduce(overlay, line), DialectHead)
     head, inherited = own.record, whole.record
     if head.dialect != folder.name:
         raise own.fail(f"a dialect has the name of its folder, here '{folder.name}'", "dialect")
+    chosen = (*inherited.features, *added)
+    if chosen:
+        _check_features(own, chosen, [table.file.parent.name for table in line])
+        head = inherited  # the interface is the base's
     known_archs = inherited.known_archs
     for index, arch in enumerate(known_archs.archs if known_archs else ()):
         if arch not in archs():
             raise whole.fail(f"'{arch}' is not in archs.yaml", "known_archs", "archs", index)
     return Dialect(
-        name=head.dialect,
+        name=folder.name,
         summary=head.summary,
         detection=inherited.detect,
         known_archs=known_archs.archs if known_archs else tuple(archs()),
         unknown_archs=known_archs.why if known_archs else "",
         enumerators=head.enumerators,
         targets=head.targets,
-        parameters=head.parameters,
+        parameters={
+            name: (*own_parameters, *(word for one in chosen for word in features()[one].parameters.get(name, ())))
+            for name, own_parameters in head.parameters.items()
+        },
         asked_everything=inherited.asked_everything is not False,
-        families=Families(tuple(table.file.parent for table in line), FAMILIES),
+        families=Families(tuple(table.file.parent for table in line), FAMILIES, chosen),
         hand_written=Families((folder,), HAND_WRITTEN),
+        features=chosen,
     )
+
+
+def _check_features(own: Table[DialectHead], chosen: Sequence[str], ancestors: Sequence[str]) -> None:
+    table = feature_table().record
+    for index, name in enumerate(chosen):
+        if name not in table.features:
+            raise UnknownWordError("feature", name, table.features)
+        if name in chosen[:index]:
+            raise own.fail(f"the dialect has the feature {name} twice")
+    if table.base not in ancestors:
+        raise own.fail(f"features are laid over dialect {table.base}, which is no ancestor of this dialect")
 
 
 def lineage(folder: Path) -> list[Field]:
@@ -364,18 +440,29 @@ class Families(Mapping[str, Family]):
     The names are the families of ``wanted`` with a file in one of ``folders``.
     """
 
-    def __init__(self, folders: tuple[Path, ...], wanted: tuple[str, ...]) -> None:
-        self._folders, self._read = folders, dict[str, Family]()
+    def __init__(self, folders: tuple[Path, ...], wanted: tuple[str, ...], added: tuple[str, ...] = ()) -> None:
+        self._folders, self._features, self._read = folders, added, dict[str, Family]()
         files = {file.stem: file for folder in folders for file in folder.glob("*.yaml") if file.stem != "dialect"}
         for name, file in files.items():
             if name not in (names := (*FAMILIES, *HAND_WRITTEN)):
                 raise TableError(f"{file}:1: no such family; known: {', '.join(names)}. Rename or remove the file.")
         self._names = [name for name in wanted if name in files]
 
+    def with_family(self, family: Family) -> Families:
+        """These families with another one of the same name."""
+        families = Families(self._folders, tuple(self._names), self._features)
+        families._read = {**self._read, family.name: family}
+        return families
+
     def table(self, name: str) -> Field:
-        """A family's table laid over the tables of the ancestors; each field has its own file and line."""
+        """A family's table laid over the ancestors', then its features'; each field has its own file and line."""
         files = [folder / f"{name}.yaml" for folder in self._folders]
-        return functools.reduce(overlay, [load(file) for file in files if file.exists()])
+        layers = [load(file) for file in files if file.exists()]
+        if self._features:
+            every = feature_table().root.get("features")
+            tables = [every.get(feature).find("tables") for feature in self._features]
+            layers += [layer for table in tables if table and (layer := table.find(name))]
+        return functools.reduce(overlay, layers)
 
     def __getitem__(self, name: str) -> Family:
         if name not in self._read:

@@ -11,7 +11,16 @@ from typing import Any
 
 from ckpm.base.errors import NameSyntaxError
 from ckpm.base.tablefile import Field
-from ckpm.matrix.dialects import TABLES, Dialect, dialect, dialect_names, receipts
+from ckpm.matrix.dialects import (
+    TABLES,
+    Dialect,
+    dialect,
+    dialect_names,
+    feature_table,
+    features,
+    receipts,
+    with_features,
+)
 from ckpm.matrix.enumeration import keeps
 from ckpm.matrix.families import Constraint, Family, Pipelines, Value, fits, tile_place
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, takes_pages
@@ -46,12 +55,16 @@ class ExplainedAxis:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The reasons that keep a kernel out of a selection (none if it is in), and its axes and receipts."""
+    """The reasons that keep a kernel out of a selection (none if it is in), its axes, receipts and features.
+
+    ``features`` are the texts of the dialect's features without which the matrix would not have the kernel.
+    """
 
     name: str
     reasons: tuple[Reason, ...]
     axes: tuple[ExplainedAxis, ...]
     receipts: tuple[int, ...]
+    features: tuple[str, ...]
 
 
 def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, Any]]:
@@ -183,6 +196,8 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     key = make_key(family, values, own_name((family,), name))
     reasons = outside(chosen, family, values)
     in_matrix = not reasons
+    if not in_matrix:
+        reasons += _features_with(chosen, name)
     if family.masks and values["mask_impl"] not in (selection.mask_impl, family.own_masks(key.pipeline)):
         other = values["mask_impl"]
         reasons.append(Reason("masks", other, f"mask '{key.mask}' is of the {other} masks: use --mask {other}"))
@@ -209,7 +224,26 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
         if dealt != index:
             reasons.append(Reason("shard", f"{dealt}/{count}", f"it is in shard {dealt}/{count}, not {index}/{count}"))
     axes = tuple(_axis(chosen, family, field, values) for field in family.fields)
-    return Explanation(key.name, tuple(reasons), axes, receipts_with(family, key))
+    brought = tuple(_features_of(chosen, name)) if in_matrix else ()
+    return Explanation(key.name, tuple(reasons), axes, receipts_with(family, key), brought)
+
+
+def _features_of(chosen: Dialect, name: str) -> Iterator[str]:
+    """Yield the dialect's features without which the matrix would not have a kernel."""
+    for feature in chosen.features:
+        others = with_features(set(chosen.features) - {feature})
+        if _fits(dialect(others), name) < 2:
+            yield f"{feature} ({features()[feature].source}): {features()[feature].summary}"
+
+
+def _features_with(chosen: Dialect, name: str) -> Iterator[Reason]:
+    """Yield the features of pull requests that would add a kernel to the dialect."""
+    if chosen.features or chosen.name == feature_table().record.base:
+        for feature in features().keys() - set(chosen.features):
+            wider = with_features({*chosen.features, feature})
+            if _fits(dialect(wider), name) == 2:
+                text = f"{feature} adds it ({features()[feature].summary}): --dialect {wider}"
+                yield Reason("feature", feature, text, features()[feature].source)
 
 
 def _receipt(chosen: Dialect, family: Family, receipt: int, values: Mapping[str, Any]) -> list[Reason]:

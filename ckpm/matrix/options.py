@@ -25,8 +25,10 @@ from ckpm.matrix.dialects import (
     check_upstream,
     dialect,
     dialect_names,
+    features,
     receipts,
     upstreams,
+    with_features,
 )
 from ckpm.matrix.families import MASK_IMPLS
 from ckpm.matrix.selection import Selection, parse_shard, profiles, tiers
@@ -162,8 +164,15 @@ def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = Fa
     but = ", checkout if CK_ROOT is set" if checkouts else ""
     parser.add_argument("--upstream", default=None, help=f"{names} (default: {DEFAULT_UPSTREAM}{but})")
     parser.add_argument(
-        "--dialect", default=None, help=f"{', '.join(dialect_names())} (default: the upstream's own dialect)"
+        "--dialect",
+        default=None,
+        help=f"{', '.join(dialect_names())}, or with features of pull requests: {with_features(list(features())[-2:])} "
+        "(default: the upstream's own dialect)",
     )
+    if not checkouts:
+        parser.add_argument(
+            "--tune", type=Path, default=None, metavar="FILE", help="take fwd's tiles of a custom tune configuration"
+        )
     parser.add_argument(
         "--mask", choices=MASK_IMPLS, default="simplified", help="upstream's mask set (default: %(default)s)"
     )
@@ -196,6 +205,16 @@ def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full"
 
 
 def dialect_from(args: argparse.Namespace) -> Dialect:
+    """The dialect of ``--dialect`` or ``--upstream``, with the tiles of ``--tune``."""
+    chosen = _named_dialect(args)
+    if file := getattr(args, "tune", None):
+        from ckpm.matrix.tuned import tuned  # only here: few commands take it
+
+        return tuned(chosen, file)
+    return chosen
+
+
+def _named_dialect(args: argparse.Namespace) -> Dialect:
     """The dialect of ``--dialect`` or ``--upstream``. A checkout is refused: only kernels/ finds out its dialect."""
     if args.dialect is not None:
         return dialect(args.dialect)

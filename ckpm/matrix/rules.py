@@ -369,12 +369,12 @@ def _restricts_tiles(arch_trait: str, dtype: str) -> bool:
 def qr_and_qr_async_take_128_row_tiles(
     arch_trait: str, dtype: str, hdim_q: int, hdim_v: int, pipeline: str, tile: Tile
 ) -> bool:
-    """on gfx9, qr and qr_async take tiles of 128 keys at head dims 128x128, and of 128 queries at all others
+    """on gfx9, qr and qr_async take tiles of 128 keys at head dims 128x128, and of 128 queries at all others below 512
 
     codegen/ops/fmha_fwd.py, get_fwd_blobs; later CompatibilityRuleFactoryGfx9.check_hdim_tile, which exempts fp32,
-    mxfp8 and mxfp4.
+    mxfp8 and mxfp4; rocm-libraries pull request 12011 for head dim 512.
     """
-    if not _restricts_tiles(arch_trait, dtype) or pipeline not in ("qr", "qr_async"):
+    if not _restricts_tiles(arch_trait, dtype) or pipeline not in ("qr", "qr_async") or hdim_q >= 512:
         return False
     return tile.bn0 != 128 if (hdim_q, hdim_v) == (128, 128) else tile.bm0 != 128
 
@@ -395,6 +395,14 @@ def trload_takes_narrow_tiles_at_d128(hdim_q: int, hdim_v: int, pipeline: str, t
     codegen/ops/fmha_fwd.py, get_fwd_blobs; later CompatibilityRuleFactoryGfx950.check_tile_pipeline.
     """
     return pipeline == "qr_async_trload" and (hdim_q, hdim_v) == (128, 128) and tile.bn0 == 128
+
+
+def trload_pads_no_sequence_of_batches(mode: str, pipeline: str, pad: str) -> bool:
+    """in batch mode, qr_async_trload has only kernels that pad neither sequence
+
+    codegen/ops/fmha_fwd.py of rocm-libraries pull request 11519, check_trload_seq_padding.
+    """
+    return mode == "batch" and pipeline == "qr_async_trload" and pad.startswith("ps")
 
 
 def v3_has_its_own_tiles(arch_trait: str, pipeline: str, tile: Tile) -> bool:
@@ -554,6 +562,14 @@ def short_q_tiles_serve_unmasked_batches(mode: str, mask: str, tile: Tile) -> bo
     codegen/ops/fmha_bwd.py, get_bwd_blobs.
     """
     return tile.max_seq_q != 0 and (mode == "group" or mask != "no")
+
+
+def short_q_tiles_serve_unmasked_problems(mask: str, tile: Tile) -> bool:
+    """tiles for a short seqlen_q have kernels without mask only
+
+    codegen/ops/fmha_bwd.py of September 2026, get_bwd_blobs.
+    """
+    return tile.max_seq_q != 0 and mask != "no"
 
 
 def deterministic_dq_is_split_by_kn0(deterministic: bool, tile: Tile) -> bool:

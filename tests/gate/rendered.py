@@ -29,7 +29,7 @@ def kernels(families: list[str]) -> dict[str, dict[str, str]]:
     digests: dict[str, dict[str, str]] = {}
     for name in dialect_names():
         for family in (family for family in dialect(name).all_families() if family.name in families):
-            rendered = family.name in FAMILIES and name in host(library_with(family.name)).dialects()
+            rendered = family.name in FAMILIES and host(library_with(family.name)).renders(name)
             features = features_of(name) if rendered else None
             texts: dict[str, set[str]] = {}
             for arch in {traits: arch for arch, traits in family.archs.items()}.values():

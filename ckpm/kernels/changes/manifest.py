@@ -61,7 +61,7 @@ def _lists(name: str, family: Any, subsets: list[tuple[str, Callable[[Any], bool
     from ckpm.kernels.families.table import FAMILIES
     from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 
-    rendered = family.name in FAMILIES and name in host(library_with(family.name)).dialects()
+    rendered = family.name in FAMILIES and host(library_with(family.name)).renders(name)
     spelled = features(name) if rendered else None
     lists: dict[str, dict[str, str]] = {}
     for trait, arch in {traits: arch for arch, traits in family.archs.items()}.items():

@@ -15,6 +15,7 @@ from typing import Any
 from ckpm.base.paths import data
 from ckpm.kernels.abi import CheckedArguments
 from ckpm.kernels.families.spellings import Features
+from ckpm.matrix.dialects import without_features
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 
@@ -70,6 +71,10 @@ class Host:
     may_lack: frozenset[str] = field(default=frozenset())
     table_problems: bool = False
     races: bool = True
+
+    def renders(self, dialect: str) -> bool:
+        """True if the library has templates for a dialect: its own, or those of the base of its features."""
+        return without_features(dialect)[0] in self.dialects()
 
 
 def on_own_trait(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]) -> bool:

@@ -60,7 +60,7 @@ def whole(families: tuple[str, ...]) -> tuple[str, ...]:
 def library_of(families: Collection[str], dialect: str) -> str:
     """The library that kernels of these families make in a dialect."""
     library = made_of(families)
-    if library is not None and dialect in host(library).dialects():
+    if library is not None and host(library).renders(dialect):
         return library
     can = "; ".join(
         f"--family {','.join(members)} ({', '.join(host(name).dialects())})" for name, members in libraries().items()

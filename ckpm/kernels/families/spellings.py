@@ -16,6 +16,7 @@ import jinja2
 from ckpm.base.errors import UsageError
 from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, read_table
+from ckpm.matrix.dialects import without_features
 from ckpm.matrix.keys import Key, Tile
 
 SPELLINGS = data("kernels", "spellings.yaml")
@@ -47,6 +48,7 @@ class _Cpp(Record, frozen=True):
     trait_names_trload: bool
     takes_load: bool
     own_headers: bool
+    trait_names_occupancy: bool = False
 
 
 class SpellingTable(Record, frozen=True):
@@ -126,7 +128,8 @@ class Features(_Cpp, frozen=True):
     """Differences between the C++ of CK's versions that the templates follow.
 
     With ``takes_load`` batch prefill's traits have the load mode, and dispatch asks for it. With ``own_headers`` the
-    text is for kernels/include_prefill alone: a tree of that version has other classes.
+    text is for kernels/include_prefill alone: a tree of that version has other classes. With ``trait_names_occupancy``
+    (rocm-libraries pull request 11298) a trait's last parameter is the tile's occupancy.
     ``selector_takes_base`` is a property of the tree, not of the dialect: since rocm-libraries pull request 9214,
     fmha_batch_prefill_select_kv_load_mode also takes the V stride and both base addresses.
     """
@@ -137,12 +140,14 @@ class Features(_Cpp, frozen=True):
 def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
     """Return the features of a dialect, which must have C++."""
     dialects = spellings()["dialects"]
-    if dialect not in dialects:
+    base, added = without_features(dialect)
+    if base not in dialects:
         raise UsageError(
             f"Dialect {dialect} has no C++ to render: only its kernels' names are known. "
             f"Dialects with C++: {', '.join(dialects)}."
         )
-    return Features(**dialects[dialect], selector_takes_base=selector_takes_base)
+    changes = {name: value for feature in added for name, value in feature.cpp.items()}
+    return Features(**{**dialects[base], **changes}, selector_takes_base=selector_takes_base)
 
 
 def flag(value: bool | None) -> str:

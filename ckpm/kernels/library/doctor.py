@@ -101,7 +101,8 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Examination]:
         tree = checkout(ck_root, cache)
     except CkPrefillError as error:
         return [*packages, Examination("upstream checkout", "broken", str(ck_root), str(error))]
-    state, remarks = "ok", [tree.words_of_newer()] if tree.newer else []
+    remarks = [*([tree.words_of_newer()] if tree.newer else []), *([tree.words_of_unseen()] if tree.unseen else [])]
+    state = "ok"
     try:
         features_for(tree)
     except CkPrefillError as error:

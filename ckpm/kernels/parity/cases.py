@@ -99,7 +99,7 @@ def compare_upstreams(request: ParityRequest) -> Results:
         take(names, _LOGGED_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
             take(text_cases(tree, api, request.archs, request.receipts, request.masks), _LOGGED_EVERY)
-        if fwd_v3.NAME in request.families and tree.dialect in host(fwd_v3.NAME).dialects():
+        if fwd_v3.NAME in request.families and host(fwd_v3.NAME).renders(tree.dialect):
             take(v3_cases(tree, request))
     if request.toolchain is not None:
         take(machine_code_cases(trees, request, request.toolchain))
@@ -174,7 +174,7 @@ def text_cases(
     No case if the tree's dialect has no C++. Archs and receipts with the same kernels share a comparison.
     """
     library = library_with(APIS[api][0])
-    if tree.dialect not in host(library).dialects():
+    if not host(library).renders(tree.dialect):
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     traits = families[0].archs
@@ -314,7 +314,7 @@ def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
     trait, because those share kernels: samples are larger, and each kernel is compiled alone.
     """
     library = host(library_with(APIS[api][0]))
-    if tree.dialect not in library.dialects():
+    if not library.renders(tree.dialect):
         return []
     traits = dialect(tree.dialect).family(APIS[api][0]).archs
     table = archs_table()

@@ -35,6 +35,18 @@ class Tree:
         )
 
     @property
+    def unseen(self) -> tuple[str, ...]:
+        """The features of a checkout whose combination is not one of the stored dialects."""
+        return tuple(self.dialect.split("+")[1:])
+
+    def words_of_unseen(self) -> str:
+        """Explain ``unseen`` in a sentence."""
+        return (
+            f"{self.root} has features of pull requests that no stored dialect has together: {', '.join(self.unseen)}. "
+            "Names are compared with its own codegen before a build"
+        )
+
+    @property
     def fmha(self) -> Path:
         return self.root / FMHA
 

@@ -29,13 +29,18 @@ from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.headers import State, content, states
 from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.dialects import (
+    Detection,
     Dialect,
+    Feature,
     PackagedUpstream,
     check_upstream,
     compute_units,
     dialect,
     dialect_names,
+    feature_table,
+    features,
     upstreams,
+    with_features,
 )
 
 OWN_HEADERS = " with headers "  # separates a package from the text of our own headers in the identity of a tree
@@ -65,6 +70,8 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path
         tree = checkout(ck_root, cache)
         if tree.newer:
             log.info(f"note: {tree.words_of_newer()}")
+        if tree.unseen:
+            log.info(f"note: {tree.words_of_unseen()}")
         return tree
     package = check_upstream(name)
     root, included = _unpack(package, cache)
@@ -130,8 +137,11 @@ def _checkout(ck_root: Path, cache: Path | None) -> Tree:
     if special := next((file for file in sorted((root / FMHA).rglob("*")) if is_special(file)), None):
         # the codegen would wait for it without end
         raise SetupError(f"{special}: a pipe or a device is in the CK tree. Remove it.", kind="ck-tree")
-    ages = [name for name in dialect_names() if dialect(name).detection]
-    fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
+    fitting, ages = [], []
+    for name in dialect_names():
+        if (stored := dialect(name)).detection and not stored.features:
+            ages.append(with_features(features_of(root / FMHA)) if name == feature_table().record.base else name)
+            fitting += ages[-1:] if fits(stored, root / FMHA) else []
     closure = include_closure(root)
     headers = states(sorted(closure))  # before they are read, so that changes meanwhile are noticed
     tree = Tree(
@@ -200,8 +210,18 @@ def fits(candidate: Dialect, fmha: Path) -> bool:
     file = fmha / detection.file
     if not file.is_file() or (detection.lacks_file and (fmha / detection.lacks_file).exists()):
         return False
-    text = content(file).decode(errors="replace")
-    return all(word in text for word in detection.has) and not any(word in text for word in detection.lacks)
+    return _has_words(content(file).decode(errors="replace"), detection)
+
+
+def features_of(fmha: Path) -> list[str]:
+    """The features of pull requests that a tree's files contain, each read from the feature's own file."""
+    files = {row.file for row in features().values() if (fmha / row.file).is_file()}
+    texts = {file: content(fmha / file).decode(errors="replace") for file in files}
+    return [name for name, row in features().items() if row.file in texts and _has_words(texts[row.file], row)]
+
+
+def _has_words(text: str, marks: Detection | Feature) -> bool:
+    return all(word in text for word in marks.has) and not any(word in text for word in marks.lacks)
 
 
 def digest(root: Path, closure: Set[Path]) -> str:

@@ -7,20 +7,23 @@ import io
 import os
 import shutil
 import tarfile
+import tempfile
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ckpm.base.errors import OutputError, ServiceError, SetupError, TrustError, UnknownWordError, UsageError
 from ckpm.kernels.upstream import package_index
 from ckpm.kernels.upstream import trees as upstream
 from ckpm.kernels.upstream.tree import FMHA
 from ckpm.kernels.upstream.trees import checkout, damage, digest, include_closure, locate, package_folder
-from ckpm.matrix.dialects import PackagedUpstream, dialect, upstreams
+from ckpm.matrix.dialects import PackagedUpstream, dialect, features, upstreams
 from ckpm.matrix.enumeration import enumerate_names
 
 CODEGEN = {
@@ -57,6 +60,46 @@ def test_checkout_version_is_detected(tmp_path: Path, dialect: str, below: str) 
     tree = checkout(tmp_path)
     assert tree.dialect == dialect
     assert tree.root == (tmp_path / below).resolve()
+
+
+def write_features(root: Path, names: Collection[str]) -> Path:
+    """A checkout of May 2026 whose files contain the marks of these features, and of no other feature."""
+    make_tree(root, CODEGEN["rocm-libraries-2026"])
+    for file in sorted({row.file for row in features().values()}):
+        rows = [(name in names, row) for name, row in features().items() if row.file == file]
+        marks = [mark for present, row in rows for mark in (row.has if present else row.lacks)]
+        path = root / FMHA / file
+        text = path.read_text() if path.exists() else ""
+        path.write_text("\n".join([text, *marks]))
+    return root
+
+
+@pytest.mark.parametrize("file", ["fmha_batch_prefill.py", "fmha_bwd.py", "fmha_fwd.py", "fmha_fwd.hpp"])
+def test_checkout_one_file_of_september_has_features_of_that_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str
+) -> None:
+    caplog.set_level("INFO")
+    names = [name for name, row in features().items() if row.file.endswith(file)]
+    tree = locate("checkout", cache=tmp_path, ck_root=write_features(tmp_path / "ck", names))
+    assert tree.dialect == "+".join(("rocm-libraries-2026", *names))
+    assert any(f"no stored dialect has together: {', '.join(names)}" in message for message in caplog.messages)
+
+
+def test_checkout_all_merged_features_is_september(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    root = write_features(tmp_path / "ck", dialect("rocm-libraries-2026-09").features)
+    assert locate("checkout", cache=tmp_path, ck_root=root).dialect == "rocm-libraries-2026-09"
+    assert not any("no stored dialect" in message for message in caplog.messages)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sets(st.sampled_from(sorted(features()))))
+def test_features_of_any_combination_are_found_and_named(names: set[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        assert set(checkout(write_features(Path(folder), names)).dialect.split("+")[1:]) in (
+            names,
+            set() if names == set(dialect("rocm-libraries-2026-09").features) else names,
+        )
 
 
 def names_of(dialect_name: str) -> list[str]:
@@ -208,17 +251,17 @@ def test_additional_parameter_is_newer_and_keeps_its_default(tmp_path: Path) -> 
     parameters = [*(f"bool {name}" for name in KNOWN[:-1]), LOAD]
     assert checkout(newest(tmp_path / "known", *parameters)).newer == ()
     assert checkout(newest(tmp_path / "renamed", *(f"int P{n}" for n in range(len(KNOWN))))).newer == ()
-    tree = checkout(newest(tmp_path / "newer", *parameters, "ck_tile::index_t kOccupancy_ = -1"))
+    tree = checkout(newest(tmp_path / "newer", *parameters, "ck_tile::index_t kFuture_ = -1"))
     assert tree.dialect == "rocm-libraries-2026"
     location = "(example/ck_tile/01_fmha/fmha_fwd.hpp:8)"
-    assert tree.newer == (f"another kOccupancy_ of fmha_fwd_batch_prefill_traits_ than its default {location}",)
+    assert tree.newer == (f"another kFuture_ of fmha_fwd_batch_prefill_traits_ than its default {location}",)
 
 
 @pytest.mark.parametrize(("at", "default"), [(24, " = -1"), (28, "")])
 def test_parameter_that_cannot_be_left_out_is_another_version(tmp_path: Path, at: int, default: str) -> None:
     parameters = [f"bool {name}" for name in KNOWN]
-    parameters.insert(at, f"ck_tile::index_t kOccupancy_{default}")
-    message = r"fmha_fwd\.hpp:7: fmha_fwd_batch_prefill_traits_ has a parameter kOccupancy_ that dialect"
+    parameters.insert(at, f"ck_tile::index_t kFuture_{default}")
+    message = r"fmha_fwd\.hpp:7: fmha_fwd_batch_prefill_traits_ has a parameter kFuture_ that dialect"
     with pytest.raises(SetupError, match=message):
         checkout(newest(tmp_path, *parameters))
 

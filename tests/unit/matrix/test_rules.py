@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.dialects import dialect, dialect_names, features, with_features
 from ckpm.matrix.keys import Tile
 from ckpm.matrix.rules import RULES, Rule, broken
 from tests.unit.matrix.matrix_samples import read_cases
@@ -100,6 +100,8 @@ short_q_tiles_serve_unmasked_batches: mode=batch/group mask=no tile=SHORT_Q
  mode=batch mask=no/mask tile=SHORT_Q
  mode=batch mask=no/causal tile=SHORT_Q
  mode=group mask=mask tile=TILE/SHORT_Q
+short_q_tiles_serve_unmasked_problems: mask=no/mask tile=SHORT_Q
+ mask=mask tile=TILE/SHORT_Q
 deterministic_dq_is_split_by_kn0: deterministic=True tile=TILE/UNSPLIT
  deterministic=False tile=UNSPLIT/TILE
 integrations_pad_both_head_dims_alike: receipt=2 dpad=1/0 dvpad=1
@@ -128,6 +130,9 @@ qr_takes_no_64_wide_slices_at_d128: arch_trait=gfx9 dtype=fp16 hdim_q=128 hdim_v
 trload_takes_narrow_tiles_at_d128: hdim_q=128 hdim_v=128 pipeline=qr_async_trload tile=NARROW/TILE
  hdim_q=128 hdim_v=128 pipeline=qr_async/qr_async_trload tile=TILE
  hdim_q=256/128 hdim_v=256/128 pipeline=qr_async_trload tile=TILE
+trload_pads_no_sequence_of_batches: mode=batch pipeline=qr_async_trload pad=npad/pssk
+ mode=group/batch pipeline=qr_async_trload pad=pssk
+ mode=batch pipeline=qr_async/qr_async_trload pad=psddv
 v3_has_its_own_tiles: arch_trait=gfx950 pipeline=qr_async_trload_v3 tile=V3/TILE
  arch_trait=gfx950 pipeline=qr_async tile=TILE/V3
 v3_takes_fp8: pipeline=qr_async_trload_v3 dtype=fp8bf16/bf16
@@ -204,7 +209,8 @@ def test_rule_accepts_and_refuses(name: str, accepted: dict[str, Any], refused: 
 
 def test_every_rule_is_tested_and_used_by_dialect() -> None:
     assert {name for name, _, _ in CASES} == set(RULES)
-    families = [family for name in dialect_names() for family in dialect(name).families.values()]
+    every_feature = with_features(features())
+    families = [family for name in (*dialect_names(), every_feature) for family in dialect(name).families.values()]
     used = {rule.name for family in families for rule in family.rules}
     assert used == set(RULES)
 

@@ -198,6 +198,7 @@ def test_tables_as_they_are() -> None:
     assert [dialect(name).name for name in dialect_names()] == [
         "ck-2025-06", "ck-2025-11", "ckpm-extended", "ckpm-serving", "prefill-v3", "rocm-libraries-2026",
         "rocm-libraries-2026-04",
+        "rocm-libraries-2026-09",
     ]  # fmt: skip
 
 
@@ -220,7 +221,7 @@ def test_tables_as_they_are() -> None:
             "ck-2026",
             "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? "
             "Known: ck-2025-06, ck-2025-11, ckpm-extended, ckpm-serving, prefill-v3, rocm-libraries-2026, "
-            "rocm-libraries-2026-04.",
+            "rocm-libraries-2026-04, rocm-libraries-2026-09.",
         ),
         (
             dialect("ck-2025-11").family,

@@ -36,7 +36,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             2,
             "--upstream checkout: the matrix doesn't look at source trees. Name the tree's dialect with --dialect "
             "(ck-2025-06, ck-2025-11, ckpm-extended, ckpm-serving, prefill-v3, rocm-libraries-2026, "
-            "rocm-libraries-2026-04).",
+            "rocm-libraries-2026-04, rocm-libraries-2026-09).",
         ),
         (("list", "--arch", "gfx951"), 2, f"unknown arch 'gfx951'; did you mean 'gfx950'? {ARCHS}"),
         (("count", "--arch", "gfx950,cuda"), 2, f"unknown arch 'cuda'. {ARCHS}"),

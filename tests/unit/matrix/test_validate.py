@@ -66,6 +66,7 @@ def test_without_dialect_every_age_is_searched(run: Run) -> None:
     assert {line.rpartition(" of ")[2] for line in out.splitlines() if line.startswith("equals ")} == {
         "rocm-libraries-2026",
         "rocm-libraries-2026-04",
+        "rocm-libraries-2026-09",
         "prefill-v3",
         "ckpm-extended",  # the kernel for any multiple of 16
     }

@@ -76,7 +76,7 @@ class Compiler:
             command, env={**os.environ, **self.toolchain.environment}, capture_output=True, text=True, timeout=300
         )
         messages = [line for line in run.stderr.splitlines() if line and "-Wunused-command-line-argument" not in line]
-        assert (run.returncode, messages) == (0, [])
+        assert (run.returncode, messages) == (0, []), "\n".join(messages)
 
     def compile(self, source: Path, *extra: str) -> str:
         identity = "\0".join((source.name, str(source.parent), *extra))

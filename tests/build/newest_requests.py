@@ -77,7 +77,7 @@ class Model:
         for key in fitting[0].get(exact, []):
             if p["mask_type"] not in MASKS[key.mask_impl, key.mask]:
                 continue
-            if key.tile.bm0 == 64 and not few:
+            if (key.tile.bm0 == 64 and not few) or (key.tile.occupancy == 2 and cus >= 128):
                 continue
             if load_mode(self.form, p, key.tile.bn0, BYTES[dtype]) == key.load:
                 return key.name

@@ -279,7 +279,12 @@ template <ck_tile::index_t HDim,
           ck_tile::index_t PageSize,
           ck_tile::BlockAttentionKVCacheMemoryLayoutEnum Layout,
           ck_tile::BlockAttentionKVCacheLookupTableEnum Table,
-          ck_tile::BlockAttentionKVCacheLoadModeEnum Load>
+          ck_tile::BlockAttentionKVCacheLoadModeEnum Load
+#ifdef INTERFACE_2026_OCCUPANCY // rocm-libraries pull request 11298; upstream's default of -1 would hide a missing one
+          ,
+          ck_tile::index_t Occupancy
+#endif
+          >
 struct fmha_fwd_batch_prefill_traits_ : fmha_fwd_traits_<HDim,
                                                          DataType,
                                                          IsGroupMode,

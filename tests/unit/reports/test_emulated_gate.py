@@ -52,6 +52,7 @@ COUNTERS = {
 ONE = Measured(
     problem="performance/one", kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=1024, counters=COUNTERS
 )
+LISTED = manifests.record()
 MACHINE = Machine(
     arch="gfx950", product="a round one", clock_mhz=1000, compute_units=1, hbm_gb_s=1000, vector_cycles=4,
     transcendental_cycles=8, issue_cycles=4, lds_read=256, lds_write=128, l1=64, matrix_flops=2048,
@@ -297,9 +298,6 @@ def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(measuring, "measure", stub)
     monkeypatch.setattr("ckpm.timing.measure.program_digest", lambda: "this program")
     return tiers
-
-
-LISTED = manifests.record()
 
 
 def test_gate_reads_counters_that_measure_wrote(

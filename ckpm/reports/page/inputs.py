@@ -147,41 +147,10 @@ def gather(
             "Build and test first (ckpm build, ckpm test --suite large-kv), or name another folder with --input.",
             kind="nothing-to-report",
         )
-    uncounted = [
-        Uncounted(
-            file, f"the tested library's {MANIFEST} is missing. Put it beside this file, or build and test again."
-        )
-        for file in results
-        if not file.with_name(MANIFEST).exists()
-    ]
-
-    def read(read_record: Callable[[Path], _Record], file: Path) -> Iterator[_Record]:
-        """The file's record, if it is there and counts."""
-        try:
-            if file.exists():
-                yield read_record(file)
-        except (InputError, InconclusiveError, CheckFailedError) as error:
-            uncounted.append(Uncounted(file, str(error).removeprefix(f"{file}: ")))
-
-    def read_all(read_record: Callable[[Path], _Record], files: Iterable[Path]) -> dict[Path, _Record]:
-        return {file: record for file in files for record in read(read_record, file)}
-
-    def library(file: Path, manifest: Manifest) -> LibraryResults:
-        """A library, with counts and results of the same build."""
-        return LibraryResults(
-            manifest_file=file,
-            label=f"{file.parent.parent.name}/{file.parent.name}",
-            manifest=manifest,
-            suites={
-                suite: results
-                for suite in _SUITES
-                for results in read(lambda path: _results(path, file, manifest), file.with_name(f"{suite}.json"))
-            },
-            measured=next(read(lambda path: _measurements(path, manifest), file.with_name(COUNTERS)), None),
-            timings=next(read(lambda path: _timings(path, manifest), file.with_name(TIMINGS)), None),
-        )
-
-    libraries = tuple(library(file, manifest) for file, manifest in read_all(read_manifest, manifests).items())
+    orphan = f"the tested library's {MANIFEST} is missing. Put it beside this file, or build and test again."
+    reader = _Reader([Uncounted(file, orphan) for file in results if not file.with_name(MANIFEST).exists()])
+    built = reader.read_all(read_manifest, manifests)
+    libraries = tuple(_library(reader, file, manifest) for file, manifest in built.items())
     return ReportInputs(
         folder=folder,
         libraries=libraries,
@@ -191,16 +160,16 @@ def gather(
             for suite, results in library.suites.items()
             for case in results.cases
         ),
-        parity=next(read(Results.read, parity), None),
-        gates=read_all(Gate.read, gates),
+        parity=reader.read(Results.read, parity),
+        gates=reader.read_all(Gate.read, gates),
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
         budgets=read_budgets(read_thresholds(STATIC)),
         today=today or datetime.date.today(),
-        tables=read_all(Timings.read, tables),
-        benchmarks=read_all(Benchmark.read, benchmarks),
-        score=next(read(Score.read, folder / SCORE), None),
-        uncounted=tuple(uncounted),
+        tables=reader.read_all(Timings.read, tables),
+        benchmarks=reader.read_all(Benchmark.read, benchmarks),
+        score=reader.read(Score.read, folder / SCORE),
+        uncounted=tuple(reader.uncounted),
     )
 
 
@@ -209,6 +178,38 @@ def files_of(folder: Path) -> list[Path]:
     beside = ("manifest.json", COUNTERS, TIMINGS, *(f"{suite}.json" for suite in _SUITES))
     patterns = (*(f"*/*/{name}" for name in beside), "parity.json", _TABLES, SCORE, _BENCHMARKS, *_GATES)
     return [file for pattern in patterns for file in folder.glob(pattern)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads records of files, and collects the files that don't count."""
+
+    uncounted: list[Uncounted]
+
+    def read(self, read_record: Callable[[Path], _Record], file: Path) -> _Record | None:
+        """The file's record; None if there is no file or it doesn't count."""
+        try:
+            return read_record(file) if file.exists() else None
+        except (InputError, InconclusiveError, CheckFailedError) as error:
+            self.uncounted.append(Uncounted(file, str(error).removeprefix(f"{file}: ")))
+        return None
+
+    def read_all(self, read_record: Callable[[Path], _Record], files: Iterable[Path]) -> dict[Path, _Record]:
+        return {file: record for file in files if (record := self.read(read_record, file)) is not None}
+
+
+def _library(reader: _Reader, file: Path, manifest: Manifest) -> LibraryResults:
+    """A library, with counts and results of the same build."""
+    files = {file.with_name(f"{suite}.json"): suite for suite in _SUITES}
+    results = reader.read_all(lambda path: _results(path, file, manifest), files)
+    return LibraryResults(
+        manifest_file=file,
+        label=f"{file.parent.parent.name}/{file.parent.name}",
+        manifest=manifest,
+        suites={files[path]: suite_results for path, suite_results in results.items()},
+        measured=reader.read(lambda path: _measurements(path, manifest), file.with_name(COUNTERS)),
+        timings=reader.read(lambda path: _timings(path, manifest), file.with_name(TIMINGS)),
+    )
 
 
 def _results(path: Path, manifest_file: Path, manifest: Manifest) -> Results:

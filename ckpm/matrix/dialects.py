@@ -51,7 +51,7 @@ class _KnownArchs(Record, frozen=True):
 
 
 class Feature(Record, frozen=True):
-    """What a pull request added after the features' base. A checkout has it if its ``file`` contains the words of
+    """Changes of a pull request after the features' base. A checkout has them if its ``file`` contains the words of
     ``has`` and none of ``lacks``. ``tables`` is laid over the tables of the families, ``cpp`` over the dialect's
     row in kernels/spellings.yaml. ``parameters`` follow the base's parameters of C++ templates.
     """
@@ -400,7 +400,10 @@ def read_dialect(folder: Path, added: tuple[str, ...] = ()) -> Dialect:
         enumerators=head.enumerators,
         targets=head.targets,
         parameters={
-            name: (*own_parameters, *(word for one in chosen for word in features()[one].parameters.get(name, ())))
+            name: (
+                *own_parameters,
+                *(word for feature in chosen for word in features()[feature].parameters.get(name, ())),
+            )
             for name, own_parameters in head.parameters.items()
         },
         asked_everything=inherited.asked_everything is not False,
@@ -418,7 +421,7 @@ def _check_features(own: Table[DialectHead], chosen: Sequence[str], ancestors: S
         if name in chosen[:index]:
             raise own.fail(f"the dialect has the feature {name} twice")
     if table.base not in ancestors:
-        raise own.fail(f"features are laid over dialect {table.base}, which is no ancestor of this dialect")
+        raise own.fail(f"features are laid over dialect {table.base}, and this dialect has other ancestors")
 
 
 def lineage(folder: Path) -> list[Field]:
@@ -449,7 +452,7 @@ class Families(Mapping[str, Family]):
         self._names = [name for name in wanted if name in files]
 
     def with_family(self, family: Family) -> Families:
-        """These families with another one of the same name."""
+        """Replace a family by another one of its name, in a copy."""
         families = Families(self._folders, tuple(self._names), self._features)
         families._read = {**self._read, family.name: family}
         return families

@@ -208,9 +208,9 @@ def dialect_from(args: argparse.Namespace) -> Dialect:
     """The dialect of ``--dialect`` or ``--upstream``, with the tiles of ``--tune``."""
     chosen = _named_dialect(args)
     if file := getattr(args, "tune", None):
-        from ckpm.matrix.tuned import tuned  # only here: few commands take it
+        from ckpm.matrix.tuned import take_tuned  # only here: few commands take it
 
-        return tuned(chosen, file)
+        return take_tuned(chosen, file)
     return chosen
 
 

@@ -372,7 +372,7 @@ def qr_and_qr_async_take_128_row_tiles(
     """on gfx9, qr and qr_async take tiles of 128 keys at head dims 128x128, and of 128 queries at all others below 512
 
     codegen/ops/fmha_fwd.py, get_fwd_blobs; later CompatibilityRuleFactoryGfx9.check_hdim_tile, which exempts fp32,
-    mxfp8 and mxfp4; rocm-libraries pull request 12011 for head dim 512.
+    mxfp8 and mxfp4. Head dim 512: rocm-libraries pull request 12011.
     """
     if not _restricts_tiles(arch_trait, dtype) or pipeline not in ("qr", "qr_async") or hdim_q >= 512:
         return False

@@ -43,7 +43,7 @@ class TuneConfiguration(Record, frozen=True, forbid_unknown_fields=False):
     relax_rules: _Relaxed = _Relaxed()
 
 
-def tuned(chosen: Dialect, file: Path) -> Dialect:
+def take_tuned(chosen: Dialect, file: Path) -> Dialect:
     """The dialect with the tiles, filters and relaxed rules of a tune configuration. Raises TableError."""
     table = read_table(file, TuneConfiguration)
     configuration, family = table.record, chosen.family(FAMILY)
@@ -103,7 +103,7 @@ def _tile(table: Table[TuneConfiguration], family: Family, path: tuple[str | int
 
 
 def _filter_rule(table: Table[TuneConfiguration]) -> Rule:
-    """The rule that excludes what a configuration's filters leave out. An empty list is no filter."""
+    """The rule that excludes what a configuration's filters leave out. An empty list filters nothing."""
     for name in table.record.filters:
         table.demand_known(name, _FILTERS, "filters", name)
     filters = {name: allowed for name, allowed in table.record.filters.items() if allowed}

@@ -1,7 +1,7 @@
 """The inputs of a report: manifests, results of suites, parity, gates and the ledger, read from an output folder.
 
-No input is left out silently: a file that can't be read, results of another build and results of a missing library are
-rows of the report that fail its verdict.
+No input is left out silently. A file that can't be read is a row of the report that fails its verdict. So are results
+of another build, and results without their library.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def gather(
             kind="nothing-to-report",
         )
     orphan = f"the tested library's {MANIFEST} is missing. Put it beside this file, or build and test again."
-    reader = _Reader([Uncounted(file, orphan) for file in results if not file.with_name(MANIFEST).exists()])
+    reader = _ReportReader([Uncounted(file, orphan) for file in results if not file.with_name(MANIFEST).exists()])
     built = reader.read_all(read_manifest, manifests)
     libraries = tuple(_library(reader, file, manifest) for file, manifest in built.items())
     return ReportInputs(
@@ -181,7 +181,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ReportReader:
     """Reads records of files, and collects the files that don't count."""
 
     uncounted: list[Uncounted]
@@ -198,7 +198,7 @@ class _Reader:
         return {file: record for file in files if (record := self.read(read_record, file)) is not None}
 
 
-def _library(reader: _Reader, file: Path, manifest: Manifest) -> LibraryResults:
+def _library(reader: _ReportReader, file: Path, manifest: Manifest) -> LibraryResults:
     """A library, with counts and results of the same build."""
     files = {file.with_name(f"{suite}.json"): suite for suite in _SUITES}
     results = reader.read_all(lambda path: _results(path, file, manifest), files)

@@ -75,7 +75,7 @@ def write_features(root: Path, names: Collection[str]) -> Path:
 
 
 @pytest.mark.parametrize("file", ["fmha_batch_prefill.py", "fmha_bwd.py", "fmha_fwd.py", "fmha_fwd.hpp"])
-def test_checkout_one_file_of_september_has_features_of_that_file(
+def test_checkout_file_of_september_brings_its_features(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str
 ) -> None:
     caplog.set_level("INFO")

@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import yaml
-from msgspec import inspect
 
 from .bounded import LARGEST_TABLE, BoundsError, check_number, read_text
 from .display import one_line
 from .errors import TableError
+from .misfits import describe, explain
 
 T = TypeVar("T")
 
 _DEEPEST = 64  # levels; the deepest table of ours has 8
 _MOST_VALUES = 200_000  # of a table; an alias counts as all its values
 _LONGEST = 1000  # characters of an error message: names may be as long as a file
-_KINDS = {
-    **{"int": "a whole number", "str": "text", "bool": "true or false", "float": "a number", "null": "empty"},
-    **{"array": "a list", "object": "a mapping", "date": "a date such as 2027-06-30"},
-}
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
@@ -215,15 +210,6 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
     return Field(value, file, line, path)
 
 
-def describe(value: object) -> str:
-    """A value as error messages describe it."""
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    return "empty" if value is None else f"{value!r}"
-
-
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A declared record of a table: its fields, their types and bounds; unknown fields are refused."""
 
@@ -275,8 +261,8 @@ def decode(root: Field, kind: type[T]) -> Table[T]:
     values = plain(root)
     try:
         return Table(msgspec.convert(values, kind, str_keys=True), root)
-    except msgspec.ValidationError as error:
-        path, message = explain(error, values, kind)
+    except msgspec.ValidationError:
+        path, message = explain(values, kind)
         raise Table(None, root).fail(message, *path) from None
 
 
@@ -287,87 +273,3 @@ def plain(field: Field) -> Any:
     if isinstance(field.value, list):
         return [plain(item) for item in field.value]
     return field.value
-
-
-def explain(error: msgspec.ValidationError, values: Any, kind: type) -> tuple[list[str | int], str]:
-    """Return the path of the value that msgspec refuses, with the names that it writes as ``[...]``, and the reason."""
-    text = str(error)
-    message, _, location = text.partition(" - at ")
-    top = {"": values}
-    holder: Any = top
-    key: Any = ""
-    path: list[str | int] = []
-    types: list[inspect.Type] = [inspect.type_info(kind)]
-    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", location):
-        here = holder[key]
-        part: Any = int(index) if index.isdigit() else name
-        if index == "...":
-            part = next(member for member in here if _fails_with(text, top, kind, holder, key, {member: here[member]}))
-        holder, key = here, part
-        path.append(part)
-        types = [inner for candidate in types for inner in _inner_types(candidate, part)]
-    names = [name for candidate in types for name in _known_names(candidate)]
-    value = holder[key]
-    if unknown := re.search("unknown field `(.*)`", message):
-        path.append(unknown[1])
-    return path, _reword(message, value, names)
-
-
-def _inner_types(kind: inspect.Type, part: str | int) -> Iterator[inspect.Type]:
-    """The types that a name or position of a value may have."""
-    if isinstance(kind, inspect.UnionType):
-        for member in kind.types:
-            yield from _inner_types(member, part)
-    elif isinstance(kind, inspect.StructType | inspect.DataclassType):
-        yield from (field.type for field in kind.fields if field.encode_name == part)
-    elif isinstance(kind, inspect.DictType):
-        yield kind.value_type
-    elif isinstance(kind, inspect.VarTupleType):
-        yield kind.item_type
-    elif isinstance(kind, inspect.TupleType) and isinstance(part, int):
-        yield kind.item_types[part]
-
-
-def _known_names(kind: inspect.Type) -> Iterator[str]:
-    """The fields of a record, or the words of a field that has a choice."""
-    if isinstance(kind, inspect.UnionType):
-        for member in kind.types:
-            yield from _known_names(member)
-    elif isinstance(kind, inspect.StructType | inspect.DataclassType):
-        yield from (field.encode_name for field in kind.fields)
-    elif isinstance(kind, inspect.DictType):
-        yield from _known_names(kind.key_type)
-    elif isinstance(kind, inspect.LiteralType):
-        yield from map(str, kind.values)
-
-
-def _reword(message: str, value: Any, names: Sequence[str]) -> str:
-    """Return msgspec's message in the words of a table."""
-    listed = f"; known here: {', '.join(names)}" if names else ""
-    if missing := re.fullmatch("Object missing required field `(.*)`", message):
-        return f"field '{missing[1]}' is missing; it has {', '.join(value) or 'no field'}"
-    if message.startswith("Object contains unknown field"):
-        return f"unknown field{listed}"
-    if re.match("Expected `\\w+` of length >= 1", message):
-        return "is empty"
-    if message.startswith("Invalid enum value"):
-        wrong = [name for name in value if name not in names] if isinstance(value, dict) else [value]
-        return f"unknown word '{wrong[0]}'{listed}"
-    if expected := re.fullmatch("Expected `(.*)`, got `.*`", message):
-        actual = "" if isinstance(value, dict) else f", not {describe(value)}"
-        return f"must be {' or '.join(_KINDS.get(kind, kind) for kind in expected[1].split(' | '))}{actual}"
-    message = message.replace("Invalid RFC3339 encoded date", "must be a date such as 2027-06-30")
-    message = re.sub("`([^`]*)`", lambda kind: _KINDS.get(kind[1], kind[1]), message)
-    return message.replace("Expected", "must be")
-
-
-def _fails_with(text: str, top: Any, kind: type, holder: Any, key: Any, trial: Any) -> bool:
-    """Return True if msgspec's message is the same with ``trial`` instead of a mapping."""
-    kept, holder[key] = holder[key], trial
-    try:
-        msgspec.convert(top[""], kind, str_keys=True)
-    except msgspec.ValidationError as error:
-        return str(error) == text
-    finally:
-        holder[key] = kept
-    return False

@@ -33,10 +33,9 @@ def rule_of(function: Callable[..., bool | str], severity: str = "error", paths:
     """The rule of a documented function."""
     text, _, contradiction = (inspect.getdoc(function) or "").partition("Contradicted: ")
     reason, _, source = text.partition("\n\n")
-    texts = (" ".join(part.split()) for part in (reason, source, contradiction))
-    return Rule(
-        function.__name__, tuple(inspect.signature(function).parameters), *texts, function, severity, tuple(paths)
-    )
+    reason, source, contradiction = (" ".join(part.split()) for part in (reason, source, contradiction))
+    fields = tuple(inspect.signature(function).parameters)
+    return Rule(function.__name__, fields, reason, source, contradiction, function, severity, tuple(paths))
 
 
 def rules_of(names: Mapping[str, Any]) -> Mapping[str, Rule]:

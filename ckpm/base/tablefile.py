@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -22,6 +22,7 @@ from .errors import TableError
 from .misfits import describe, explain
 
 T = TypeVar("T")
+R = TypeVar("R", bound="Record")
 
 _DEEPEST = 64  # levels; the deepest table of ours has 8
 _MOST_VALUES = 200_000  # of a table; an alias counts as all its values
@@ -218,6 +219,7 @@ Words = Annotated[str, msgspec.Meta(min_length=1)] | Annotated[tuple[str, ...], 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+Later = Annotated[str, msgspec.Meta(max_length=0)]  # set by the reader of a table, which doesn't contain the field
 
 
 def word_list(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -249,6 +251,11 @@ class Table(Generic[T]):
         for word in word_list(value):
             if word not in listed:
                 raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}", *path)
+
+
+def named(records: Mapping[str, R], field: str = "name") -> dict[str, R]:
+    """The records of a mapping with their names as ``field``, whose type is Later."""
+    return {name: msgspec.structs.replace(record, **{field: name}) for name, record in records.items()}
 
 
 def read_table(file: Path, kind: type[T]) -> Table[T]:

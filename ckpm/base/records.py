@@ -137,7 +137,7 @@ class Value:
         try:
             record = msgspec.convert(self.value, kind)
         except msgspec.ValidationError:
-            from .misfits import explain
+            from .tablefile import explain  # only here: it loads YAML, which SCons starts without
 
             path, message = explain(self.value, kind)
             raise self._at(path).fail(message) from None

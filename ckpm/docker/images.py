@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from ckpm.base.errors import UnknownWordError
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Later, Record, Table, named, read_table
+from ckpm.base.tablefile import Later, Record, Table, add_names, read_table
 from ckpm.matrix.dialects import archs, upstreams
 
 FOLDER = data("docker")
@@ -100,13 +100,13 @@ def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
     """All images by name."""
     table = read_table(file, ImageTable)
     purposes: dict[str, Purpose] = {}
-    for name, purpose in named(table.record.purposes).items():
+    for name, purpose in add_names(table.record.purposes).items():
         above: tuple[str, ...] = ()
         if purpose.extends is not None:
             table.demand_known(purpose.extends, purposes, "purposes", name, "extends")
             above = purposes[purpose.extends].lineage
         purposes[name] = msgspec.structs.replace(purpose, lineage=(*above, name))
-    bases = named(table.record.bases)
+    bases = add_names(table.record.bases)
     for base in bases.values():
         _check_base(table, base)
     packages = [name for name, package in upstreams().items() if package.base == name]

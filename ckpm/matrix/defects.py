@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 
 from ckpm.base.errors import WhereError
-from ckpm.base.tablefile import Later, Record, named, read_table
+from ckpm.base.tablefile import Later, Record, add_names, read_table
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import compile_where
@@ -40,7 +40,7 @@ def defects() -> tuple[Defect, ...]:
             compile_where(defect.where)
         except WhereError as error:
             raise table.fail(str(error), "defects", name, "where") from error
-    return tuple(named(table.record.defects).values())
+    return tuple(add_names(table.record.defects).values())
 
 
 def defect_of(key: Key, dialect: str) -> Defect | None:

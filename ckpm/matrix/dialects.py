@@ -15,7 +15,7 @@ import msgspec
 
 from ckpm.base.errors import SetupError, TableError, UnknownWordError, UsageError
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Field, Later, Record, Table, decode, load, named, overlay, read_table
+from ckpm.base.tablefile import Field, Later, Record, Table, add_names, decode, load, overlay, read_table
 from ckpm.matrix.families import Family
 from ckpm.matrix.family_tables import read_family
 
@@ -175,7 +175,7 @@ class ArchTable(Record, frozen=True):
 @functools.cache
 def archs() -> Mapping[str, Arch]:
     """The archs of archs.yaml by name."""
-    return named(read_table(TABLES / "archs.yaml", ArchTable).record.archs)
+    return add_names(read_table(TABLES / "archs.yaml", ArchTable).record.archs)
 
 
 @functools.cache
@@ -242,7 +242,7 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
     """Read a table of upstreams."""
     table = read_table(file, UpstreamTable)
     by_name: dict[str, PackagedUpstream] = {}
-    for name, row in named(table.record.upstreams).items():
+    for name, row in add_names(table.record.upstreams).items():
         if row.base and row.base not in by_name:
             raise table.fail(f"must be an upstream listed above: {', '.join(by_name)}", "upstreams", name, "base")
         required = ("headers",) if row.base else _PACKAGE

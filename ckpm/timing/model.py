@@ -26,7 +26,7 @@ from pathlib import Path
 from ckpm.attention.launch.counters import Measured
 from ckpm.base.errors import GateError
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Later, Positive, Record, named, read_table
+from ckpm.base.tablefile import Later, Positive, Record, add_names, read_table
 from ckpm.matrix.dialects import compute_units
 
 TABLE = data("reports", "gates", "model.yaml")
@@ -94,7 +94,7 @@ class MachineTable(Record, frozen=True):
 
 def machines(file: Path = TABLE) -> dict[str, Machine]:
     """Read the machines by arch."""
-    return named(read_table(file, MachineTable).record.archs, "arch")
+    return add_names(read_table(file, MachineTable).record.archs, "arch")
 
 
 def machine_of(arch: str, machines_by_arch: Mapping[str, Machine] | None = None) -> Machine:

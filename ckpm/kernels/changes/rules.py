@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Field, Later, Record, named, read_table
+from ckpm.base.tablefile import Field, Later, Record, add_names, read_table
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 
@@ -137,8 +137,8 @@ def read_rules(file: Path) -> Rules:
         effects=tuple(effects),
         checks=record.checks,
         kernels_per_shard=record.kernels_per_shard,
-        runners=tuple(named(record.archs, "arch").values()),
-        libraries=tuple(named(record.libraries).values()),
+        runners=tuple(add_names(record.archs, "arch").values()),
+        libraries=tuple(add_names(record.libraries).values()),
         suites=record.suites,
         gate=record.gate,
     )

@@ -23,8 +23,7 @@ from typing import Any
 
 from ckpm.base.bounded import LARGEST_TABLE, BoundsError, parse_json, read_text
 from ckpm.base.errors import InputError, TableError, unknown_word
-from ckpm.base.misfits import describe
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Field, describe, load
 from ckpm.matrix.configurations.limits import spellings
 from ckpm.matrix.keys import Key, Tile, example_page
 

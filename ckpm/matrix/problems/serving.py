@@ -2,7 +2,7 @@
 
 A kernel serves a problem if it has its head dims and exactly its features, and pads every length that its tile doesn't
 divide. Conditions of dispatch that only choose among such kernels are left out, because a kernel may be named at
-launch: few blocks, a short seqlen_q on a small tile, and unpadded before padded where dispatch may take either.
+launch. They are few blocks, a short seqlen_q on a small tile, and unpadded before padded where dispatch takes either.
 
 Sources: the codegen's API files (fmha_fwd.py, fmha_fwd_splitkv.py, fmha_fwd_appendkv.py, fmha_pagedkv_prefill.py,
 fmha_batch_prefill.py, fmha_bwd.py): the properties scheck, skcheck, dcheck, dvcheck, max_seq_q_cond and extra_cond,
@@ -66,7 +66,7 @@ def match(keys: Iterable[Key], problem: Problem, left_open: Collection[str] = ()
         before, left = left, _keys_with(left, field, values, problem)
         if not left:
             return Match((), _lack(field, values, before, problem), (field, values, before))
-        if field == "dtype" and family != "batch_prefill":  # whose head dims are a need
+        if field == "dtype" and "hdim_q" not in _READS[family]:
             left = _with_first_head_dims(left, problem)
             if not left:
                 return Match((), f"no head dims from {problem.hdim_q}x{problem.hdim_v} on")
@@ -214,7 +214,7 @@ def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Pro
     value = attrgetter(field)
     if field == "page_size" and takes_pages(ANY_PAGE, problem.page_size):
         values |= {ANY_PAGE}
-    of_v3 = _of_v3(field, values, problem) if problem.family == "batch_prefill" else values
+    of_v3 = _of_v3(field, values, problem) if problem.family in NAMED else values
     return [
         key
         for key in keys
@@ -266,10 +266,10 @@ def _dispatch_takes(key: Key, problem: Problem) -> bool:
     """Return False if the dispatch of qr_async takes another kernel for the length of keys.
 
     In batch mode it takes the kernel without padding of keys if ``seqlen_k`` is a multiple of kN0 and there are no
-    ``cu_seqlens``, and else the kernel with padding (fwd_spellings.attention_conditions). Of the families but batch
-    prefill, whose needed padding it is, launches can't name a kernel instead.
+    ``cu_seqlens``, and else the kernel with padding (fwd_spellings.attention_conditions). Launches of these families
+    can't name a kernel instead; batch prefill needs a padding.
     """
-    if key.family == "batch_prefill" or key.pipeline != "qr_async" or key.mode == "group":
+    if "pad" in _READS[key.family] or key.pipeline != "qr_async" or key.mode == "group":
         return True
     whole = problem.seqlen_k > 0 and problem.seqlen_k % key.tile.bn0 == 0 and not problem.cu_seqlens
     return whole != ("sk" in padding(key.pad))
@@ -328,8 +328,8 @@ def padding(pad: str) -> frozenset[str]:
 
     The backward pads of CK from autumn 2025 on (``pd8dv1``) are in fields of their own.
     """
-    words = _PAD.fullmatch(pad)
-    return frozenset(word for word in words.groups() if word) if words else frozenset()
+    parts = _PAD.fullmatch(pad)
+    return frozenset(part for part in parts.groups() if part) if parts else frozenset()
 
 
 def serves_every_batch(key: Key) -> bool:

@@ -21,7 +21,7 @@ from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import TIERS
-from ckpm.matrix.problems.problem import PAGED, Problem
+from ckpm.matrix.problems.problem import NAMED, PAGED, Problem
 
 FILE = TABLES / "testing.yaml"
 DIRECTIONS = ("fwd", "bwd")
@@ -114,7 +114,7 @@ def to_shape(problem: Problem) -> ListedShape:
         vlayout=p.vlayout,
         mode=p.mode,
         qscale=p.qscale,
-        page_size=p.page_size if p.family == "batch_prefill" else None,
+        page_size=p.page_size if p.family in NAMED else None,
         paged_kv=p.page_size > 0,
         kv_layout=p.kv_layout,
         kv_table=p.kv_table,
@@ -131,7 +131,7 @@ def from_shape(shape: ListedShape, family: str, arch: str = "gfx950") -> Problem
     split-KV. No mask has a bound to the left, and only causal masks have a bound to the right. Append-KV has
     ``seqlen_k`` new keys.
     """
-    s, batch_prefill = shape, family == "batch_prefill"
+    s, batch_prefill = shape, family in NAMED
     mode = s.mode or ("group" if batch_prefill else "batch")
     paged = family in PAGED or (s.page_size is not None if s.paged_kv is None else s.paged_kv)
     page_size = (s.page_size or (1 if batch_prefill else 128)) if paged else 0
@@ -160,10 +160,9 @@ def from_shape(shape: ListedShape, family: str, arch: str = "gfx950") -> Problem
         table_width=pages if table == "vllm" else 0,
         kv_layout=s.kv_layout or "linear",
         kv_table=table,
-        splits=2 if family == "fwd_splitkv" else 0,
         rope=s.rope,
-        seqlen_knew=s.seqlen_k if family == "fwd_appendkv" else 0,
         min_seqlen_q=1 if s.skip else 0,
+        **{"fwd_splitkv": {"splits": 2}, "fwd_appendkv": {"seqlen_knew": s.seqlen_k}}.get(family, {}),
     )
 
 

@@ -15,7 +15,7 @@ from msgspec import Meta, structs
 from ckpm.base.errors import WhereError
 from ckpm.base.paths import data
 from ckpm.base.rocm_choice import TOOLCHAINS
-from ckpm.base.tablefile import Later, Record, Table, Text, Words, named, read_table, word_list
+from ckpm.base.tablefile import Later, Record, Table, Text, Words, add_names, read_table, word_list
 from ckpm.matrix.dialects import archs, upstreams
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import compile_where
@@ -62,8 +62,8 @@ class Budget(Record, frozen=True, kw_only=True):
 
     def covers(self, key: Key, built: BuiltLibrary) -> bool:
         facts = ((self.archs, built.arch), (self.upstreams, built.upstream), (self.toolchains, built.toolchain))
-        named = all(not {"*", fact}.isdisjoint(word_list(words)) for words, fact in facts)
-        return named and (self.where is None or compile_where(self.where)(key))
+        is_of = all(not {"*", fact}.isdisjoint(word_list(names)) for names, fact in facts)
+        return is_of and (self.where is None or compile_where(self.where)(key))
 
 
 class Allowance(Budget, frozen=True, kw_only=True):
@@ -149,17 +149,17 @@ class BudgetTable(Record, frozen=True):
 def read_budgets(thresholds: Mapping[str, Threshold], file: Path = BUDGETS) -> Budgets:
     """Read budgets and allowances."""
     table = read_table(file, BudgetTable)
-    budgets = [_checked(table, row, thresholds, "budgets") for row in named(table.record.budgets).values()]
+    budgets = [_check_budget(table, row, thresholds, "budgets") for row in add_names(table.record.budgets).values()]
     allowed = []
-    for name, entry in named(table.record.allowed).items():
+    for name, entry in add_names(table.record.allowed).items():
         table.demand_known(entry.budget, table.record.budgets, "allowed", name, "budget")
         item = table.at("allowed", name)
-        checked = _checked(table, entry, thresholds, "allowed")
-        allowed.append(structs.replace(checked, location=f"{item.file.name}:{item.line}"))
+        entry = _check_budget(table, entry, thresholds, "allowed")
+        allowed.append(structs.replace(entry, location=f"{item.file.name}:{item.line}"))
     return Budgets(budgets=tuple(budgets), allowed=tuple(allowed))
 
 
-def _checked(table: Table[BudgetTable], row: B, metrics: Collection[str], section: str) -> B:
+def _check_budget(table: Table[BudgetTable], row: B, metrics: Collection[str], section: str) -> B:
     """The budget or allowance after a check of its words, with its reason on one line."""
     path = (section, row.name)
     choices = {"archs": archs(), "upstreams": (*upstreams(), "checkout"), "toolchains": TOOLCHAINS}
@@ -174,4 +174,4 @@ def _checked(table: Table[BudgetTable], row: B, metrics: Collection[str], sectio
             compile_where(row.where)
         except WhereError as error:
             raise table.fail(str(error), *path, "where") from error
-    return structs.replace(row, limits=named(row.limits, "metric"), reason=" ".join(row.reason.split()))
+    return structs.replace(row, limits=add_names(row.limits, "metric"), reason=" ".join(row.reason.split()))

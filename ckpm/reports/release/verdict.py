@@ -187,7 +187,7 @@ def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Map
     """Read waivers by name of the defect. None takes any ``defect_names``, for bundles of older tables."""
     table = tablefile.read_table(file, WaiverTable)
     waivers = {}
-    for name, row in tablefile.named(table.record.waivers).items():
+    for name, row in tablefile.add_names(table.record.waivers).items():
         item = table.at("waivers", name)
         if defect_names is not None and name not in defect_names:
             close = difflib.get_close_matches(name, defect_names, n=1)

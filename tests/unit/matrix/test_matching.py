@@ -16,7 +16,7 @@ from ckpm.base.errors import UsageError
 from ckpm.matrix.dialects import FAMILIES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried
-from ckpm.matrix.problems.serving import needed_values, not_for_its_lengths, padding
+from ckpm.matrix.problems.serving import needed_values, not_for_its_lengths, padding, serving_kernels
 from ckpm.matrix.problems.testing import ListedShape, from_shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import select_keys
@@ -241,6 +241,21 @@ def test_unpadded_head_dims_are_those_of_wider_step() -> None:
         assert unpadded
         shape = ListedShape(hdim_q=dims[0], hdim_v=dims[1])
         assert all(f"hdim_q {dims[0]} is no" in str(against_lengths(key, shape)) for key in unpadded)
+
+
+@pytest.mark.parametrize("family", ["fwd", "fwd_pagedkv"])
+def test_causal_kernel_of_generic_masks_serves_no_left_window(family: str) -> None:
+    """CK's CausalMask is GenericAttentionMask<true, false>, which has no bound to the left."""
+    generic = select_keys("ck-2025-06", Selection(archs=("gfx950",), families=(family,), mask_impl="generic"))
+    causal = from_shape(ListedShape(mask="bottom_right", dtype="bf16", mode="group"), family)
+    assert {key.mask for key in serving_kernels(generic, causal)} == {"causal"}
+    assert serving_kernels(generic, replace(causal, window_left=40)) == ()
+
+
+def test_min_seqlen_q_takes_kernels_that_skip_short_sequences() -> None:
+    problem = from_shape(ListedShape(dtype="bf16", mode="group"), "fwd")
+    assert {key.skip for key in serving_kernels(keys("fwd"), problem)} == {False}
+    assert {key.skip for key in serving_kernels(keys("fwd"), replace(problem, min_seqlen_q=1))} == {True}
 
 
 def test_v3_has_dispatch_of_its_own() -> None:

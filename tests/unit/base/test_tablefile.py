@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from ckpm.base.misfits import explain
-from ckpm.base.tablefile import Record
+from ckpm.base.tablefile import Record, explain
 
 
 class Inner(Record, frozen=True):
@@ -47,7 +46,7 @@ class Outer(Record, frozen=True):
     span: Span | None = None
 
 
-def refused(values: Any) -> tuple[list[str | int], str]:
+def explain_refusal(values: Any) -> tuple[list[str | int], str]:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(values, Outer, str_keys=True)
     return explain(values, Outer)
@@ -95,5 +94,5 @@ def refused(values: Any) -> tuple[list[str | int], str]:
     ],
 )
 def test_refused_value_has_path_and_reason(values: Any, path: list[str | int], message: str) -> None:
-    actual_path, reason = refused(values)
+    actual_path, reason = explain_refusal(values)
     assert (actual_path, reason[: len(message)]) == (path, message)

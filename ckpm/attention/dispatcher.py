@@ -40,7 +40,8 @@ from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import own_upstreams, upstreams
 from ckpm.matrix.keys import is_split
-from ckpm.matrix.problems.problem import Problem, missing_load, needs_named_loads, serving_kernels
+from ckpm.matrix.problems.problem import Problem, needs_named_loads
+from ckpm.matrix.problems.serving import missing_load, serving_kernels
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase

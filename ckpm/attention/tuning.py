@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.problems.shapes import to_shape
 from ckpm.base.errors import OutputError, ProblemError, RecordError
 from ckpm.base.files import write_error
 from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.testing import to_shape
 
 SCHEMA = 1
 _MARK = 0x636B706D  # PRAGMA application_id: "ckpm"

@@ -144,7 +144,7 @@ def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], tota
 
 def _show(args: argparse.Namespace) -> None:
     from ckpm.matrix.explain import find_key, receipts_with
-    from ckpm.matrix.problems.problem import serves_every_batch
+    from ckpm.matrix.problems.serving import serves_every_batch
 
     family, key = find_key(dialect_from(args), args.name, args.mask)
     row: dict[str, Any] = {

@@ -9,13 +9,13 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from ckpm.base.errors import SetupError, TableError, UnknownWordError, UsageError
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Field, Record, Table, decode, load, overlay, read_table
+from ckpm.base.tablefile import Field, Later, Record, Table, add_names, decode, load, overlay, read_table
 from ckpm.matrix.families import Family
 from ckpm.matrix.family_tables import read_family
 
@@ -147,8 +147,13 @@ class Dialect:
         raise UnknownWordError("family", name, (*self.families, *self.hand_written))
 
 
-class _UpstreamRow(Record, frozen=True):
-    """An upstream: a package of its own, or the tree of ``base`` with our ``headers``."""
+class PackagedUpstream(Record, frozen=True):
+    """A CK tree in a package of the Python package index: the exact file, its sha256, and the tree's path in it.
+
+    ``base`` names the upstream that owns the tree: another one, or this one itself. ``headers`` is the folder of
+    kernels/ with our headers, which precede the tree's on the include path; '' for none. ``license`` is the package's.
+    ``default_tier`` is what builds take without --tier; '' for the command's own default.
+    """
 
     summary: str
     dialect: str
@@ -161,17 +166,7 @@ class _UpstreamRow(Record, frozen=True):
     headers: str = ""
     license: str = ""
     default_tier: str = ""
-
-
-class PackagedUpstream(_UpstreamRow, frozen=True, kw_only=True):
-    """A CK tree in a package of the Python package index: the exact file, its sha256, and the tree's path in it.
-
-    ``base`` names the upstream that owns the tree: another one, or this one itself. ``headers`` is the folder of
-    kernels/ with our headers, which precede the tree's on the include path; '' for none. ``license`` is the package's.
-    ``default_tier`` is what builds take without --tier; '' for the command's own default.
-    """
-
-    name: str
+    name: Later = ""
 
     @property
     def has_codegen(self) -> bool:
@@ -179,58 +174,47 @@ class PackagedUpstream(_UpstreamRow, frozen=True, kw_only=True):
         return not self.headers
 
 
-class _ComputeUnitRow(Record, frozen=True):
+class ComputeUnit(Record, frozen=True):
+    """The bounds of the waves on one compute unit. Sources: matrix/archs.yaml."""
+
     vgprs: int  # 32-bit registers a lane, on one SIMD, arch and accumulation registers in one file
     vgpr_granule: int
     waves: int  # slots of one SIMD
     simds: int
+    lds_bytes: Annotated[int, msgspec.Meta(ge=0, le=0)] = 0  # the arch's, which compute_units() sets
 
 
-class ComputeUnit(_ComputeUnitRow, frozen=True, kw_only=True):
-    """The bounds of the waves on one compute unit. Sources: matrix/archs.yaml."""
+class Arch(Record, frozen=True):
+    """An arch. ``compute_unit`` is None for archs that the matrix lists, but no library is built for."""
 
-    lds_bytes: int
-
-
-class _ArchRow(Record, frozen=True):
     device: str
     generation: str
     wave_size: int
     lds_bytes: int
-    compute_unit: _ComputeUnitRow | None = None
-
-
-class Arch(_ArchRow, frozen=True, kw_only=True):
-    """An arch. ``compute_unit`` is None for archs that the matrix lists, but no library is built for."""
-
-    name: str
-    compute_unit: ComputeUnit | None
+    compute_unit: ComputeUnit | None = None
+    name: Later = ""
 
 
 class ArchTable(Record, frozen=True):
     """The record of archs.yaml."""
 
-    archs: dict[str, _ArchRow]
+    archs: dict[str, Arch]
 
 
 @functools.cache
 def archs() -> Mapping[str, Arch]:
     """The archs of archs.yaml by name."""
-    rows = read_table(TABLES / "archs.yaml", ArchTable).record.archs
-    return {name: _arch(name, **msgspec.structs.asdict(row)) for name, row in rows.items()}
-
-
-def _arch(name: str, compute_unit: _ComputeUnitRow | None, **fields: Any) -> Arch:
-    if compute_unit is None:
-        return Arch(name=name, compute_unit=None, **fields)
-    unit = ComputeUnit(lds_bytes=fields["lds_bytes"], **msgspec.structs.asdict(compute_unit))
-    return Arch(name=name, compute_unit=unit, **fields)
+    return add_names(read_table(TABLES / "archs.yaml", ArchTable).record.archs)
 
 
 @functools.cache
 def compute_units() -> Mapping[str, ComputeUnit]:
     """The compute unit of each arch that libraries are built for."""
-    return {name: arch.compute_unit for name, arch in archs().items() if arch.compute_unit}
+    return {
+        name: msgspec.structs.replace(arch.compute_unit, lds_bytes=arch.lds_bytes)
+        for name, arch in archs().items()
+        if arch.compute_unit
+    }
 
 
 def check_arch(name: str) -> Arch:
@@ -273,7 +257,7 @@ _PACKAGE = ("package", "version", "file", "sha256", "tree")
 class UpstreamTable(Record, frozen=True):
     """The record of upstreams.yaml; ``profiles`` maps an upstream's profile to the upstream that it stands for."""
 
-    upstreams: dict[str, _UpstreamRow]
+    upstreams: dict[str, PackagedUpstream]
     profiles: dict[str, dict[str, str]]
 
 
@@ -287,7 +271,7 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
     """Read a table of upstreams."""
     table = read_table(file, UpstreamTable)
     by_name: dict[str, PackagedUpstream] = {}
-    for name, row in table.record.upstreams.items():
+    for name, row in add_names(table.record.upstreams).items():
         if row.base and row.base not in by_name:
             raise table.fail(f"must be an upstream listed above: {', '.join(by_name)}", "upstreams", name, "base")
         required = ("headers",) if row.base else _PACKAGE
@@ -298,10 +282,9 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
                     f"{kind} has {', '.join(required)}; '{field}' is {'missing' if field in required else 'unknown'}",
                     "upstreams", name,
                 )  # fmt: skip
-        own = {field: getattr(row, field) for field in ("summary", "dialect", "headers", "default_tier")}
         package = by_name[row.base] if row.base else row
         tree = {field: getattr(package, field) for field in (*_PACKAGE, "license")}
-        by_name[name] = PackagedUpstream(name=name, base=row.base or name, **own, **tree)
+        by_name[name] = msgspec.structs.replace(row, base=row.base or name, **tree)
     return by_name
 
 

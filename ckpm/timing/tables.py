@@ -23,7 +23,7 @@ from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.performance import performance_problems
-from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
+from ckpm.matrix.problems.serving import missing_kernel, serving_kernels
 from ckpm.timing.command import summary
 from ckpm.timing.modelling import Modelled, ModelRequest, open_library
 from ckpm.timing.record import Timed, Timings

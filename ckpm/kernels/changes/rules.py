@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta, structs
+from msgspec import Meta
 
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Field, Record, read_table
+from ckpm.base.tablefile import Field, Later, Record, add_names, read_table
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 
@@ -45,33 +45,27 @@ class _RuleRow(Record, frozen=True):
     gates: bool = False
 
 
-class _RunnerRow(Record, frozen=True):
-    build: str
-    emulated: bool
-
-
-class Runner(_RunnerRow, frozen=True, kw_only=True):
+class Runner(Record, frozen=True):
     """The build session of an arch, and True if its libraries run without a GPU of that arch."""
 
-    arch: str
+    build: str
+    emulated: bool
+    arch: Later = ""
 
 
-class _LibraryRow(Record, frozen=True):
+class LibraryPlan(Record, frozen=True):
+    """A library: its families, its builds, the suites and gates that judge it.
+
+    For ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
+    """
+
     families: tuple[str, ...]
     upstreams: tuple[str, ...]
     tier: str
     suites: tuple[str, ...]
     gates: bool
     smoke_upstreams: tuple[str, ...] = ()
-
-
-class LibraryPlan(_LibraryRow, frozen=True, kw_only=True):
-    """A library: its families, its builds, the suites and gates that judge it.
-
-    For ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
-    """
-
-    name: str
+    name: Later = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +94,8 @@ class ChangeTable(Record, frozen=True):
     rules: tuple[_RuleRow, ...]
     checks: dict[str, tuple[str, ...]]
     kernels_per_shard: Annotated[int, Meta(ge=1)]
-    archs: dict[str, _RunnerRow]
-    libraries: dict[str, _LibraryRow]
+    archs: dict[str, Runner]
+    libraries: dict[str, LibraryPlan]
     suites: dict[str, str]
     gate: str
 
@@ -143,8 +137,8 @@ def read_rules(file: Path) -> Rules:
         effects=tuple(effects),
         checks=record.checks,
         kernels_per_shard=record.kernels_per_shard,
-        runners=tuple(Runner(arch=arch, **structs.asdict(row)) for arch, row in record.archs.items()),
-        libraries=tuple(LibraryPlan(name=name, **structs.asdict(row)) for name, row in record.libraries.items()),
+        runners=tuple(add_names(record.archs, "arch").values()),
+        libraries=tuple(add_names(record.libraries).values()),
         suites=record.suites,
         gate=record.gate,
     )

@@ -20,7 +20,7 @@ from ckpm.kernels.library.plan import BuildPlan
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.families import Family
 from ckpm.matrix.names import make_key, parse
-from ckpm.matrix.problems.problem import serves_every_batch
+from ckpm.matrix.problems.serving import serves_every_batch
 
 
 def write_manifest(plan_file: Path) -> Path:

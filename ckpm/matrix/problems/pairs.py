@@ -17,7 +17,7 @@ from typing import Any
 
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase, complaint
-from ckpm.matrix.problems.problem import serves
+from ckpm.matrix.problems.serving import serves
 
 Point = tuple[int, int]  # an axis and one of its values, by number
 Forbidden = Callable[[Mapping[int, int]], bool]

@@ -22,7 +22,7 @@ from ckpm.kernels.abi import Status
 from ckpm.kernels.library.manifest import identity_facts, keys_of, manifest_of
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import measured_kernel, serving_kernels
+from ckpm.matrix.problems.serving import measured_kernel, serving_kernels
 from ckpm.reports.gates.comparing import presence
 from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate

@@ -20,7 +20,6 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import flatten
 from ckpm.attention.launch.device import Device, EmulatedDevice
 from ckpm.attention.launch.plan import UNTIMED, LaunchPlan, Timing
-from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.problems.validation import validate
 from ckpm.base.errors import (
     DeviceError,
@@ -40,7 +39,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
-from ckpm.matrix.problems.testing import ListedShape
+from ckpm.matrix.problems.testing import ListedShape, from_shape
 from ckpm.timing.machine import ModelNumber, numbers, values
 from ckpm.timing.record import SIMDS
 from ckpm.timing.sweeps.cases import SweepCase, Tensors, not_laid_out, tensors

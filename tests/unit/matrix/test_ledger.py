@@ -15,7 +15,8 @@ from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import Problem, mask_corner, serving_kernels
+from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.matrix.problems.serving import serving_kernels
 from ckpm.matrix.problems.tables import problems
 from tests.unit.shared import replace_text, table_complaint
 

@@ -13,7 +13,7 @@ from ckpm.base.errors import TableError
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.pairs import AXES, cover, legal, met
-from ckpm.matrix.problems.problem import serves
+from ckpm.matrix.problems.serving import serves
 from ckpm.matrix.problems.tables import problems, read
 from ckpm.matrix.selection import Selection, select
 

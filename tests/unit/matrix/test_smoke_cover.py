@@ -14,14 +14,8 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.performance import performance_problems
-from ckpm.matrix.problems.problem import (
-    loads,
-    measured_kernel,
-    missing_kernel,
-    missing_load,
-    needed_values,
-    serving_kernels,
-)
+from ckpm.matrix.problems.problem import loads
+from ckpm.matrix.problems.serving import measured_kernel, missing_kernel, missing_load, needed_values, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select_some, tiers
 from ckpm.matrix.where import compile_where

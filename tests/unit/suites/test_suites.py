@@ -24,7 +24,7 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.problems.ledger import Ledger, LedgerEntry
 from ckpm.matrix.problems.performance import performance_problems
-from ckpm.matrix.problems.problem import serves
+from ckpm.matrix.problems.serving import serves
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites import cli, suites

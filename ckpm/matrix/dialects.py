@@ -164,7 +164,6 @@ class ComputeUnit(_ComputeUnitRow, frozen=True, kw_only=True):
 
 
 class _ArchRow(Record, frozen=True):
-    device: str
     generation: str
     wave_size: int
     lds_bytes: int

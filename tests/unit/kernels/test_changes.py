@@ -96,6 +96,7 @@ def test_plan_of_no_change_has_lint_only(make_plan: Callable[..., ChangePlan]) -
             True,
         ),
         ("ckpm/reports/gates/static.py", {"lint", "unit", "report"}, set(), True),
+        ("ckpm/attention/launch/plan.py", {"lint", "unit", "dispatcher"}, {*sessions().suites}, True),
         ("ckpm/kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
     ],
 )

@@ -1,8 +1,8 @@
 """A case: a problem of suites, gates and the timing model, with lengths of sequences, numbers and checks.
 
 Cases come from ``matrix/problems`` (:mod:`ckpm.matrix.problems.tables`) or are made from a kernel's key
-(ckpm/kernels/families). This module also has its cost on an emulator (:func:`wave_instructions`) and the case that must give
-the same bits (:func:`counterpart`).
+(ckpm/kernels/families). This module also has its cost on an emulator (:func:`wave_instructions`) and the case that must
+give the same bits (:func:`counterpart`).
 """
 
 from __future__ import annotations

@@ -44,6 +44,12 @@ def test_steps_come_after_their_needs() -> None:
     assert suite.shown == "ckpm test --suite large-kv --arch gfx942 --upstream aiter --tier full --device emulator"
 
 
+def test_sanitize_of_library_for_gpu_runs_on_emulator() -> None:
+    of_rocm = steps(read_stages(), ("gfx950",), upstream="aiter", tier="full", toolchain="rocm")
+    devices = {step.stage: step.command[-1] for step in of_rocm if step.command[0] == "test"}
+    assert devices == {**dict.fromkeys(SUITES, "hip"), "sanitize": "emulator"}
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

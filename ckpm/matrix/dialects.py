@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -187,7 +187,6 @@ class ComputeUnit(Record, frozen=True):
 class Arch(Record, frozen=True):
     """An arch. ``compute_unit`` is None for archs that the matrix lists, but no library is built for."""
 
-    device: str
     generation: str
     wave_size: int
     lds_bytes: int

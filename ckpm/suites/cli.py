@@ -33,10 +33,11 @@ from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import folder_name
 from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, chosen_upstream, split_words
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
+from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
 from ckpm.matrix.problems.pairs import legal, met
 from ckpm.matrix.problems.tables import find
+from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.suites import kernel_cases, suites
 from ckpm.suites.coverage import Coverage, Covered, format_figure, format_share
 from ckpm.suites.pool import ENVIRONMENT, CasePool, OtherMachines, WorkerPool, worker_command
@@ -84,7 +85,7 @@ def _families() -> tuple[str, ...]:
 
 
 def add_options(root: argparse.ArgumentParser) -> None:
-    root.add_argument("--suite", required=True, help=", ".join((*SUITES, FAMILY_SUITE)))
+    root.add_argument("--suite", required=True, help=", ".join(sessions().suites))
     root.add_argument(
         "--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_families())}"
     )
@@ -121,8 +122,8 @@ def read_options(args: argparse.Namespace) -> SuiteOptions:
         raise UsageError("--jobs must be at least 1")
     if args.hazards and args.device == "hip":
         raise UsageError("--hazards is an option of the emulator: leave out --rocm, or add --device emulator")
-    if args.suite not in (*SUITES, FAMILY_SUITE):
-        raise UnknownWordError("suite", args.suite, (*SUITES, FAMILY_SUITE))
+    if args.suite not in sessions().suites:
+        raise UnknownWordError("suite", args.suite, sessions().suites)
     checked: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args)}
     values = {
         field.name: checked[field.name] if field.name in checked else getattr(args, field.name)

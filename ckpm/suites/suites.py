@@ -25,10 +25,11 @@ from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
-from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase, wave_instructions
+from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.matrix.problems.ledger import Ledger, LedgerEntry, LedgerVerdict
 from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.sessions import FAMILY_SUITE
 from ckpm.suites.rounding import check_rounding
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -25,6 +26,12 @@ def test_page_files_include_every_page() -> None:
     names = {name_of(file) for file in page_files()}
     assert names >= {"README.md", "docs/index.md", "docs/first-hour.md", "docs/howto/first-gpu-run.md"}
     assert sum(len(list(blocks(name_of(file), file.read_text()))) for file in page_files()) > 30
+
+
+def test_exports_of_ckpm_are_names_of_its_list() -> None:
+    nodes = ast.parse((ROOT / "ckpm/__init__.pyi").read_text()).body
+    names = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert set(ckpm.__all__) == names
 
 
 def test_api_page_lists_all_exports_of_ckpm_but_its_modules() -> None:

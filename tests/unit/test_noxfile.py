@@ -12,19 +12,14 @@ from tests.docs.pages import ROOT
 @pytest.mark.parametrize(
     ("after_dashes", "called_with"),
     [
-        ([], ["tests/programs"]),
-        (["-k", "saxpy"], ["tests/programs", "-k", "saxpy"]),
-        (["-x", "tests/programs/test_graphs.py"], ["-x", "tests/programs/test_graphs.py"]),
-        (["tests/programs/test_graphs.py::test_a"], ["tests/programs/test_graphs.py::test_a"]),
+        ([], ["pytest", "--ignore=tests/a.py", "tests"]),
+        (["-k", "saxpy"], ["pytest", "--ignore=tests/a.py", "tests", "-k", "saxpy"]),
+        (["-x", "tests/a.py"], ["pytest", "-x", "tests/a.py"]),
+        (["tests/a.py::test_a"], ["pytest", "tests/a.py::test_a"]),
     ],
 )
 def test_options_are_added_and_files_replace_folder(after_dashes: list[str], called_with: list[str]) -> None:
-    assert noxfile().add_options(("tests/programs",), after_dashes) == called_with
-
-
-def test_faults_with_files_drop_ignored_file() -> None:
-    options = noxfile().TESTS["faults"].arguments
-    assert noxfile().add_options(options, ["tests/faults/test_killed.py"]) == ["pytest", "tests/faults/test_killed.py"]
+    assert noxfile().add_options(("pytest",), ("--ignore=tests/a.py", "tests"), after_dashes) == called_with
 
 
 def test_judged_libraries_are_those_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,8 +46,7 @@ def test_sessions_are_few_and_grouped() -> None:
 
 def test_tests_by_name_exist() -> None:
     for chosen in noxfile().TESTS.values():
-        module, *arguments = chosen.arguments
-        folders = [word for word in arguments if word.startswith(noxfile().TEST_FILES)]
-        assert all((ROOT / folder).exists() for folder in folders)
-        assert folders or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
+        module = chosen.arguments[0]
+        assert all((ROOT / file.removeprefix("--ignore=")).exists() for file in chosen.files)
+        assert chosen.files or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
         assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()

@@ -16,8 +16,8 @@ from ckpm.attention.launch.counters import COUNTERS, LIBRARY_FACTS, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError, InputError
 from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger
+from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
@@ -28,7 +28,6 @@ from ckpm.timing.record import Timings
 from ckpm.timing.score import SCORE, Score
 from ckpm.timing.sweeps.results import SweepResults as Benchmark
 
-_SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{folder}{name}*.json" for name in ("gate", "gpu") for folder in ("", "*/*/"))
 TIMINGS = "timing.json"
 _TABLES = "timing-*.json"  # of ckpm timing tables, in the folder above the libraries
@@ -137,7 +136,7 @@ def gather(
     ``timing-*.json``, ``model-score.json`` and ``benchmark/*.json`` in the folder.
     """
     manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
-    results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
+    results = sorted(file for suite in sessions().suites for file in folder.glob(f"*/*/{suite}.json"))
     parity = folder / "parity.json"
     gates = sorted(file for pattern in _GATES for file in folder.glob(pattern))
     tables, benchmarks = (sorted(folder.glob(pattern)) for pattern in (_TABLES, _BENCHMARKS))
@@ -175,7 +174,7 @@ def gather(
 
 def files_of(folder: Path) -> list[Path]:
     """Every file that :func:`gather` reads of a folder."""
-    beside = ("manifest.json", COUNTERS, TIMINGS, *(f"{suite}.json" for suite in _SUITES))
+    beside = ("manifest.json", COUNTERS, TIMINGS, *(f"{suite}.json" for suite in sessions().suites))
     patterns = (*(f"*/*/{name}" for name in beside), "parity.json", _TABLES, SCORE, _BENCHMARKS, *_GATES)
     return [file for pattern in patterns for file in folder.glob(pattern)]
 
@@ -200,7 +199,7 @@ class _ReportReader:
 
 def _library(reader: _ReportReader, file: Path, manifest: Manifest) -> LibraryResults:
     """A library, with counts and results of the same build."""
-    files = {file.with_name(f"{suite}.json"): suite for suite in _SUITES}
+    files = {file.with_name(f"{suite}.json"): suite for suite in sessions().suites}
     results = reader.read_all(lambda path: _results(path, file, manifest), files)
     return LibraryResults(
         manifest_file=file,

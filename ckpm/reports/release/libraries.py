@@ -26,17 +26,18 @@ from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.options import Parser, split_words
 from ckpm.reports.release.contents import PROVENANCE
 from ckpm.reports.release.run import read_checkout
+from ckpm.reports.release.stages import read_stages
 from ckpm.reports.release.statements import library_provenance
 
 UPSTREAM = "ckpm-serving"
-ARCHS = ("gfx942", "gfx950")
 _TEMPLATE = data("reports", "release", "prebuilt")
 _PACKAGE = "ckpm_libraries"
 
 
 def parser() -> argparse.ArgumentParser:
     root = Parser(prog="python -m ckpm.reports.release.libraries", description=__doc__)
-    root.add_argument("--arch", action="append", metavar="ARCH", help=f"repeat it (default: {', '.join(ARCHS)})")
+    archs = ", ".join(read_stages().archs)
+    root.add_argument("--arch", action="append", metavar="ARCH", help=f"repeat it (default: {archs})")
     root.add_argument("--work", type=Path, default=Path(), metavar="DIR", help="folder with build/ (default: here)")
     return root
 
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> None:
     """Make the wheel below build/wheels."""
     checkout = read_checkout(PROJECT)
-    archs = split_words("--arch", args.arch, ARCHS)
+    archs = split_words("--arch", args.arch, read_stages().archs)
     folders = {arch: args.work.absolute() / "build" / arch / UPSTREAM for arch in archs}
     manifests = {arch: _read(folder, arch) for arch, folder in folders.items()}
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:

@@ -36,10 +36,11 @@ from ckpm.kernels.library.building import run as build
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
+from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
 from ckpm.matrix.problems.testing import ListedShape, from_shape
+from ckpm.matrix.sessions import FAMILY_SUITE
 from ckpm.timing.machine import ModelNumber, numbers, values
 from ckpm.timing.record import SIMDS
 from ckpm.timing.sweeps.cases import SweepCase, Tensors, not_laid_out, tensors

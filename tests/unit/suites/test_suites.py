@@ -21,12 +21,13 @@ from ckpm.base.results import CaseFault, Results
 from ckpm.commands import main as report
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
+from ckpm.matrix.problems.case import SUITES
 from ckpm.matrix.problems.ledger import Ledger, LedgerEntry
 from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.serving import serves
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
+from ckpm.matrix.sessions import FAMILY_SUITE
 from ckpm.suites import cli, suites
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.suites import SANITIZER, Case, cases, judge, locate, manifest_keys, read_library, record_case

@@ -162,7 +162,8 @@ def from_shape(shape: ListedShape, family: str, arch: str = "gfx950") -> Problem
         kv_table=table,
         rope=s.rope,
         min_seqlen_q=1 if s.skip else 0,
-        **{"fwd_splitkv": {"splits": 2}, "fwd_appendkv": {"seqlen_knew": s.seqlen_k}}.get(family, {}),
+        splits={"fwd_splitkv": 2}.get(family, 0),
+        seqlen_knew={"fwd_appendkv": s.seqlen_k}.get(family, 0),
     )
 
 

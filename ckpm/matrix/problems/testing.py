@@ -137,7 +137,6 @@ def from_shape(shape: ListedShape, family: str, arch: str = "gfx950") -> Problem
     page_size = (s.page_size or (1 if batch_prefill else 128)) if paged else 0
     pages = -(-s.seqlen_k // page_size) if page_size else 0
     table = s.kv_table or ("sglang" if batch_prefill or not page_size else "vllm")
-    own: Mapping[str, Mapping[str, Any]] = {"fwd_splitkv": {"splits": 2}, "fwd_appendkv": {"seqlen_knew": s.seqlen_k}}
     return Problem(
         **{name: getattr(s, name) for name in _SAME},
         family=family,
@@ -163,7 +162,8 @@ def from_shape(shape: ListedShape, family: str, arch: str = "gfx950") -> Problem
         kv_table=table,
         rope=s.rope,
         min_seqlen_q=1 if s.skip else 0,
-        **own.get(family, {}),
+        splits={"fwd_splitkv": 2}.get(family, 0),
+        seqlen_knew={"fwd_appendkv": s.seqlen_k}.get(family, 0),
     )
 
 

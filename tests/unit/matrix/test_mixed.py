@@ -65,7 +65,7 @@ def test_perhead_is_served_by_kernels_of_pertensor() -> None:
     """The kernel takes a stride from head to head, 0 for one scale."""
     keys = select(dialect(NAME), Selection(archs=("gfx950",), tier="full"))
     heads, tensor = (serving_kernels(keys, make(qscale=scale)) for scale in ("perhead", "pertensor"))
-    assert heads == tensor != []
+    assert heads == tensor != ()
     assert {key.qscale for key in heads} == {"pertensor"}
 
 

@@ -76,7 +76,7 @@ def test_every_smoke_kernel_is_launched_by_our_own_selector(arch: str) -> None:
         if not problem.tile_rows:
             high = problem.placement in ("high", "crossing") or "bload" not in loads(problem)
             wanted = "gload" if problem.page_size == 1 or (problem.page_size < 128 and high) else "bload"
-            able = [key for key in able if key.load == wanted]
+            able = tuple(key for key in able if key.load == wanted)
         launched.add(able[0].name)
     assert {key.name for key in smoke(arch)} - launched == set()
 

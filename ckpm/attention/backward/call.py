@@ -85,9 +85,11 @@ def fmha_backward(
         arrays[name] = array
     kind = np.dtype(bits_type(p.dtype))
     shapes = _shapes(p)
-    if p.dbias:
-        arrays["dbias"] = np.zeros(shapes["dbias"], kind)  # hidden scores are not written
-    sizes = {name: size for name, size in plan.outputs.items() if name != "dbias"}
+    cleared = ["dbias"] if p.dbias else []  # hidden scores are not written
+    # nor are gradients of a sequence without queries or without keys (ledger: sequences-without-queries-are-left-out)
+    cleared += ["dq", "dk", "dv"] if p.mode == "group" else []
+    arrays |= {name: np.zeros(shapes[name], kind) for name in cleared}
+    sizes = {name: size for name, size in plan.outputs.items() if name not in arrays}
     hip = dispatcher.device.hip
     with upload(dispatcher.device, host_buffers(arrays, sizes)) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)

@@ -77,14 +77,16 @@ def fmha_backward(
         raise ArgumentError(_HOST_ARRAYS, kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
     inputs = {**posed.inputs, **_of_forward(dispatcher.device, posed, do, o, lse)}
+    kind, shapes = np.dtype(bits_type(p.dtype)), _shapes(p)
+    if not (p.seqlen_q and p.seqlen_k):  # no grid has 0 workgroups
+        none = {name: np.zeros(shape, kind) for name, shape in shapes.items()}
+        return BackwardResult(**_gradients(posed, p, none), problem=p, ran=FinishedLaunch(kernels=()))
     plan = dispatcher.plan(p)
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
         array = inputs[name].array
         assert array is not None, "all are on the host"
         arrays[name] = array
-    kind = np.dtype(bits_type(p.dtype))
-    shapes = _shapes(p)
     cleared = ["dbias"] if p.dbias else []  # hidden scores are not written
     # nor are gradients of a sequence without queries or without keys (ledger: sequences-without-queries-are-left-out)
     cleared += ["dq", "dk", "dv"] if p.mode == "group" else []

@@ -284,6 +284,8 @@ def _launch_backward(
 ) -> Triple:
     q, k, v = tensors[:3]
     do, o, lse = forward
+    if not (q.shape[0] and k.shape[0]):
+        return q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
     dispatcher = _dispatcher(q)
     if not _is_in_place(q, dispatcher):
         arrays, options = _pose_varlen(tensors, numbers)

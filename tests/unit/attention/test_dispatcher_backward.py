@@ -154,11 +154,14 @@ def test_gradients_that_no_kernel_writes_are_zero() -> None:
     shapes = {"do": (40, 4, 32), "q": (40, 4, 64), "k": (70, 2, 64), "v": (70, 2, 32), "o": (40, 4, 32)}
     arrays: dict[str, Any] = {name: random.uniform(-1, 1, shape) for name, shape in shapes.items()}
     starts = {name: np.array(sums, np.int32) for name, sums in {"q": (0, 0, 40, 40), "k": (0, 9, 40, 70)}.items()}
-    done = fmha_backward(
-        **arrays, lse=np.zeros((4, 40), np.float32), dtype="bf16", cu_seqlens_q=starts["q"], cu_seqlens_k=starts["k"],
-        dispatcher=make_backward_dispatcher()[0],
-    )  # fmt: skip
-    assert [np.abs(gradient).max() for gradient in (done.dq, done.dk, done.dv)] == [0, 0, 0]
+    for queries in (40, 0):
+        rows = {name: array[:queries] if name in ("do", "q", "o") else array for name, array in arrays.items()}
+        done = fmha_backward(
+            **rows, lse=np.zeros((4, queries), np.float32), dtype="bf16", dispatcher=make_backward_dispatcher()[0],
+            cu_seqlens_q=np.minimum(starts["q"], queries), cu_seqlens_k=starts["k"],
+        )  # fmt: skip
+        assert (done.dq.shape, done.dk.shape, done.dv.shape) == ((queries, 4, 64), (70, 2, 64), (70, 2, 32))
+        assert not any(gradient.any() for gradient in (done.dq, done.dk, done.dv))
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_group_mode_with_bias_its_gradient_and_dropout(dispatcher: Dispatcher) -
         ((0, 40), (0, 25)),
     ],
 )
-def test_sequences_without_queries_or_keys_have_gradients_of_zero(
+def test_sequences_without_queries_or_keys_have_zero_gradients(
     lengths: tuple[tuple[int, int], ...], dispatcher: Dispatcher
 ) -> None:
     random = np.random.default_rng(4)

@@ -146,9 +146,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
             "instead of -slope * distance, so that O would be another. Leave one of them out.",
             kind="contradiction",
         )
-    call = Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats)
-    _check_scores(call)
-    return call
+    return _check_scores(Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats))
 
 
 def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any, str]]:
@@ -241,21 +239,21 @@ def _check_descales(p: Problem, of_q: float, of_k: float, of_v: float) -> None:
         )
 
 
-def _check_scores(posed: Posed) -> None:
-    """Refuse Q and K of the host with rows so long that scores may reach _MOST_SCORE, where O would be 0 or NaN.
+def _check_scores(posed: Posed) -> Posed:
+    """Return the call. Refuse host arrays with rows so long that scores may reach _MOST_SCORE: O would be 0 or NaN.
 
     Soft caps bound scores, and a bias is added to scores in base 2, which are then subtracted without an error.
     """
     p, q = posed.problem, posed.inputs["q"].array
     of_pages = p.page_size > 0 and p.family != "batch_prefill"
     if q is None or p.dtype not in ("fp16", "bf16") or p.logits_soft_cap or p.bias != "no" or of_pages:
-        return
+        return posed
     limit = _MOST_SCORE / math.log2(math.e)
     for exact in (False, True):
         of_q = _longest_row(q, p, exact)
         of_k = max((_longest_row(keys, p, exact) for keys in _live_keys(posed)), default=0.0)
         if of_q * of_k * p.softmax_scale < limit:
-            return
+            return posed
     raise ArgumentError(
         f"scores may reach {of_q * of_k * p.softmax_scale:.3g}: rows of q and k have norms of up to {of_q:.3g} and "
         f"{of_k:.3g}, and the scale is {p.softmax_scale:.3g}. From {limit:.3g} on O would be 0 or NaN. Give smaller "

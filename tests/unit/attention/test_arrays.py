@@ -372,7 +372,7 @@ def test_scores_beyond_float32_are_refused_on_the_host() -> None:
 @pytest.mark.parametrize("layout", ["linear", "vectorized"])
 @pytest.mark.parametrize("table", ["sglang", "vllm"])
 def test_keys_of_no_sequence_have_no_scores(layout: str, table: str) -> None:
-    """What lies in other pages and after the last token of a page is anything."""
+    """Other pages and slots after the last token of a page hold numbers that would be refused."""
     dispatcher, _ = make_dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", page_size=16)))
     k = np.full((9, 2, 16, 16, 8) if layout == "vectorized" else (9, 16, 2, 128), 3e38)
     whole = k if layout == "linear" else np.moveaxis(k, 3, 1)

@@ -26,9 +26,9 @@ class Options:
     come one after another. If these sums are on the device, ``max_seqlen_q`` and ``max_seqlen_k`` are needed.
 
     ``window`` is (left, right) of CK's masks, -1 unbounded. Without it top_left and bottom_right are causal.
-    ``sink_size`` leading keys are always seen. ``sink_logits`` [head] count in the denominator. ``bias`` is [batch,
-    head, query, key] or [head, token, key]. ``alibi_slopes`` are [head] or [batch, head]: -slope * distance is added to
-    scores.
+    ``sink_size`` leading keys are seen beside a window, by queries whose number is below that of the keys.
+    ``sink_logits`` [head] count in the denominator. ``bias`` is [batch, head, query, key] or [head, token, key].
+    ``alibi_slopes`` are [head] or [batch, head]: -slope * distance is added to scores.
 
     ``dropout`` is a probability. Its random bytes are returned with ``random_values``. ``descales`` are the factors of
     Q, K and V in fp8, 1 by default. With ``kv_block_descale`` [page, head, 2] K and V have a factor for each page and

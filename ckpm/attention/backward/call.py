@@ -77,24 +77,37 @@ def fmha_backward(
         raise ArgumentError(_HOST_ARRAYS, kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
     inputs = {**posed.inputs, **_of_forward(dispatcher.device, posed, do, o, lse)}
+    bits, drawn, ran = _launch(dispatcher, p, inputs, timing)
+    return BackwardResult(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
+
+
+def _launch(
+    dispatcher: Dispatcher, p: Problem, inputs: Mapping[str, Operand], timing: Timing
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.uint8] | None, FinishedLaunch]:
+    """Return the bits of the gradients as kernels write them, dropout's random values, and the launch.
+
+    Cleared before it is what no kernel writes: dbias of hidden scores, and in group mode gradients of a sequence
+    without queries or without keys (sequences-without-queries-are-left-out in the ledger).
+    """
+    kind, shapes = np.dtype(bits_type(p.dtype)), _shapes(p)
+    if not (p.seqlen_q and p.seqlen_k):  # no grid has 0 workgroups
+        return {name: np.zeros(shape, kind) for name, shape in shapes.items()}, None, FinishedLaunch(kernels=())
     plan = dispatcher.plan(p)
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
         array = inputs[name].array
         assert array is not None, "all are on the host"
         arrays[name] = array
-    kind = np.dtype(bits_type(p.dtype))
-    shapes = _shapes(p)
-    if p.dbias:
-        arrays["dbias"] = np.zeros(shapes["dbias"], kind)  # hidden scores are not written
-    sizes = {name: size for name, size in plan.outputs.items() if name != "dbias"}
+    cleared = [*(["dbias"] if p.dbias else []), *(["dq", "dk", "dv"] if p.mode == "group" else [])]
+    arrays |= {name: np.zeros(shapes[name], kind) for name in cleared}
+    sizes = {name: size for name, size in plan.outputs.items() if name not in arrays}
     hip = dispatcher.device.hip
     with upload(dispatcher.device, host_buffers(arrays, sizes)) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)
         plan.finish()
         bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}
         drawn = hip.read(memory["rand_val"], np.uint8, (*lse_shape(p), p.seqlen_k)) if p.store_randval else None
-    return BackwardResult(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
+    return bits, drawn, ran
 
 
 def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:

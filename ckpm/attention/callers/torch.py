@@ -16,9 +16,8 @@ from typing import Any
 
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import pose
-from ckpm.attention.arrays.pytorch import current_stream, empty_like
+from ckpm.attention.arrays.pytorch import current_stream
 from ckpm.attention.arrays.tables import Pages
-from ckpm.attention.arrays.tensors import WORDS
 from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.call import default, fmha, pad_list
 from ckpm.attention.callers.tensors import add_page_axis, demand_scale, mask_options
@@ -34,7 +33,6 @@ except ImportError as error:
         "ckpm.torch needs PyTorch 2.6 or newer: pip install torch (for ROCm from PyTorch's own index)."
     ) from error
 
-_DTYPES = {getattr(torch, name): word for name, word in WORDS.items() if hasattr(torch, name)}
 _FP8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 _READ = (torch.float16, torch.bfloat16, torch.float32, *_FP8)  # Q, K and V
 _LIBRARY = torch.library.Library("ckpm", "DEF")
@@ -286,6 +284,8 @@ def _launch_backward(
 ) -> Triple:
     q, k, v = tensors[:3]
     do, o, lse = forward
+    if not (q.shape[0] and k.shape[0]):
+        return q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
     dispatcher = _dispatcher(q)
     if not _is_in_place(q, dispatcher):
         arrays, options = _pose_varlen(tensors, numbers)
@@ -296,7 +296,8 @@ def _launch_backward(
     key = _pose_backward, numbers, deterministic
     kept = _kept_plan(dispatcher, key, tensors, more, deterministic=deterministic)
     grown = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
-    gradients = {name: empty_like(q, tuple(shape), _DTYPES[q.dtype]) for name, shape in grown.items()}
+    # kernels leave out a sequence without queries or without keys (see fmha_backward)
+    gradients = {name: q.new_zeros(shape) for name, shape in grown.items()}
     _run(kept, tensors, (do, o, lse, *gradients.values()), q)
     dk, dv = (_add_heads(gradients[name], k.shape[1]) for name in ("dk", "dv"))
     return gradients["dq"], dk, dv

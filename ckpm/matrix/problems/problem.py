@@ -80,7 +80,7 @@ class Problem:
     mask: str = "no"
     window_left: int = -1  # as in CK; -1: unbounded
     window_right: int = -1
-    sink_size: int = 0  # leading keys that every query sees
+    sink_size: int = 0  # leading keys seen beside a window; not by queries from seqlen_k on
     sink_logits: bool = False  # a logit for each head is added to the denominator
     bias: str = "no"
     alibi_per_batch: bool = False

@@ -357,3 +357,38 @@ def test_plans_of_device_tables_serve_longer_sequences(longest: int, more: int) 
     rounded = round_up(longest, longest + more)
     assert longest <= rounded <= min(longest * 9 / 8 + 1, longest + more)
     assert len({round_up(length, 2**20) for length in range(2**14 + 1, 2**15)}) == 8
+
+
+def test_scores_beyond_float32_are_refused_on_the_host() -> None:
+    """Equal rows of 128 numbers x have the score x^2 * 128^0.5: 1.48e9 at 11,440; O was 0 or NaN at 11,520."""
+    dispatcher, _ = make_dispatcher(prefill())
+    call(dispatcher, q=np.full_like(Q, 11_392), k=np.full_like(K, 11_392), v=K)
+    for factor in (1, -1):
+        with pytest.raises(ArgumentError, match=r"scores may reach 1\.5e\+09"):
+            call(dispatcher, q=np.full_like(Q, 11_520), k=np.full_like(K, 11_520 * factor), v=K)
+    call(dispatcher, q=np.full_like(Q, 11_520), k=np.full_like(K, 11_520), v=K, scale=0.01)
+
+
+@pytest.mark.parametrize("layout", ["linear", "vectorized"])
+@pytest.mark.parametrize("table", ["sglang", "vllm"])
+def test_keys_of_no_sequence_have_no_scores(layout: str, table: str) -> None:
+    """Other pages and slots after the last token of a page hold numbers that would be refused."""
+    dispatcher, _ = make_dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", page_size=16)))
+    k = np.full((9, 2, 16, 16, 8) if layout == "vectorized" else (9, 16, 2, 128), 3e38)
+    whole = k if layout == "linear" else np.moveaxis(k, 3, 1)
+    whole[3], whole[5, :7], k[8] = 1, 1, np.nan
+    lengths = np.array([16, 7], np.int32)
+    tables: dict[str, dict[str, Any]] = {
+        "sglang": {
+            "indices": np.array([3, 5], np.int32),
+            "indptr": np.arange(3, dtype=np.int32),
+            "last_page_lens": lengths,
+        },
+        "vllm": {"indices": np.array([[3, 8], [5, 8]], np.int32), "seqlens_k": lengths},
+    }
+    arrays: dict[str, Any] = {"q": 1e4 * Q, "k": k, "pages": Pages(**tables[table], kv_layout=layout)}
+    arrays["v"] = np.zeros((9, 2, 2, 128, 8) if layout == "vectorized" else k.shape)
+    call(dispatcher, **arrays)
+    whole[5, 6] = 3e38
+    with pytest.raises(ArgumentError, match="scores may reach"):
+        call(dispatcher, **arrays)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from .display import one_line
+from .display import one_line, without_passwords
 
 _LONGEST_WORD = 120
 
@@ -26,7 +26,7 @@ class CkPrefillError(Exception):
     usual_kind = ""
 
     def __init__(self, message: str, *, kind: str = "") -> None:
-        super().__init__(message)
+        super().__init__(without_passwords(message))  # here, because messages are also recorded
         self.kind = kind or self.usual_kind
 
 

@@ -11,7 +11,6 @@ import argparse
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from ckpm.base.entry import FAILURES
 from ckpm.base.errors import UsageError
 from ckpm.base.files import make_folder
 from ckpm.base.paths import INSTALLED, PROJECT
+from ckpm.base.processes import python_command, tool_environment
 from ckpm.base.rocm_choice import VARIABLE
 from ckpm.docker import building, context, running
 from ckpm.docker.command import DEFAULT_WORK
@@ -73,8 +73,10 @@ def run(args: argparse.Namespace) -> int:
 
 def demand_sessions(names: Sequence[str]) -> None:
     """Refuse sessions that nox doesn't list. Without nox on this machine, nox in the container checks the names."""
-    listing = [sys.executable, "-m", "nox", "--noxfile", str(PROJECT / "noxfile.py"), "--list", "--session", *names]
-    done = subprocess.run(listing, capture_output=True, text=True, errors="replace", check=False)
+    listing = python_command("-m", "nox", "--noxfile", str(PROJECT / "noxfile.py"), "--list", "--session", *names)
+    done = subprocess.run(
+        listing, env=tool_environment(), capture_output=True, text=True, errors="replace", check=False
+    )
     _, separator, unknown = done.stderr.partition("Sessions not found: ")
     if separator:
         raise UsageError(f"noxfile.py has no session {unknown.strip()}. `nox -l` lists the sessions.")

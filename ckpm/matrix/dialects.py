@@ -127,6 +127,7 @@ class _UpstreamRow(Record, frozen=True):
     version: str = ""
     file: str = ""
     sha256: str = ""
+    size: int = 0  # bytes of the file
     tree: str = ""
     base: str = ""
     headers: str = ""
@@ -238,7 +239,7 @@ def check_receipt(receipt: str | int) -> int:
     return int(receipt)
 
 
-_PACKAGE = ("package", "version", "file", "sha256", "tree")
+_PACKAGE = ("package", "version", "file", "sha256", "size", "tree")
 
 
 class UpstreamTable(Record, frozen=True):

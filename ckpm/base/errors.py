@@ -197,6 +197,17 @@ class ProcessLimitError(ServiceError):
         )
 
 
+class MemoryLimitError(ServiceError):
+    """The system gives this process no more memory."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is not enough memory for this (the machine's, a container's limit, or ulimit -v). Allow more, or "
+            "take less at once: -j 1, or fewer kernels or cases.",
+            kind="memory",
+        )
+
+
 class UnsignedError(CkPrefillError):
     """A bundle in order whose signer is unknown: it has no signature, or no allowed signers were named."""
 

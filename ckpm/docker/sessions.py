@@ -105,20 +105,20 @@ def plan(
     folder = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")
     files = {*_pip_paths(pip), *(Path(path).absolute() for name in _CERTIFICATES if (path := os.environ.get(name)))}
     mounts = [
-        Mount(source=root, target=root, writable=True),
-        Mount(source=cache, target=cache, writable=True),
-        Mount(source=folder, target=_ENVIRONMENTS, writable=True),
-        Mount(source=conf, target=_PIP_CONF),
-        *(Mount(source=path, target=path) for path in sorted(files) if path.exists()),
+        Mount(source=root, target=root, writable=True, own=True),
+        Mount(source=cache, target=cache, writable=True, own=True),
+        Mount(source=folder, target=_ENVIRONMENTS, writable=True, own=True),
+        Mount(source=conf, target=_PIP_CONF, own=True),
+        *(_readable(path) for path in sorted(files) if path.exists()),
     ]
     if repository := repository_of(root):
-        mounts.append(Mount(source=repository, target=repository, writable=True))
+        mounts.append(Mount(source=repository, target=repository, writable=True, own=True))
     record = Path(os.environ.get(FAILURES, "")).absolute()
     if record.is_file():
-        mounts.append(Mount(source=record, target=record, writable=True))
-    checkout = os.environ.get("CK_ROOT")
-    if checkout and Path(checkout).is_dir():
-        mounts.append(Mount(source=Path(checkout).absolute(), target=Path(checkout).absolute()))
+        mounts.append(Mount(source=record, target=record, writable=True, own=True))
+    checkout = settings.ck_root()
+    if checkout and checkout.is_dir():
+        mounts.append(_readable(checkout))
     passed = {name: os.environ[name] for name in (*_PASSED, *_CERTIFICATES, VARIABLE) if name in os.environ}
     devices = present(chosen.purpose.devices)
     return ContainerRun(
@@ -129,7 +129,7 @@ def plan(
         mounts=mounts,
         environment={
             **passed,
-            **({"CK_ROOT": str(Path(checkout).absolute())} if checkout else {}),
+            **({"CK_ROOT": str(checkout)} if checkout else {}),
             **({FAILURES: str(record)} if record.is_file() else {}),
             "HOME": str(folder / "home"),  # this user has no home in the image
             "CKPM_CACHE": str(cache),
@@ -139,6 +139,11 @@ def plan(
         groups=device_groups(devices),
         shm_size=chosen.purpose.shm_size if devices else "",
     )
+
+
+def _readable(path: Path) -> Mount:
+    """The mount of a file or folder that only a user's own label of SELinux may change."""
+    return Mount(source=path, target=path, own=path.stat().st_uid == os.getuid() != 0)
 
 
 def repository_of(root: Path) -> Path | None:

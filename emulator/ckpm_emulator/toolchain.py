@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ckpm_emulator.cache import adopt, cache_folder, checked_link, is_adopted
 from ckpm_emulator.errors import CompileError, SetupError, UsageError
+from ckpm_emulator.options import processors
 from ckpm_emulator.trust import demand_trusted, keep_others_out
 
 INSTALLED = Path(__file__).parent / "core"  # a folder for each instruction set
@@ -261,7 +262,7 @@ def _job_count() -> int:
     """CKPM_JOBS, else the number of processors."""
     chosen = os.environ.get("CKPM_JOBS", "")
     if not chosen:
-        return len(os.sched_getaffinity(0))
+        return processors()
     if not re.fullmatch("[0-9]{1,4}", chosen) or int(chosen) < 1:
         raise UsageError(f"CKPM_JOBS={shlex.quote(chosen)}: set it to a number of compilers, 1 or more, or unset it.")
     return int(chosen)

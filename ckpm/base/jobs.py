@@ -61,8 +61,7 @@ def _read(file: Path) -> list[str]:
 
 def _table(file: Path) -> dict[str, int]:
     """The numbers of a file with a name and a number in each line."""
-    words = _read(file)
-    return {name: int(number) for name, number in itertools.pairwise(words) if number.isdigit()}
+    return {name: int(number) for name, number in itertools.pairwise(_read(file)) if number.isdigit()}
 
 
 def job_count(jobs: int | None = None, *, root: Path = Path("/")) -> int:

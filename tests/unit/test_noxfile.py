@@ -63,7 +63,7 @@ def test_tests_by_name_exist() -> None:
 
 
 def test_variables_that_steer_pip_and_python_are_dropped() -> None:
-    """With PIP_USER=1 pip refuses an environment; with PYTHONSAFEPATH=1 Python finds no ckpm in the clone."""
+    """Check variables with which pip refuses an environment, and Python the clone's modules."""
     dropped = {"PIP_USER": "1", "PIP_TARGET": "/x", "PIP_QUIET": "3", "PYTHONSAFEPATH": "1"}
     kept = {"PIP_EXTRA_INDEX_URL": "x", "PIP_CONFIG_FILE": "x", "PIP_NO_INDEX": "1", "PIP_CERT": "x"}
     program = "import os, runpy; runpy.run_path('noxfile.py'); print(*os.environ)"

@@ -134,7 +134,7 @@ def test_lock_on_file_system_without_locks_is_refused(tmp_path: Path, monkeypatc
         pass
 
 
-def test_appended_text_goes_to_reader_of_pipe_and_no_reader_is_an_error(tmp_path: Path) -> None:
+def test_appending_to_pipe_without_reader_fails_at_once(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     refusal = pytest.raises(OutputError, match=r"fifo: can't be written: .*It is a pipe that no program reads")

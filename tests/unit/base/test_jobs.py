@@ -64,7 +64,7 @@ def write_group(root: Path, folder: str, **files: str) -> None:
 
 
 def test_page_cache_of_container_is_available(tmp_path: Path) -> None:
-    """A build reads and writes gigabytes of files, which the kernel keeps for as long as nobody needs the memory."""
+    """A build reads and writes gigabytes of files, which the kernel keeps until something needs the memory."""
     root = machine(tmp_path, 24_000_000, "6000000000", "5900000000")
     write_group(root, ".", memory_stat="anon 900000000\ninactive_file 4000000000\nactive_file 999\nshmem 5\n")
     assert jobs.available_bytes(root) == 4_100_000_999

@@ -36,8 +36,8 @@ def test_quoted_home_in_variable_is_the_home_folder(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, "~/x")
     assert cache_folder() == ck_root() == Path("/home/me/x")
     assert emulator_cache() == Path("/home/me/x/emulator")
-    monkeypatch.setenv("CKPM_CACHE", "~nobody-here/x")
-    with pytest.raises(UsageError, match="~nobody-here/x: this user has no such home folder"):
+    monkeypatch.setenv("CKPM_CACHE", "~absent-user/x")
+    with pytest.raises(UsageError, match="~absent-user/x: this user has no such home folder"):
         cache_folder()
 
 

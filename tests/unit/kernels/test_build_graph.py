@@ -303,6 +303,14 @@ def test_output_that_others_can_write_is_built_again(finished_build: Make, name:
     assert build(request)[0].summary() == "nothing to do"
 
 
+def test_manifest_of_version_with_other_fields_is_written_again(
+    finished_build: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = finished_build()
+    monkeypatch.setattr("ckpm.kernels.library.request.FIELDS", ("more",))
+    assert "manifest written" in build(request)[0].summary()
+
+
 def test_output_folder_of_another_user_is_refused(finished_build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     request = finished_build()
     monkeypatch.setattr("ckpm.base.trust.trusted_owners", lambda: frozenset({4242}))

@@ -29,11 +29,6 @@ def exit_code(command: Callable[[], int]) -> int:
     interrupt. A mistake of this program keeps its traceback.
     """
     forgiving_output()
-    for number in range(3):  # else a file would get the number of a closed stream, and a library's messages
-        with contextlib.suppress(OSError):
-            os.fstat(number)
-            continue
-        os.open(os.devnull, os.O_RDWR)
     try:
         try:
             if sys.stdout is None:

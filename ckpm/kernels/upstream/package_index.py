@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import httpx2
 from unearth import PackageFinder
@@ -29,12 +29,11 @@ from unearth.fetchers import PyPIClient
 
 from ckpm.base.bounded import LARGEST_FILE, BoundsError, parse_json
 from ckpm.base.errors import ServiceError, TrustError
-from ckpm.base.files import is_special, name_write_errors
+from ckpm.base.files import name_write_errors
 from ckpm.base.processes import PIP_SETTINGS, python_command, tool_environment
 from ckpm.matrix.dialects import PackagedUpstream
 
 _WHOLE_SECONDS = 1800.0  # of a download with all pages of the indexes: 40 MB at 22 kB/s
-_LIST_SECONDS = 60  # of pip's list of its settings
 _SHOWN_NAMES = 5
 _TRUE = ("y", "yes", "t", "true", "on", "1")  # as pip reads them
 # What unearth raises for a page of another structure than an index's.
@@ -51,13 +50,9 @@ def pip_settings() -> Mapping[str, str]:
     """
     complete = {f"PIP_{name}": "0" for name in ("QUIET", "USER", "GLOBAL", "SITE")}
     command = python_command("-m", "pip", "config", "list")
-    options: Any = {"capture_output": True, "text": True, "errors": "replace", "timeout": _LIST_SECONDS}
-    try:
-        result = subprocess.run(command, env=tool_environment(complete), check=False, **options)
-    except subprocess.TimeoutExpired as error:
-        raise ServiceError(
-            f"pip's configuration can't be read: {error}. Is a file of it a pipe?", kind="download"
-        ) from error
+    result = subprocess.run(
+        command, env=tool_environment(complete), capture_output=True, text=True, errors="replace", check=False
+    )
     # a list has a line of this call's own; with `version = true` in a file, pip prints its version instead
     if result.returncode != 0 or ":env:.quiet='0'" not in result.stdout.splitlines():
         lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
@@ -105,9 +100,8 @@ class _BoundedClient(PyPIClient):  # type: ignore[misc]  # its package has no ty
     """A client for servers that are not trusted: no redirect to a file, no large page, no odd JSON."""
 
     def __init__(self, largest: int, **options: Any) -> None:
-        hooks = {"request": [_refuse_special], "response": [self._bound]}
         # a compressed page could be any size
-        super().__init__(headers={"Accept-Encoding": "identity"}, event_hooks=hooks, **options)
+        super().__init__(headers={"Accept-Encoding": "identity"}, event_hooks={"response": [self._bound]}, **options)
         self._largest = largest
 
     def get(self, url: httpx2.URL | str, **options: Any) -> httpx2.Response:
@@ -142,11 +136,6 @@ class _BoundedStream(httpx2.SyncByteStream):  # type: ignore[misc]
 
     def close(self) -> None:
         self._stream.close()
-
-
-def _refuse_special(request: httpx2.Request) -> None:
-    if request.url.scheme == "file" and is_special(Path(unquote(request.url.path))):
-        raise BoundsError(f"{request.url}: it is a pipe or a device; give a plain file")
 
 
 def _client(settings: Mapping[str, str], size: int) -> PyPIClient:

@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +22,11 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["build-gfx950"]
 nox.options.reuse_existing_virtualenvs = True
+
+# Variables of the user that would keep Python from this folder, or have pip do something else than install here.
+_SOURCES = r"(\w*INDEX\w*|FIND_LINKS|TRUSTED_HOST|PROXY|\w*CERT|\w*TIMEOUT|RETRIES|CONSTRAINT|CONFIG_FILE|CACHE_DIR)"
+for variable in [name for name in os.environ if re.fullmatch(rf"PYTHONSAFEPATH|PIP_(?!{_SOURCES}$)\w+", name)]:
+    del os.environ[variable]
 
 # JSON, because nox may be the only package of its environment. ckpm/matrix/sessions.py describes the fields.
 TABLE = json.loads((Path(__file__).parent / "matrix/sessions.json").read_text())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from .display import one_line
+from .display import one_line, without_passwords
 
 _LONGEST_WORD = 120
 
@@ -26,7 +26,7 @@ class CkPrefillError(Exception):
     usual_kind = ""
 
     def __init__(self, message: str, *, kind: str = "") -> None:
-        super().__init__(message)
+        super().__init__(without_passwords(message))  # here, because messages are also recorded
         self.kind = kind or self.usual_kind
 
 
@@ -194,6 +194,17 @@ class ProcessLimitError(ServiceError):
             f"{what}: the system allows no further process (ulimit -u; pids.max of a container). Allow more, or take "
             "fewer at once with -j.",
             kind="processes",
+        )
+
+
+class MemoryLimitError(ServiceError):
+    """The system gives this process no more memory."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is not enough memory for this (the machine's, a container's limit, or ulimit -v). Allow more, or "
+            "take less at once: -j 1, or fewer kernels or cases.",
+            kind="memory",
         )
 
 

@@ -161,6 +161,7 @@ class PackagedUpstream(Record, frozen=True):
     version: str = ""
     file: str = ""
     sha256: str = ""
+    size: int = 0  # bytes of the file
     tree: str = ""
     base: str = ""
     headers: str = ""
@@ -250,7 +251,7 @@ def check_receipt(receipt: str | int) -> int:
     return int(receipt)
 
 
-_PACKAGE = ("package", "version", "file", "sha256", "tree")
+_PACKAGE = ("package", "version", "file", "sha256", "size", "tree")
 
 
 class UpstreamTable(Record, frozen=True):

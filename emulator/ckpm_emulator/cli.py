@@ -19,7 +19,7 @@ from typing import Any
 
 from ckpm_emulator import program_cache, standalone, toolchain
 from ckpm_emulator.entry import demand_writable, ended_by_signals, exit_code, printable
-from ckpm_emulator.errors import CheckFailedError, DeviceError, InputError
+from ckpm_emulator.errors import CheckFailedError, DeviceError, InputError, OutputError
 from ckpm_emulator.options import ARCHS, Options, Trace
 
 _AMD = "tinygrad.runtime.autogen.amd"
@@ -90,6 +90,8 @@ def _number(text: str) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
+    if sys.stdout is None and chosen.run is not _run_program:  # a program may do without
+        raise OutputError("standard output: it is closed. Send it to a file, or to /dev/null.")
     code: int = chosen.run(chosen)
     return code
 

@@ -18,6 +18,7 @@ from ckpm_emulator.errors import EmulatorError, OutputError
 
 _CLOSED_PIPE = 141  # a shell's exit code of a program that SIGPIPE ended
 _INTERRUPTED = 130  # the same for SIGINT
+_LIMIT = 12  # ckpm's exit code of a limit of the system
 _OF_AN_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF)
 
 
@@ -42,6 +43,10 @@ def exit_code(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         _abandon_stdout()
         return _CLOSED_PIPE
+    except MemoryError:
+        return _report(
+            "there is not enough memory for this (the machine's, a container's limit, or ulimit -v).", _LIMIT
+        )
     except KeyboardInterrupt:
         return _report("interrupted; run the same command again to go on", _INTERRUPTED)
     except OSError as error:

@@ -5,12 +5,30 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from ckpm_emulator.errors import DeviceError
 
 ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}  # core: Options::arch
 PAGE = 4096
 _NO_WORKGROUP, _LONGEST = -1, -2  # core: Options::record_workgroup
+
+
+def processors(root: Path = Path("/")) -> int:
+    """The number of processors that this process may use: by affinity, and by the processor time of its groups."""
+    most, top = len(os.sched_getaffinity(0)), root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = {PurePosixPath("/"), *(PurePosixPath(line.rpartition(":")[2]) for line in lines)}
+    for name in names.union(*(name.parents for name in names)):
+        for group in (top / name.relative_to("/"), top / "cpu" / name.relative_to("/")):
+            files = (group / file for file in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"))
+            share = " ".join(file.read_text() for file in files if file.is_file()).split()
+            if len(share) == 2 and share[0].isdigit():  # else there is no group, or no limit: max, -1
+                most = min(most, max(1, -(-int(share[0]) // int(share[1]))))
+    return most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +99,7 @@ class Options:
         values = {
             "arch": ARCHS[self.arch],
             "cu_count": self.cu_count,
-            "threads": self.threads or len(os.sched_getaffinity(0)),
+            "threads": self.threads or processors(),
             "granularity": self.granularity,
             "srd_range_rule": -1 if self.srd_range_rule is None else int(self.srd_range_rule),
             "guard": self.guard_bytes,

@@ -117,6 +117,10 @@ def environment(run: Run, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program that is run with ``run``'s settings."""
     core = toolchain.library()
     folders = [str(library_folder(core))]
+    if ":" in folders[0]:
+        raise OutputError(
+            f"{folders[0]}: LD_LIBRARY_PATH can't name a folder with ':'. Set CKPM_CACHE to another folder."
+        )
     if before := inherited.get("LD_LIBRARY_PATH"):
         folders.append(before)
     return {**inherited, "LD_LIBRARY_PATH": ":".join(folders), VARIABLE: settings(run)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,20 @@ def test_crossing_chosen_line(device: EmulatedGpu, size: int, line: int) -> None
     assert buffer.address < nearest < buffer.address + size
     data = device.view(buffer, np.uint8)
     data[0] = data[-1] = 1
+
+
+@on_device()
+def test_limit_of_addresses_is_named(device: EmulatedGpu) -> None:
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + GIB, before[1]))
+    pointer, malloc = ctypes.c_void_p(), device._hip_runtime.c.hipMalloc
+    try:
+        assert malloc(ctypes.byref(pointer), ctypes.c_size_t(8 * GIB)) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert "in use; this process gets no more addresses there (ulimit -v limits them)" in device.last_error()
+    assert malloc(ctypes.byref(pointer), ctypes.c_size_t(8 * GIB)) == 0
 
 
 @on_device()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import nox.registry
 import pytest
 
@@ -50,3 +54,18 @@ def test_tests_by_name_exist() -> None:
         assert all((ROOT / file.removeprefix("--ignore=")).exists() for file in chosen.files)
         assert chosen.files or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
         assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()
+
+
+def test_variables_that_steer_pip_and_python_are_dropped() -> None:
+    """Check variables with which pip refuses an environment, and Python the clone's modules."""
+    dropped = {"PIP_USER": "1", "PIP_TARGET": "/x", "PIP_QUIET": "3", "PYTHONSAFEPATH": "1"}
+    kept = {"PIP_EXTRA_INDEX_URL": "x", "PIP_CONFIG_FILE": "x", "PIP_NO_INDEX": "1", "PIP_CERT": "x"}
+    program = "import os, runpy; runpy.run_path('noxfile.py'); print(*os.environ)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, **dropped, **kept},
+        capture_output=True,
+        check=True,
+    )
+    assert {*dropped, *kept} & {*done.stdout.decode().split()} == {*kept}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.errors import LibraryError
-from ckpm.base.trust import demand_trusted_library
+from ckpm.base.trust import demand_trusted_library, why_no_program
 from ckpm.kernels.abi import CheckedArguments, Status
 from ckpm.kernels.library.manifest import remedy_for
 
@@ -157,6 +157,8 @@ def _open(path: Path, arguments: type[CheckedArguments]) -> tuple[ctypes.CDLL, d
         abi = ctypes.CDLL(str(path.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         hint = " Load a libamdhip64.so with RTLD_GLOBAL first." if "undefined symbol: hip" in str(error) else ""
+        if why := why_no_program(path):
+            hint = f" Move it, or build with --work in another folder: {why}."
         raise LibraryError(f"{path}: it can't be loaded: {error}.{hint}") from error
     calls = {}
     try:

@@ -19,6 +19,7 @@ from ckpm.base.entry import exit_code
 from ckpm.base.errors import CheckFailedError, RecordError
 from ckpm.base.files import make_folder, sha256_of
 from ckpm.base.paths import PROJECT, data
+from ckpm.base.processes import python_command, tool_environment
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY
@@ -87,8 +88,8 @@ def _read(folder: Path, arch: str) -> Manifest:
 def _make_wheel(project: Path, target: Path) -> Path:
     """Build the project and return the wheel."""
     output = project / "made"
-    command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(output))
-    done = subprocess.run(command, cwd=project, text=True, capture_output=True, check=False)
+    command = python_command("-m", "hatchling", "build", "-t", "wheel", "-d", str(output))
+    done = subprocess.run(command, cwd=project, env=tool_environment(), text=True, capture_output=True, check=False)
     if done.returncode:
         raise CheckFailedError(f"the wheel can't be made:\n{done.stderr.strip()}")
     (wheel,) = output.iterdir()

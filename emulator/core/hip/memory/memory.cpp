@@ -42,10 +42,13 @@ void new_memory(void** pointer, size_t bytes, AllocationKind kind)
         return; // as ROCm does: success and null
     std::lock_guard lock(device_mutex());
     *pointer = allocate(bytes, kind);
-    if(!*pointer)
-        throw HipFailure(hipErrorOutOfMemory, "no room for " + std::to_string(bytes) +
-                                                  " bytes: " + std::to_string(bytes_in_use()) + " of " +
-                                                  std::to_string(capacity()) + " in use");
+    if(*pointer)
+        return;
+    const bool fits = bytes <= capacity() - bytes_in_use();
+    throw HipFailure(hipErrorOutOfMemory,
+                     "no room for " + std::to_string(bytes) + " bytes: " + std::to_string(bytes_in_use()) + " of " +
+                         std::to_string(capacity()) + " in use" +
+                         (fits ? "; this process gets no more addresses there (ulimit -v limits them)" : ""));
 }
 
 void free_memory(void* pointer, bool host)

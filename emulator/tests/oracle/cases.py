@@ -277,6 +277,8 @@ def vop_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
     for n in rounds(cls, bare, is_float):
         state = fresh_state(rng, arch)
         state.mode = mode_register(n, open_denormals) if is_float else 0xF0 | (n & 3)
+        if open_denormals and bare.endswith("F64") and n % 2:
+            state.mode &= ~0x30  # of f32 alone: nothing is open
         if "NORM" in bare:  # rounding of these is not documented: nearest
             state.mode &= ~15
         state.set_pair(EXEC, exec_mask(rng, n))

@@ -62,13 +62,14 @@ def _rounder(mode: str) -> Function:
 
 
 def fract(modes: Modes, a: Value) -> Value:
-    """x - floor(x), below 1 even where rounding would give 1."""
+    """x - floor(x), below 1 even where rounding would give 1; 0 is positive in every rounding mode."""
     quiet = _nan(a, modes)
     if quiet is not None:
         return quiet
     number, fmt = a.number(modes), _format(a, modes)
     whole = floats.integral(number, "floor")
-    result = real(a.kind, a.width, floats.add(number, floats.negate(whole), modes.rounding(a.width)), modes)
+    part = floats.add(number, floats.negate(whole), modes.rounding(a.width))
+    result = real(a.kind, a.width, part if part.kind is not Kind.ZERO else dataclasses.replace(part, sign=0), modes)
     unit = fmt.pack(floats.from_int(1))
     return Value(a.kind, a.width, unit - 1) if result.bits == unit else result
 

@@ -142,6 +142,8 @@ float fract(float x)
     if(std::isinf(x))
         return NAN;
     const float part = x - std::floor(x);
+    if(part == 0.0f)
+        return 0.0f; // in every rounding mode (rocm-systems: a gfx1201)
     return part >= 1.0f ? as_float(0x3f7fffff) : part;
 }
 

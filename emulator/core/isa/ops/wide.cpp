@@ -205,7 +205,7 @@ const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op)
 double fract(double x)
 {
     const double part = x - std::floor(x);
-    return part >= 1.0 ? 0x1.fffffffffffffp-1 : part;
+    return part >= 1.0 ? 0x1.fffffffffffffp-1 : part == 0.0 ? 0.0 : part;
 }
 
 double frexp_mantissa(double x)

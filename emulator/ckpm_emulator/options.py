@@ -48,12 +48,14 @@ class Options:
     uninitialised: bool = False  # a decision by a register, LDS or scratch that was never written is a fault
     uninitialised_memory: bool = False  # of device memory, too
     leaks: bool = False  # of a program that runs by itself: report what it has not freed when it ends
-    alignment: bool = False  # an access that is not aligned to its size, at most 4, is a fault
+    alignment: bool = False  # a misaligned atomic or scalar load is a fault
+    unaligned: bool = False  # so is any access that is not aligned to its size, at most 4, which the hardware allows
     barriers: bool = False  # so is a barrier with lanes off, and one where other waves wait at another
     late_lds_reads: bool = False  # with late_loads: so is a write of LDS over a read that was not waited for
     interleaved: bool = False  # a wave that waits for memory lets the others go on first
     global_races: bool = False  # so are unordered accesses of two waves to device memory; on one host thread
     lds_bounds: bool = True  # so is a read outside of LDS; without, the first one is reported, and all read 0
+    open_rules: bool = False  # so is an instruction on whose result sources disagree
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
     exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
     wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed

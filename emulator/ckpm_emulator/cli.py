@@ -74,7 +74,7 @@ def _add_run(commands: Any) -> None:
     run = commands.add_parser("run", help="run a HIP program, unmodified, on the emulated device")
     run.add_argument("--arch", choices=list(ARCHS), help="default: what the program has code for, else gfx950")
     run.add_argument("--checks", default="", metavar="NAMES", help=f"all, or some of {','.join(standalone.CHECKS)}")
-    run.add_argument("--cus", type=_number, default=Options.cu_count, metavar="N", help="compute units that it shows")
+    run.add_argument("--cus", type=_number, metavar="N", help="compute units that it shows; default: a board's")
     run.add_argument("--threads", type=_number, default=0, metavar="N", help="of the host; default: one a processor")
     run.add_argument(
         "--srd-range-rule", choices=["on", "off"], help="a buffer's whole range must be mapped; default: on for gfx950"

@@ -37,7 +37,7 @@ class Options:
     """All settings; the defaults are a GPU of the arch with byte-exact addresses and no other check."""
 
     arch: str = "gfx950"
-    cu_count: int = 256  # kernels choose their tile by it
+    cu_count: int | None = 256  # kernels choose their tile by it; None: what a board of the arch has
     threads: int = 0  # host threads that run workgroups; 0: one a processor
     granularity: int = 1  # addresses must lie in the bytes asked for (1) or in their pages (4096)
     srd_range_rule: bool | None = None  # a buffer's whole range must be mapped; None: on for gfx950 only
@@ -82,7 +82,6 @@ class Options:
         """The core's options by name, in an order that can be applied."""
         values = {
             "arch": ARCHS[self.arch],
-            "cu_count": self.cu_count,
             "threads": self.threads or len(os.sched_getaffinity(0)),
             "granularity": self.granularity,
             "srd_range_rule": -1 if self.srd_range_rule is None else int(self.srd_range_rule),
@@ -90,6 +89,8 @@ class Options:
         }
         if self.memory_bytes is not None:  # after the arch, which sets a board's
             values["capacity"] = self.memory_bytes
+        if self.cu_count is not None:
+            values["cu_count"] = self.cu_count
         checks = [field.name for field in dataclasses.fields(self) if field.type == "bool" and field.name != "hazards"]
         values |= {name: int(getattr(self, name)) for name in checks}
         values["uninitialised"] = int(self.uninitialised or self.uninitialised_memory)

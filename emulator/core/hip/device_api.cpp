@@ -102,6 +102,7 @@ int emu_set_option(const char* name, int64_t value)
         if(!arch)
             return emu::refuse("unknown arch: " + shown);
         emu::set_capacity(arch->memory);
+        emu::options().cu_count = arch->compute_units;
     }
     emu::options().*(field->member) = value;
     return 0;

@@ -31,24 +31,28 @@ void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, u
         const auto race = [&](const std::string& detail) {
             report(wave, op, lane, at, FaultKind::Race, access, detail);
         };
-        const auto writer = [&] { return "wave " + std::to_string(byte.writer); };
+        const auto writer = [&] {
+            return byte.writer == SEVERAL_WAVES ? "several waves" : "wave " + std::to_string(byte.writer);
+        };
         if(shadow.races && !written_now && (of_wave || of_dma) && byte.writer != self)
             race(writer() + (of_wave ? " did not wait (s_waitcnt lgkmcnt) for its write before the barrier"
                                      : " did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"));
-        if(shadow.races && written_now && byte.writer != self)
+        const bool both_atomic = use == LdsUse::Atomic && byte.atomic;
+        if(shadow.races && written_now && byte.writer != self && !both_atomic)
             race("no barrier lies between this and the write by " + writer());
-        if(use == LdsUse::Write)
+        if(use != LdsUse::Read)
         {
             if(shadow.races && read_now && byte.reader != self)
                 race("another wave read this byte of LDS and no barrier lies in between");
+            byte.atomic      = use == LdsUse::Atomic && (!written_now || byte.atomic);
+            byte.writer      = written_now && byte.writer != self ? SEVERAL_WAVES : self;
             byte.write_epoch = shadow.epoch;
-            byte.writer      = self;
             byte.written     = true;
             continue;
         }
         if(shadow.unwritten && !byte.written)
             report(wave, op, lane, at, FaultKind::Uninitialised, access, "this byte of LDS was never written");
-        byte.reader     = read_now && byte.reader != self ? 255 : self;
+        byte.reader     = read_now && byte.reader != self ? SEVERAL_WAVES : self;
         byte.read_epoch = shadow.epoch;
     }
 }

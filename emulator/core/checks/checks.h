@@ -2,7 +2,8 @@
 //
 // Each byte of LDS remembers the last epoch (count of barriers) in which it was written and read,
 // and by which wave. Two waves that touch the same byte in one epoch, at least one of them writing,
-// are unordered: whatever wave order the emulator happens to run, the hardware may run another.
+// are unordered: whatever wave order the emulator happens to run, the hardware may run another. Two
+// atomic writes are no race.
 #pragma once
 
 #include "checks/banks.h"
@@ -14,12 +15,15 @@ namespace emu {
 struct Wave;
 struct MicroOp;
 
+inline constexpr uint8_t SEVERAL_WAVES = 255;
+
 struct LdsShadow
 {
     struct Byte
     {
         uint32_t write_epoch = 0, read_epoch = 0; // 0: never
-        uint8_t writer = 0, reader = 0;           // wave; reader 255: several in this epoch
+        uint8_t writer = 0, reader = 0;           // wave; SEVERAL_WAVES: of this epoch
+        bool atomic = false;                      // all writes of this epoch are atomic
         // Writes that were not waited for (option late_loads): of ds_write, of LDS-DMA.
         uint8_t in_flight[2] = {0, 0};
         bool written         = false;

@@ -40,6 +40,7 @@ from ckpm.matrix.problems.tables import find
 from ckpm.suites import kernel_cases, suites
 from ckpm.suites.coverage import Coverage, Covered, format_figure, format_share
 from ckpm.suites.pool import ENVIRONMENT, CasePool, OtherMachines, WorkerPool, worker_command
+from ckpm.suites.rounding import check_rounding
 from ckpm.suites.suites import Case, JudgedCase, LocatedLibrary
 from ckpm.suites.summary import SuiteProgress, details, summary
 
@@ -156,7 +157,8 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
         with SuiteProgress(len(cases)) as progress:
             for case, reply in pool.run(cases):
                 executed.add(reply.get("executed", {}))
-                judged.append(suites.judge(case, reply, ledger, spoken_of, o.arch, unwaited))
+                checked_reply = check_rounding(reply, case.problem, library.manifest, o.arch)
+                judged.append(suites.judge(case, checked_reply, ledger, spoken_of, o.arch, unwaited))
                 progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda result: order[result.case.name])

@@ -87,14 +87,14 @@ def test_plan_of_no_change_has_lint_only(make_plan: Callable[..., ChangePlan]) -
         ("docs/page.md", {"lint", "unit", "pages"}, set(), False),
         ("emulator/notes.md", {"lint"}, set(), False),
         ("ckpm/reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
-        ("ckpm/suites/pool.py", {"lint", "unit", "mutants"}, {*rules().suites}, False),
+        ("ckpm/suites/pool.py", {"lint", "unit", "mutants", "image"}, {*rules().suites}, False),
         (
             "emulator/core/isa/wave.cpp",
             {"lint", "unit", "emulator", "mutants", "programs", "score"},
             {*rules().suites},
             True,
         ),
-        ("ckpm/reports/gates/static.py", {"lint", "unit", "report"}, set(), True),
+        ("ckpm/reports/gates/static.py", {"lint", "unit", "report", "image"}, set(), True),
         ("ckpm/kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
     ],
 )

@@ -1,7 +1,7 @@
 """CK's conversion to bf16 by the version of HIP and by the macros of ``-D``, as its real headers decide it.
 
-CK's header says: the compiler's conversion from HIP 6.5.50421 on, before it CK's own, which truncates unless a macro
-chooses another. Machine code shows it: gfx950 has an instruction that rounds to nearest, CK's own rounding adds a half,
+CK's rule: the compiler's conversion from HIP 6.5.50421 on, before it CK's own, which truncates unless a macro chooses
+another. Machine code shows it: gfx950 has an instruction that rounds to nearest, CK's own rounding adds a half,
 and truncation has neither.
 """
 
@@ -73,8 +73,8 @@ def test_conversion_follows_hips_version_and_macros(
     trees: Mapping[str, Tree], toolchain: Toolchain, upstream: str, hip: str, flags: tuple[str, ...], conversion: str,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    asked = compile_for(trees[upstream], toolchain, hip, flags, tmp_path)
-    assert bf16_conversion(asked, toolchain.environment) == conversion
+    command_line = compile_for(trees[upstream], toolchain, hip, flags, tmp_path)
+    assert bf16_conversion(command_line, toolchain.environment) == conversion
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How a build rounds float32 to bf16, read from CK's ``ck_tile/core/config.hpp`` with the build's compiler and flags.
+"""The conversion of float32 to bf16 in a build, read from ``ck_tile/core/config.hpp`` with its compiler and flags.
 
 CK takes the compiler's conversion, which rounds to nearest, from HIP 6.5.50421 on. Before it, and in CK of mid-2025, CK
 has conversions of its own, and ``CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT`` chooses one. Without it CK truncates.
@@ -46,10 +46,10 @@ def bf16_conversion(command: Sequence[str], environment: Mapping[str, str]) -> s
         SetupError: the compiler can't read the header.
         UsageError: the header has no conversion of the chosen number.
     """
-    asked = [*command[: command.index("-c")], "--offload-host-only", "-E", "-dM", "-include", CONFIG, "/dev/null"]
-    done = version_output(asked, environment, "repair the compiler")
+    preprocess = [*command[: command.index("-c")], "--offload-host-only", "-E", "-dM", "-include", CONFIG, "/dev/null"]
+    done = version_output(preprocess, environment, "repair the compiler")
     if done.returncode != 0:
-        raise SetupError(f"{command[0]} can't read {CONFIG}, which says how bf16 is rounded: {done.stderr}")
+        raise SetupError(f"{command[0]} can't read {CONFIG}, which chooses how bf16 is rounded: {done.stderr}")
     macros = dict(_MACRO.findall(done.stdout))
     if macros.get(BUILTIN) == "1":
         return COMPILER
@@ -58,6 +58,6 @@ def bf16_conversion(command: Sequence[str], environment: Mapping[str, str]) -> s
     number = macros.get(macros[CHOICE], macros[CHOICE])
     names = {macros[name]: name.removeprefix(_PREFIX) for name in macros if name.startswith(_PREFIX) and name != CHOICE}
     if number not in names:
-        known = ", ".join(f"{value} ({name.lower()})" for value, name in sorted(names.items()))
-        raise UsageError(f"{CHOICE}={number}: this CK has no such conversion, and truncates. It has {known}.")
+        choices = ", ".join(f"{value} ({name.lower()})" for value, name in sorted(names.items()))
+        raise UsageError(f"{CHOICE}={number}: this CK has no such conversion, and truncates. It has {choices}.")
     return names[number].lower()

@@ -34,7 +34,7 @@ def test_header_without_conversions_leaves_them_unknown(tmp_path: Path) -> None:
     assert ask(tmp_path, "#define CK_TILE_FLOAT_TO_FP8_STANDARD 0\n") == ""
 
 
-def test_number_without_conversion_is_refused_with_those_that_exist(tmp_path: Path) -> None:
+def test_number_without_conversion_is_refused_with_choices(tmp_path: Path) -> None:
     text = CONVERSIONS.replace("DEFAULT CK_TILE_FLOAT_TO_BFLOAT16_TRUNCATE", "DEFAULT 7")
     with pytest.raises(UsageError, match=r"BFLOAT16_DEFAULT=7: .* It has 0 \(standard\), 2 \(truncate\)\.$"):
         ask(tmp_path, text)

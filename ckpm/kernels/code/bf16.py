@@ -50,7 +50,7 @@ def bf16_conversion(command: Sequence[str], environment: Mapping[str, str]) -> s
     done = version_output(preprocess, environment, "repair the compiler")
     if done.returncode != 0:
         raise SetupError(f"{command[0]} can't read {CONFIG}, which chooses how bf16 is rounded: {done.stderr}")
-    macros = dict(_MACRO.findall(done.stdout))
+    macros: dict[str, str] = dict(_MACRO.findall(done.stdout))
     if macros.get(BUILTIN) == "1":
         return COMPILER
     if CHOICE not in macros:

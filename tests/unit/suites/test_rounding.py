@@ -38,7 +38,7 @@ TO_NEAREST = ("compiler", "standard", "standard_asm", "rta_asm")  # in CK's word
         ("ckpm-extended", "gfx950", "fp16kvfp8", "compiler", 2.6, "passed"),  # V is spread widely
     ],
 )
-def test_case_outside_its_librarys_range_is_wrong(
+def test_case_outside_range_of_its_library_is_wrong(
     upstream: str, arch: str, dtype: str, bf16: str, shift: float, outcome: str
 ) -> None:
     case = make_case(dtype=dtype, qscale="pertensor" if "fp8" in dtype else "no")

@@ -41,6 +41,7 @@ from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.suites import kernel_cases, suites
 from ckpm.suites.coverage import Coverage, Covered, format_figure, format_share
 from ckpm.suites.pool import ENVIRONMENT, CasePool, OtherMachines, WorkerPool, worker_command
+from ckpm.suites.rounding import check_rounding
 from ckpm.suites.suites import Case, JudgedCase, LocatedLibrary
 from ckpm.suites.summary import SuiteProgress, details, summary
 
@@ -139,25 +140,25 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
     """
     started, o = time.monotonic(), options
     library = _library(o)
-    upstream, dialect = library.manifest.upstream, library.manifest.dialect
-    ledger, kind = read_ledger(o.ledger), o.device
+    manifest = library.manifest
+    ledger, kind, spoken_of = read_ledger(o.ledger), o.device, source(manifest.upstream, manifest.dialect)
     ledger.check_dates(datetime.date.today())
     with connect() if connect else contextlib.nullcontext() as there:
-        spoken_of = source(upstream, dialect)
         cases = suites.with_signatures(_cases(o, kind, library), ledger, spoken_of, o.arch)
-        folder = folder_name(upstream, o.family)
+        folder = folder_name(manifest.upstream, o.family)
         # a case run again does not replace its suite's results
         output = o.output or o.work / "build" / o.arch / folder / f"{'reproduced' if o.reproduce else o.suite}.json"
         junit.clear(output, library.library, library.library.with_name(MANIFEST))  # no report on an earlier run
         pool, description = _pool(o, kind, library, len(cases), there)
-        log.info(f"{len(cases)} cases of {o.suite} on {kind} {o.arch}, {upstream}, {description}")
+        log.info(f"{len(cases)} cases of {o.suite} on {kind} {o.arch}, {manifest.upstream}, {description}")
         unwaited = functools.cache(lambda: suites.unwaited_loads(library, o.arch))
         judged: list[JudgedCase] = []
         executed = Coverage()
         with SuiteProgress(len(cases)) as progress:
             for case, reply in pool.run(cases):
                 executed.add(reply.get("executed", {}))
-                judged.append(suites.judge(case, reply, ledger, spoken_of, o.arch, unwaited))
+                checked_reply = check_rounding(reply, case.problem, manifest, o.arch)
+                judged.append(suites.judge(case, checked_reply, ledger, spoken_of, o.arch, unwaited))
                 progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda result: order[result.case.name])

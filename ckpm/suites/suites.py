@@ -30,7 +30,6 @@ from ckpm.matrix.problems.ledger import Ledger, LedgerEntry, LedgerVerdict
 from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.sessions import FAMILY_SUITE
-from ckpm.suites.rounding import check_rounding
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
@@ -201,7 +200,6 @@ def judge(
     Loads come late where the device's options allow it. On a GPU this can't be observed. A case that could not run, for
     example because of a damaged code object, has no kernel whose code could be read.
     """
-    reply = check_rounding(reply, case.problem, upstream, arch)
     late = any(variant.get("late_loads") for variant in case.variants) and reply["outcome"] != "infrastructure"
     late = late and bool(reply.get("kernel")) and reply["kernel"] in unwaited()
     verdict = ledger.judge(

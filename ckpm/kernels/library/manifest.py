@@ -65,6 +65,7 @@ class Manifest:
     identity: str  # of the toolchain
     flags: str
     link_flags: str
+    bf16: str = ""  # the conversion to bf16 (ckpm/kernels/code/bf16.py), '' if the build did not record it
     kernels: Mapping[str, BuiltKernel]
     artifacts: Mapping[str, str]
 
@@ -126,6 +127,7 @@ class Manifest:
             unit_size=document.get("unit_size").count(),
             kernels=document.get("kernels").map(_kernel),
             artifacts=document.get("artifacts").texts(),
+            bf16=document.optional("bf16", Value.text, ""),
             left_out=document.optional("left_out", lambda names: {n: v.value for n, v in names.members().items()}, {}),
         )
 

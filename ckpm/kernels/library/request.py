@@ -166,7 +166,7 @@ def _plan(
         target=f"{folder}/{MANIFEST}",
         sources=(library, f"{folder}/plan.json", *objects),
         argv=manifest_command(folder),
-        signature=signature("manifest 1", FIELDS),
+        signature=signature("manifest 2", FIELDS),
         label=MANIFEST,
     )
     return BuildPlan(

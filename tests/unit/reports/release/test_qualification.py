@@ -142,7 +142,7 @@ def test_shards_together_are_whole_run(tmp_path: Path) -> None:
     suites = Path(shutil.copytree(builder, tmp_path / "suites"))
     run(plan(suites, only=SUITES), Stages())
     rest = tmp_path / "rest"
-    run(plan(rest, only=("parity", "gated-build", "gates")), Stages())
+    run(plan(rest, only=("parity", "image", "gated-build", "gates")), Stages())
     final = Stages()
     passed = run(plan(tmp_path / "final", shards=(builder, suites, rest)), final)
     demand_all(planned_steps(), passed)

@@ -13,11 +13,12 @@ import pytest
 from ckpm.base.errors import CheckFailedError
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
-from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import Problem, mask_corner
 from ckpm.matrix.problems.serving import serving_kernels
 from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.sessions import FAMILY_SUITE
 from tests.unit.shared import replace_text, table_complaint
 
 TEXT = """# a comment

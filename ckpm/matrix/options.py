@@ -208,7 +208,7 @@ def dialect_from(args: argparse.Namespace) -> Dialect:
     """The dialect of ``--dialect`` or ``--upstream``, with the tiles of ``--tune``."""
     chosen = _named_dialect(args)
     if file := getattr(args, "tune", None):
-        from ckpm.matrix.tuned import take_tuned  # only here: few commands take it
+        from ckpm.matrix.configurations.tuned import take_tuned  # only here: few commands take it
 
         return take_tuned(chosen, file)
     return chosen

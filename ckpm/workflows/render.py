@@ -111,12 +111,12 @@ def settings() -> dict[str, Any]:
     """The values for the templates: workflows.yaml, and the sessions that build and run each arch."""
     values = msgspec.structs.asdict(read_table(HERE / "workflows.yaml", WorkflowTable).record)
     table = rules()
-    prefill = next(library for library in table.libraries if library.name == "batch_prefill")
+    prefill = table.libraries["batch_prefill"]
     hardware = [suite for suite in prefill.suites if "{arch}" not in table.suites[suite]]
     return {
         **values,
-        "build": {runner.arch: runner.build for runner in table.runners},
-        "suites": {runner.arch: _sessions(table, prefill.suites, runner.arch) for runner in table.runners},
+        "build": {runner.arch: runner.build for runner in table.archs.values()},
+        "suites": {runner.arch: _sessions(table, prefill.suites, runner.arch) for runner in table.archs.values()},
         "hardware_suites": _sessions(table, hardware, ""),
         "objects": every_build(table),
         **_release_stages(values["release"].archs),

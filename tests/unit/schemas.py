@@ -17,7 +17,7 @@ from ckpm.base.tablefile import Record
 from ckpm.cluster.site import Site
 from ckpm.decode.guard.table import GuardTable
 from ckpm.docker.images import ImageTable
-from ckpm.kernels.changes.rules import ChangeTable
+from ckpm.kernels.changes.rules import Rules
 from ckpm.kernels.families.spellings import SpellingTable
 from ckpm.matrix.configurations.limits import LimitTable
 from ckpm.matrix.configurations.sweeps import SweepTable
@@ -46,7 +46,7 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "accepted": (AcceptedTable, "reports/timing/accepted.yaml"),
     "archs": (ArchTable, "matrix/archs.yaml"),
     "budgets": (BudgetTable, "reports/gates/budgets.yaml"),
-    "changes": (ChangeTable, "matrix/changes.yaml"),
+    "changes": (Rules, "matrix/changes.yaml"),
     "defects": (DefectTable, "matrix/defects.yaml"),
     "dialect": (DialectHead, "matrix/dialects/*/dialect.yaml"),
     "golden": (GoldenManifest, "matrix/golden/manifest.json matrix/golden/own/manifest.json"),

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import structs
+
 from ckpm.base.display import show
 from ckpm.base.errors import TableError
 from ckpm.base.files import write_atomically
@@ -121,7 +123,7 @@ def plan_since(root: Path, revision: str) -> ChangePlan:
 
 
 def _widen(effect: Effect, why: str) -> Effect:
-    return dataclasses.replace(effect, reason=f"{effect.reason}; {why}", everything=True) if effect.compare else effect
+    return structs.replace(effect, reason=f"{effect.reason}; {why}", paths=()) if effect.compare else effect
 
 
 def _compare(root: Path, commit: str, changes: Mapping[str, Effect]) -> tuple[Sequence[Altered], Mapping[str, str]]:
@@ -223,13 +225,13 @@ def _checks(changes: Mapping[str, Effect], total: Sequence[str], table: Rules) -
 def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[PlannedBuild, ...]:
     """The shards of libraries that hold a touched kernel."""
     builds = []
-    for library in table.libraries:
+    for library in table.libraries.values():
         for upstream in library.upstreams:
             name = upstreams()[upstream].dialect
             touched = {
                 group.family: group for group in kernels if group.dialect == name and group.family in library.families
             }
-            for runner in table.runners if touched else ():
+            for runner in table.archs.values() if touched else ():
                 if runner.emulated and library.tier == SMOKE:
                     continue  # whatever runs there builds the same
                 selection = Selection(archs=(runner.arch,), families=library.families, tier=library.tier)
@@ -253,7 +255,7 @@ def every_build(table: Rules) -> tuple[str, ...]:
     libraries = {(run.arch, run.upstream, run.library) for run in _runs(kernels, every, ["every"], table)}
     smoke = [
         _run_command(arch, upstream, library.families, (), False, table)
-        for library in table.libraries
+        for library in table.libraries.values()
         for arch, upstream, name in sorted(libraries)
         if name == library.name
     ]
@@ -284,11 +286,11 @@ def _runs(
 ) -> tuple[PlannedRun, ...]:
     """Suites and gates of libraries with a touched kernel, and suites and gates that a changed file requires."""
     runs = []
-    for library in table.libraries:
+    for library in table.libraries.values():
         for upstream in (*library.upstreams, *library.smoke_upstreams):
             name = upstreams()[upstream].dialect
             touched = [group for group in kernels if group.dialect == name and group.family in library.families]
-            for runner in (runner for runner in table.runners if runner.emulated):
+            for runner in (runner for runner in table.archs.values() if runner.emulated):
                 suites = tuple(suite for suite in library.suites if touched or why_suites[suite])
                 gate = library.gates and bool(touched or gates)
                 reasons = [reason for group in touched for reason in group.reasons]
@@ -308,7 +310,7 @@ def _run_command(
     arch: str, upstream: str, families: Sequence[str], suites: Sequence[str], gate: bool, table: Rules
 ) -> str:
     """The command line of a build, its suites and its gates. nox goes on after a failure."""
-    build = next(runner.build for runner in table.runners if runner.arch == arch)
+    build = table.archs[arch].build
     sessions = [table.suites[suite].format(arch=arch) for suite in suites] + ([table.gate] if gate else [])
     return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families)}"
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Later, Record, add_names, read_table
@@ -19,23 +17,15 @@ from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 ALWAYS = "lint"  # the check of every change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """The parts that a changed file can touch. ``compare`` names a comparison that decides instead, "" without one."""
-
-    reason: str
-    compare: str = ""
-    families: tuple[str, ...] = ()
-    suites: tuple[str, ...] = ()
-    gates: bool = False
-    checks: tuple[str, ...] = ()
-    everything: bool = False
-
-
 _Names = tuple[str, ...] | Literal["all"]
 
 
-class _RuleRow(Record, frozen=True):
+class Effect(Record, frozen=True):
+    """The parts that a changed file of ``paths`` can touch. ``compare`` names a comparison that decides instead.
+
+    ``all`` stands for every name of a kind. Without paths it is the effect of a file without a rule: everything.
+    """
+
     paths: tuple[str, ...]
     reason: str
     checks: _Names
@@ -43,6 +33,10 @@ class _RuleRow(Record, frozen=True):
     families: _Names = ()
     suites: _Names = ()
     gates: bool = False
+
+    @property
+    def everything(self) -> bool:
+        return not self.paths
 
 
 class Runner(Record, frozen=True):
@@ -68,36 +62,23 @@ class LibraryPlan(Record, frozen=True):
     name: Later = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The table. ``effects`` are pairs of path patterns and an effect; the first pair that fits a file counts."""
+class Rules(Record, frozen=True):
+    """The record of changes.yaml. The first of the ``rules`` that fits a file counts."""
 
-    effects: tuple[tuple[tuple[str, ...], Effect], ...]
-    checks: Mapping[str, tuple[str, ...]]
-    kernels_per_shard: int
-    runners: tuple[Runner, ...]
-    libraries: tuple[LibraryPlan, ...]
-    suites: Mapping[str, str]
-    gate: str
-
-    def effect(self, path: str) -> Effect:
-        """The effect of a changed file: everything if no rule has it."""
-        for patterns, effect in self.effects:
-            if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
-                return effect
-        return Effect(reason="no rule of matrix/changes.yaml has this file", everything=True)
-
-
-class ChangeTable(Record, frozen=True):
-    """The record of changes.yaml."""
-
-    rules: tuple[_RuleRow, ...]
+    rules: tuple[Effect, ...]
     checks: dict[str, tuple[str, ...]]
     kernels_per_shard: Annotated[int, Meta(ge=1)]
     archs: dict[str, Runner]
     libraries: dict[str, LibraryPlan]
     suites: dict[str, str]
     gate: str
+
+    def effect(self, path: str) -> Effect:
+        """The effect of a changed file: everything if no rule has it."""
+        for effect in self.rules:
+            if any(fnmatch.fnmatchcase(path, pattern) for pattern in effect.paths):
+                return effect
+        return Effect(paths=(), reason="no rule of matrix/changes.yaml has this file", checks=())
 
 
 @functools.cache
@@ -108,7 +89,7 @@ def rules() -> Rules:
 
 def read_rules(file: Path) -> Rules:
     """Read a table of rules. Unknown checks, families and suites are refused."""
-    table = read_table(file, ChangeTable)
+    table = read_table(file, Rules)
     record = table.record
     if ALWAYS not in record.checks:
         raise table.fail(f"there must be a check named {ALWAYS}", "checks")
@@ -120,27 +101,13 @@ def read_rules(file: Path) -> Rules:
     effects = []
     for index, row in enumerate(record.rules):
         field = table.at("rules", index)
-        values = {name: _read_names(getattr(row, name), field, name, vocabulary[name]) for name in vocabulary}
-        effect = Effect(
-            reason=row.reason,
-            compare=row.compare,
-            families=values["families"],
-            suites=values["suites"],
-            gates=row.gates,
-            checks=values["checks"],
-        )
-        effects.append((row.paths, effect))
+        names = {name: _read_names(getattr(row, name), field, name, vocabulary[name]) for name in vocabulary}
+        effects.append(structs.replace(row, **names))
     for name, library in record.libraries.items():
         for kind in ("families", "suites"):
             _read_names(getattr(library, kind), table.at("libraries", name), kind, vocabulary[kind])
-    return Rules(
-        effects=tuple(effects),
-        checks=record.checks,
-        kernels_per_shard=record.kernels_per_shard,
-        runners=tuple(add_names(record.archs, "arch").values()),
-        libraries=tuple(add_names(record.libraries).values()),
-        suites=record.suites,
-        gate=record.gate,
+    return structs.replace(
+        record, rules=tuple(effects), archs=add_names(record.archs, "arch"), libraries=add_names(record.libraries)
     )
 
 

@@ -224,8 +224,8 @@ def test_to_json_has_every_reason(make_plan: Callable[..., ChangePlan]) -> None:
 
 
 def test_rules_have_libraries_that_can_be_rendered() -> None:
-    assert {library.name: library.families for library in rules().libraries} == dict(libraries())
-    for library in rules().libraries:
+    assert {library.name: library.families for library in rules().libraries.values()} == dict(libraries())
+    for library in rules().libraries.values():
         every = (*library.upstreams, *library.smoke_upstreams)
         assert {upstreams()[name].dialect for name in every} <= set(host(library.name).dialects())
 
@@ -246,9 +246,9 @@ def test_every_pattern_decides_for_a_file() -> None:
     files = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard").split("\n")
     deciding = set()
     for file in files:
-        fitting = ([pattern for pattern in patterns if fnmatchcase(file, pattern)] for patterns, _ in rules().effects)
+        fitting = ([pattern for pattern in rule.paths if fnmatchcase(file, pattern)] for rule in rules().rules)
         deciding.update(next(filter(None, fitting), []))
-    assert [pattern for patterns, _ in rules().effects for pattern in patterns if pattern not in deciding] == []
+    assert [pattern for rule in rules().rules for pattern in rule.paths if pattern not in deciding] == []
 
 
 def test_rules_rebuild_for_code_that_renders_texts() -> None:

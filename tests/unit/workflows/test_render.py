@@ -157,7 +157,7 @@ def test_objects_are_those_of_every_planned_build(tmp_path: Path) -> None:
     """The plan of a commit that touches everything is the expectation."""
     (job,) = document("objects")["jobs"].values()
     (lines,) = (step["env"]["COMMANDS"].splitlines() for step in job["steps"] if "COMMANDS" in step.get("env", {}))
-    change = Effect(reason="all", everything=True)
+    change = Effect(paths=(), reason="all", checks=())
     full = plan._plan("", {"x": change}, (), {}, rules())
     assert {build.command for build in full.builds} <= {*lines}
     smoke = {re.sub(r"(nox -s build-\w+) .*? -- ", r"\1 -- ", run.command) for run in full.runs}

@@ -312,6 +312,7 @@ def plain(field: Field) -> Any:
 
 
 Misfit = tuple[list[str | int], str]
+_BOUNDS = {"ge": (">=", operator.ge), "gt": (">", operator.gt), "le": ("<=", operator.le), "lt": ("<", operator.lt)}
 _RECORDS = (inspect.StructType, inspect.DataclassType)
 # What the kinds of a record take, and its words, in the order in which a message lists them.
 _KINDS: Mapping[type[inspect.Type], tuple[tuple[type, ...], str]] = {
@@ -383,8 +384,10 @@ def _against(value: Any, kind: inspect.Type) -> str:
         return f"must be a list of length {len(kind.item_types)}, got {len(value)}"
     if isinstance(kind, inspect.StrType) and kind.pattern and not re.search(kind.pattern, value):
         return f"must be text matching regex {kind.pattern!r}"
-    if isinstance(kind, inspect.IntType | inspect.FloatType):
-        return _out_of_bounds(value, kind)
+    for name, (sign, holds) in _BOUNDS.items():
+        bound = getattr(kind, name, None)
+        if bound is not None and not holds(value, bound):  # NaN meets none
+            return f"must be {_KINDS[_class_of(kind)][1]} {sign} {bound}"
     return ""
 
 
@@ -393,21 +396,6 @@ def _is_date(text: str) -> bool:
         msgspec.convert(text, datetime.date)
         return True
     return False
-
-
-def _out_of_bounds(value: float, kind: inspect.IntType | inspect.FloatType) -> str:
-    whole = isinstance(kind, inspect.IntType)
-    bounds = (
-        (">=", kind.gt + 1 if whole and kind.gt is not None else kind.ge, operator.ge),
-        (">", None if whole else kind.gt, operator.gt),
-        ("<=", kind.lt - 1 if whole and kind.lt is not None else kind.le, operator.le),
-        ("<", None if whole else kind.lt, operator.lt),
-    )
-    text = _KINDS[type(kind)][1]
-    for sign, bound, holds in bounds:
-        if bound is not None and not holds(value, bound):  # NaN meets none
-            return f"must be {text} {sign} {bound if whole else float(bound)}"
-    return ""
 
 
 def _fields(kind: inspect.Type) -> dict[str, inspect.Field]:

@@ -13,6 +13,7 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import Family
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.problems.serving import Match, in_words, match, needed_values
 from ckpm.matrix.problems.testing import ListedShape, from_shape
 from ckpm.matrix.rule import broken
@@ -28,6 +29,7 @@ class Matcher:
         self._keys: dict[str, list[Key]] = {}
         for key in keys:
             self._keys.setdefault(key.family, []).append(key)
+        self._places: dict[tuple[str, str, int, int], list[Key]] = {}
         self._answers: dict[tuple[Any, ...], Match] = {}
 
     @property
@@ -48,9 +50,17 @@ class Matcher:
         if shape.paged_kv is None and shape.page_size is None:
             left_open.add("paged_kv")
         problem = from_shape(shape, family)
-        return match(
-            self._keys[family], replace(problem, page_size=0) if shape.paged_kv is False else problem, left_open
-        )
+        if shape.paged_kv is False:
+            problem = replace(problem, page_size=0)
+        return match(self._fitting(family, problem), problem, left_open)
+
+    def _fitting(self, family: str, problem: Problem) -> list[Key]:
+        """The family's kernels with the dtype and large enough head dims, all if there are none; looked for once."""
+        p, place = problem, (family, problem.dtype, problem.hdim_q, problem.hdim_v)
+        if place not in self._places:
+            keys = [key for key in self._keys[family] if key.dtype == p.dtype and p.hdim_q <= key.hdim_q]
+            self._places[place] = [key for key in keys if p.hdim_v <= key.hdim_v] or self._keys[family]
+        return self._places[place]
 
 
 def is_tried(family: str, shape: ListedShape) -> bool:

@@ -118,7 +118,11 @@ def needed_values(problem: Problem, family: str = "", left_open: Collection[str]
     None is for dialects without the field, whose kernels serve only its default (page size 1, a table of SGLang).
     """
     fields = ("dtype", *_READS[family or problem.family])
-    values = {field: _VALUES[field](problem) for field in fields if field not in left_open}
+    values = {
+        field: _VALUES[field](problem) if field in _VALUES else (getattr(problem, field),)
+        for field in fields
+        if field not in left_open
+    }
     return {field: frozenset(needed) for field, needed in values.items() if needed is not None}
 
 
@@ -177,16 +181,8 @@ def _dropout_impls(p: Problem) -> tuple[str, ...]:
     return ("wg16_storerandval", "wg32_storerandval") if p.store_randval else ("wg16", "wg32")
 
 
-# By key field the values of which a problem needs one; None if any will do.
+# The values of which a problem needs one, None if any will do; of other fields the problem has the value itself.
 _VALUES: Mapping[str, Callable[[Problem], tuple[Any, ...] | None]] = {
-    "dtype": lambda p: (p.dtype,),
-    "mode": lambda p: (p.mode,),
-    "vlayout": lambda p: (p.vlayout,),
-    "bias": lambda p: (p.bias,),
-    "lse": lambda p: (p.lse,),
-    "rope": lambda p: (p.rope,),
-    "dbias": lambda p: (p.dbias,),
-    "deterministic": lambda p: (p.deterministic,),
     "hdim_q": _head_dims,
     "logits": lambda p: (p.logits_soft_cap > 0,),
     "mask": _masks,

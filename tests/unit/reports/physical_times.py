@@ -1,7 +1,7 @@
 """Comparisons of a physical GPU with known slowdowns, and verdicts of several rules on them.
 
-tests/data/gpu-times: 1,140 comparisons, each warm and cold, of a paged attention kernel on an NVIDIA H200 (Triton 3.6,
-November 2026), in three processes; one was disturbed by copies on another stream. In a comparison of level N, the
+tests/data/gpu-times has 1,140 comparisons, each warm and cold, of a paged attention kernel in Triton 3.6. An NVIDIA
+H200 ran them in three processes in November 2026, one beside copies on another stream. In a comparison of level N, the
 candidate reads N percent more keys. `python -m tests.unit.reports.physical_times` prints docs/reference/gpu-gate.md's
 table.
 """
@@ -41,25 +41,25 @@ def comparisons(*, queued: bool = True) -> Iterator[tuple[Place, Samples]]:
 def verdicts(rule: Rule, *, queued: bool = True) -> Mapping[Place, Counter[str]]:
     """The number of comparisons of each verdict."""
     counts: defaultdict[Place, Counter[str]] = defaultdict(Counter)
-    for place, samples in comparisons(queued=queued):
-        counts[place][rule(samples)] += 1
+    for row, samples in comparisons(queued=queued):
+        counts[row][rule(samples)] += 1
     return counts
 
 
-def _word(ratio: float, limit: float) -> str:
+def _judge_ratio(ratio: float, limit: float) -> str:
     return "regressed" if ratio > limit else "improved" if ratio < 1 / limit else "unchanged"
 
 
 def first_time(samples: Samples) -> str:
     """CK's check of performance: one time of each side, 1 %."""
-    return _word(samples.candidate[0] / samples.baseline[0], 1.01)
+    return _judge_ratio(samples.candidate[0] / samples.baseline[0], 1.01)
 
 
 def asv(samples: Samples) -> str:
     """asv's continuous: a factor of 1.1 between medians, and Mann-Whitney at p < 0.002."""
     ratio = statistics.median(samples.candidate) / statistics.median(samples.baseline)
     significant = p_value(samples.baseline, samples.candidate) < 0.002
-    return _word(ratio, 1.1) if significant else "unchanged"
+    return _judge_ratio(ratio, 1.1) if significant else "unchanged"
 
 
 def nvbench(samples: Samples) -> str:
@@ -68,7 +68,7 @@ def nvbench(samples: Samples) -> str:
     noise = min(
         statistics.stdev(times) / mean for times, mean in zip((samples.baseline, samples.candidate), means, strict=True)
     )
-    return _word(means[1] / means[0], 1 + noise)
+    return _judge_ratio(means[1] / means[0], 1 + noise)
 
 
 RULES: Mapping[str, Rule] = {
@@ -84,10 +84,10 @@ def table() -> str:
     counts = {name: verdicts(rule) for name, rule in RULES.items()}
     rows = [f"| kernel | metric | slowdown, % | comparisons | {' | '.join(RULES)} |", "|" + " --- |" * (4 + len(RULES))]
     names = {"tiny": "18 us", "others": "131 us to 2 ms"}
-    for place in sorted(counts["asv"], key=lambda place: (place[0] == "tiny", place[1], place[2])):
-        cells = [_percents(by_place[place]) for by_place in counts.values()]
-        total = counts["asv"][place].total()
-        rows.append(f"| {names[place[0]]} | {place[1]} | {place[2]} | {total} | {' | '.join(cells)} |")
+    for group, metric, level in sorted(counts["asv"], key=lambda row: (row[0] == "tiny", row[1], row[2])):
+        cells = [_percents(of_rule[group, metric, level]) for of_rule in counts.values()]
+        total = counts["asv"][group, metric, level].total()
+        rows.append(f"| {names[group]} | {metric} | {level} | {total} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 

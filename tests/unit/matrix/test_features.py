@@ -10,12 +10,12 @@ import pytest
 
 from ckpm.base.errors import TableError, UnknownWordError
 from ckpm.commands import main
+from ckpm.matrix.configurations.tuned import take_tuned
 from ckpm.matrix.dialects import FAMILIES, dialect, features, with_features
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.explain import why
 from ckpm.matrix.published import emission_sha256
 from ckpm.matrix.selection import Selection
-from ckpm.matrix.configurations.tuned import take_tuned
 
 BASE, SEPTEMBER = "rocm-libraries-2026", "rocm-libraries-2026-09"
 TUNE = Path(__file__).parents[2] / "data" / "tune.json"

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from unittest import mock
+from unittest.mock import Mock, patch
 
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.kernel_sets import kernel_set
@@ -38,10 +38,12 @@ _RATIO = 10
 
 
 class _Unlaunched(EmulatedDevice):
-    """A device without a library, for plans that never run."""
+    """A device without memory and libraries, for plans that never run."""
+
+    compute_units = 256
 
     def __init__(self, calls: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> None:
-        self.arch, self._calls = "gfx950", calls
+        self.arch, self.hip, self._calls = "gfx950", Mock(), calls
 
     def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
         return Library(
@@ -111,7 +113,7 @@ def measure_operator() -> list[Figure]:
         return launched[0] - begin
 
     operators.dispatch_to(dispatcher)
-    with mock.patch.object(operators, "_is_in_place", is_in_place), torch.inference_mode():
+    with patch.object(operators, "_is_in_place", is_in_place), torch.inference_mode():
         median = min(statistics.median(seconds() for _ in range(_CALLS)) for _ in range(_ROUNDS))
     operators.dispatch_to(None)
     took = f"{median * 1e6:.1f} us"

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import itertools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import Pages
 from ckpm.matrix.problems.problem import tensor_dtypes
 
+# Q, K, V and options of fmha, and functions that make them of a caller's tensors (or stand-ins) and numbers.
+Posable = tuple[tuple[Any, Any, Any], dict[str, Any]]
+Posing = Callable[[Sequence[Any], Any], Posable]
+
+_PAGES = tuple(field.name for field in dataclasses.fields(Pages))
+_read_pages = operator.attrgetter(*_PAGES)
 CAUSAL = ("top_left", "bottom_right")  # masks that are causal without a window
 
 
@@ -105,3 +116,48 @@ class Options:
                 of_k = of_v = self.kv_block_descale
             inputs |= {"q_descale": (of_q, "fp32"), "k_descale": (of_k, "fp32"), "v_descale": (of_v, "fp32")}
         return {name: (array, word) for name, (array, word) in inputs.items() if array is not None}
+
+
+def as_given(arrays: Sequence[Any], options: dict[str, Any]) -> Posable:
+    q, k, v = arrays
+    return (q, k, v), options
+
+
+class _TensorHere:
+    """Marks a tensor's place among numbers."""
+
+
+def take_apart(q: Any, k: Any, v: Any, options: Mapping[str, Any]) -> tuple[list[Any], tuple[Any, ...]]:
+    """The tensors of a call of PyTorch, and the rest, of which :func:`put_together` makes the call again."""
+    tensors, rest, tensor = [q, k, v], list[Any](), namespace(q).Tensor
+    for name, value in options.items():
+        kind = value.__class__
+        parts = _read_pages(value) if kind is Pages else value if kind is tuple else (value,)
+        rest += name, kind if kind is Pages or kind is tuple else None, len(parts)
+        for part in parts:
+            if isinstance(part, tensor):
+                tensors.append(part)
+                rest.append(_TensorHere)
+            else:
+                rest.append(part)
+    return tensors, tuple(rest)
+
+
+def put_together(tensors: Sequence[Any], rest: Sequence[Any]) -> Posable:
+    """Reverse :func:`take_apart`."""
+    q, k, v, *leaves = tensors
+    others, parts, options = iter(leaves), iter(rest), dict[str, Any]()
+    for name, kind, count in zip(parts, parts, parts, strict=False):
+        values = [next(others) if part is _TensorHere else part for part in itertools.islice(parts, count)]
+        if kind is Pages:
+            options[name] = Pages(**dict(zip(_PAGES, values, strict=True)))
+        else:
+            options[name] = tuple(values) if kind is tuple else values[0]
+    return (q, k, v), options
+
+
+def is_plain(value: Any) -> bool:
+    """True for values that are equal to no other object: numbers, words, None, classes, and tuples of them."""
+    if isinstance(value, tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, str | Real | type)

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ckpm.attention.arrays.options import Posable
 from ckpm.attention.arrays.pytorch import single_precision
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
@@ -94,7 +95,7 @@ def mha_batch_prefill_func(
     return _results(done, return_lse, return_attn_probs)
 
 
-def _pose_batch_prefill(tensors: Sequence[Any], numbers: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+def _pose_batch_prefill(tensors: Sequence[Any], numbers: Any) -> Posable:
     """Q, K, V and options of fmha from the arguments of :func:`mha_batch_prefill_func`."""
     q, k, v, sums, table, indptr, last_page_lens, lengths, of_q, of_k, of_v, of_pages, slopes, sinks = tensors
     longest_q, longest_k, dropout, scale, soft_cap, causal, window, sink_size, lse, probabilities = numbers

@@ -7,6 +7,7 @@ of a call itself. The plan lists the kernels that run, and takes the workspaces 
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 import struct
@@ -189,12 +190,13 @@ class LaunchPlan:
             kernels=launches[0].kernels, milliseconds=tuple(launch.milliseconds for launch in launches)
         )
 
-    def bind(self, names: Sequence[str]) -> Callable[[Sequence[int], int], None]:
-        """Return a function like :meth:`run` for callers that launch often.
+    @functools.cached_property
+    def queue(self) -> Callable[[Sequence[int], int], None]:
+        """A function like :meth:`run` for callers that launch often.
 
-        It takes the addresses of ``names``, in order, and a stream.
+        It takes the addresses of the inputs and outputs, in order, and a stream.
         """
-        fields = [getattr(self._kind, name) for name in ("stream", *names)]
+        fields = [getattr(self._kind, name) for name in ("stream", *self._needed)]
         order = sorted(range(len(fields)), key=lambda at: fields[at].offset)
         first = end = fields[order[0]].offset
         layout = "="
@@ -203,12 +205,12 @@ class LaunchPlan:
         assert not any(bytes(self._template)[first:end]), "pointers lie together, and a plan has none"
         pack, arrange = struct.Struct(layout).pack_into, operator.itemgetter(*order)
         copy, template, launch = self._kind.from_buffer_copy, self._template, self.library.bind(self._kernel)
-        whole = not self.workspaces and set(self._needed) <= set(names) and self.problem.v3 != "off"
+        whole = not self.workspaces and self.problem.v3 != "off"
         whole = whole and not (self.named and self._kernel is None)  # run() checks which kernel ran
 
-        def run(addresses: Sequence[int], stream: int) -> None:
+        def queue(addresses: Sequence[int], stream: int) -> None:
             if not whole or not all(addresses):
-                self.run(dict(zip(names, addresses, strict=True)), stream=stream)
+                self.run(dict(zip(self._needed, addresses, strict=True)), stream=stream)
                 return
             filled = copy(template)
             pack(filled, first, *arrange((stream, *addresses)))
@@ -217,7 +219,7 @@ class LaunchPlan:
             if failed is not None:
                 self._ended_well(failed)
 
-        return run
+        return queue
 
     def launch(self, pointers: Mapping[str, int], stream: int = 0, warmups: int = 0, repeats: int = 0) -> Launch:
         """Launch without checks, and return the status, also of a refusal or a fault.

@@ -133,26 +133,24 @@ def test_missing_pointer_is_named() -> None:
     assert not device.launched
 
 
-def test_bound_launch_of_addresses_gives_struct_of_run() -> None:
+def test_queued_addresses_give_struct_of_run() -> None:
     dispatcher, device = make_dispatcher(prefill())
     plan = dispatcher.plan(PREFILL)
-    addresses = {name: 4096 * at for at, name in enumerate(POINTERS, 1)}
-    plan.run(addresses, stream=7)
-    run = plan.bind(tuple(addresses))
-    run(list(addresses.values()), 7)
+    names = *plan.inputs, *plan.outputs
+    addresses = [4096 * at for at in range(1, len(names) + 1)]
+    plan.run(dict(zip(names, addresses, strict=True)), stream=7)
+    plan.queue(addresses, 7)
     first, second = (launch.values() for launch in device.launched)
     assert first == second
-    for at, name in enumerate(addresses):
+    for at, name in enumerate(names):
         with pytest.raises(ArgumentError, match=f"{name} is null"):
-            run([0 if at == index else 4096 for index in range(len(addresses))], 7)
-    with pytest.raises(ArgumentError, match="q is null"):
-        plan.bind(tuple(addresses)[1:])(list(addresses.values())[1:], 7)
+            plan.queue([0 if at == index else 4096 for index in range(len(names))], 7)
 
 
-def test_bound_launch_with_workspaces_gives_struct_of_run() -> None:
+def test_queued_addresses_with_workspaces_give_struct_of_run() -> None:
     plan, device = split()
     plan.run(SPLIT_POINTERS, stream=7)
-    plan.bind(tuple(SPLIT_POINTERS))(list(SPLIT_POINTERS.values()), 7)
+    plan.queue([4096] * len(SPLIT_POINTERS), 7)
     first, second = (launch.values() for launch in device.launched)
     assert first == second
     assert first["o_acc"]

@@ -92,7 +92,11 @@ class ProblemError(InputError):
 
 
 class ArgumentError(ProblemError):
-    """An array that does not fit its argument: shape, dtype, device, layout."""
+    """An argument of a wrong type, or an array that does not fit its argument: shape, dtype, device, layout."""
+
+
+class DefectWarning(UserWarning):
+    """A known defect of a kernel that some contents of the caller's memory meet (`keep` in matrix/ledger.yaml)."""
 
 
 class SetupError(CkPrefillError):

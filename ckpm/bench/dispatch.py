@@ -45,7 +45,7 @@ class _Unlaunched(EmulatedDevice):
     def __init__(self, calls: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> None:
         self.arch, self.hip, self._calls = "gfx950", Mock(), calls
 
-    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
+    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments, sha256: str = "") -> Library:
         return Library(
             path=path,
             family="batch_prefill",

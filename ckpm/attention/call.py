@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options, Posing, as_given, is_plain, put_together, take_apart
-from ckpm.attention.arrays.outputs import check_output, forms, shape_of, shift_of, word_of
+from ckpm.attention.arrays.outputs import check_output, demand_apart, forms, shape_of, shift_of, word_of
 from ckpm.attention.arrays.posing import Posed, pose
 from ckpm.attention.arrays.pytorch import (
     are_together,
@@ -27,7 +27,9 @@ from ckpm.attention.arrays.pytorch import (
     on_gpu,
     padded_list,
     single_precision,
+    span_of,
 )
+from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import choose
 from ckpm.attention.launch.encodings import number_type
@@ -36,6 +38,7 @@ from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timi
 from ckpm.attention.plan_cache import PlannedCall, read_addresses, stand_ins
 from ckpm.attention.registry import Registry
 from ckpm.base import paths, rocm_places
+from ckpm.base.arguments import demand_type
 from ckpm.base.errors import ArgumentError, DeviceError, NoKernelError, ProblemError
 from ckpm.base.rocm_choice import default_device
 from ckpm.kernels.families.libraries import build_command
@@ -141,14 +144,16 @@ def fmha(
 
     Results are written to ``out`` and ``lse_out``. Without these, and if Q is a tensor of PyTorch, outputs are
     allocated on Q's device. The call then returns when the launch is queued on ``stream``, by default PyTorch's current
-    stream. ``out`` has the kernel's dtype, or float32 or float64 on the host. Gradients don't flow through the call.
+    stream. ``out`` has the kernel's dtype, or float32 or float64 on the host. The outputs must not overlap, and on the
+    device neither may overlap an input. Gradients don't flow through the call.
 
     Raises:
         TypeError: an option doesn't exist.
         HipError: memory ran out.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
+    if not isinstance(dispatcher, Dispatcher):
+        dispatcher = chosen(dispatcher, q)
     options = _as_read(dispatcher, q, options)
     if not _in_place(dispatcher, q):
         return fmha_of(
@@ -158,6 +163,14 @@ def fmha(
     return fmha_of(
         put_together, tensors, numbers, dispatcher=dispatcher, out=out, lse_out=lse_out, stream=stream, timing=timing
     )
+
+
+def chosen(dispatcher: Dispatcher | None, q: Any) -> Dispatcher:
+    """The caller's dispatcher, or the default one beside Q."""
+    if dispatcher is None:
+        return default(beside=q)
+    demand_type("dispatcher", dispatcher, Dispatcher, "ckpm.Dispatcher(registry, device)")
+    return dispatcher
 
 
 def fmha_of(
@@ -177,19 +190,23 @@ def fmha_of(
     Calls with tensors of PyTorch on a GPU are kept by the caller's own arguments. Such a call is not posed again.
     """
     q = tensors[0]
-    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
+    if not isinstance(dispatcher, Dispatcher):
+        dispatcher = chosen(dispatcher, q)
     if more_options:
         (q, k, v), options = pose_call(tensors, numbers)
         return fmha(
             q, k, v, dispatcher=dispatcher, out=out, lse_out=lse_out, stream=stream, timing=timing,
             **options, **more_options,
         )  # fmt: skip
+    if not isinstance(stream, int):
+        demand_type("stream", stream, int, "its address, such as torch.cuda.Stream().cuda_stream")
     outputs, stream = {"o": out, "lse": lse_out}, stream or current_stream(q)
     if _in_place(dispatcher, q) and (call := _find_call(dispatcher, pose_call, tensors, numbers)) is not None:
         return _run_in_place(call, tensors, outputs, stream, timing)
     arrays, options = pose_call(tensors, numbers)
     posed = pose(dispatcher.device, *arrays, Options(**options))
     plan = dispatcher.plan(posed.problem)
+    plan.warn()
     if not posed.on_device:
         return uploaded_call(plan, posed, _on_host(plan, posed, q, outputs), stream, timing)
     addresses = [posed.inputs[name].address + posed.offset(name) for name in plan.inputs]
@@ -207,7 +224,7 @@ def _as_read(dispatcher: Dispatcher, q: Any, options: dict[str, Any]) -> dict[st
     pages, sinks = options.get("pages"), options.get("sink_logits")
     if sinks is not None and on_gpu(q):
         options = {**options, "sink_logits": single_precision(sinks, q)}
-    if pages is not None and (indices := pad_list(dispatcher, pages.indices)) is not pages.indices:
+    if isinstance(pages, Pages) and (indices := pad_list(dispatcher, pages.indices)) is not pages.indices:
         options = {**options, "pages": replace(pages, indices=indices)}
     return options
 
@@ -243,6 +260,7 @@ def _find_call(dispatcher: Dispatcher, pose_call: Posing, tensors: Sequence[Any]
         except (ProblemError, KeyError):  # posing the tensors themselves converts them, or raises with their names
             return None
         plan = dispatcher.plan(posed.problem)
+        plan.warn()
         return PlannedCall(plan, posed.problem, forms(posed, plan.outputs, tensors[0]), read_addresses(posed, plan))
 
     return dispatcher.cache.keep_call(key, tensors, make)
@@ -270,6 +288,9 @@ def _run_in_place(
         else:  # bits of the dtype, or an array that is refused
             addresses.append(check_output(plan.device, problem, name, output).address)
         outputs[name] = output
+    if caller_outputs["o"] is not None and caller_outputs["lse"] is not None:
+        sizes = zip(addresses[len(plan.inputs) :], plan.outputs.values(), strict=True)
+        demand_apart(dict(zip(plan.outputs, sizes, strict=True)))
     if not problem.rows_q:  # no grid has 0 workgroups
         ran = FinishedLaunch(kernels=())
     elif timing is UNTIMED:
@@ -305,6 +326,7 @@ def uploaded_call(
     outputs = {name: caller_outputs.get(name) for name in plan.outputs}
     outputs = {name: _new(posed, name) if output is None else output for name, output in outputs.items()}
     targets = {name: check_output(plan.device, p, name, output) for name, output in outputs.items()}
+    demand_apart({name: span_of(target.array) for name, target in targets.items()})
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
         array = posed.inputs[name].array

@@ -36,6 +36,7 @@ from ckpm.attention.selection import (
     to_keep,
 )
 from ckpm.attention.splitting import best_split
+from ckpm.base.arguments import demand_type
 from ckpm.base.errors import CompileError, NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
@@ -100,6 +101,8 @@ class Dispatcher:
         tuning: TuningDatabase | None = None,
         compile: Compile | None = None,  # noqa: A002 - the name fits
     ) -> None:
+        demand_type("registry", registry, Registry, "ckpm.Registry()")
+        demand_type("device", device, Device, "ckpm.choose(...)'s device")
         if not callable(order):
             check_order(str(order))
         if order == MEASURED and tuning is None:
@@ -192,6 +195,7 @@ class Dispatcher:
             self.cache.forget()
 
     def _with_order(self, problem: Problem) -> Problem:
+        demand_type("the problem", problem, Problem, "ckpm.Problem(...), or ProblemBuilder's build()")
         return replace(problem, batch_invariant=True) if self.batch_invariant else problem
 
     def _make_plan(self, problem: Problem) -> LaunchPlan:
@@ -312,7 +316,7 @@ class Dispatcher:
         assert path is not None, "a built kernel has a library"
         if path not in self._libraries:
             named = host(library_with(choice.stages[0].key.family))
-            self._libraries[path] = self.device.load(path, named.arguments)
+            self._libraries[path] = self.device.load(path, named.arguments, choice.stages[0].sha256)
         return self._libraries[path]
 
 

@@ -8,12 +8,15 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import Pages
+from ckpm.base.arguments import demand_type
+from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import tensor_dtypes
 
 # Q, K, V and options of fmha, and functions that make them of a caller's tensors (or stand-ins) and numbers.
@@ -21,6 +24,19 @@ Posable = tuple[tuple[Any, Any, Any], dict[str, Any]]
 Posing = Callable[[Sequence[Any], Any], Posable]
 
 _PAGES = tuple(field.name for field in dataclasses.fields(Pages))
+_WORD, _NUMBER, _SIZE, _FLAG = "a word", "a number", "a whole number", "True or False"
+# Names, types and what to give. Arrays are checked where they are read, and sizes' ranges with the problem.
+_KINDS: tuple[tuple[str, tuple[type, ...], str], ...] = (
+    ("dtype", (str, NoneType), "the word of a dtype, such as 'bf16'"),
+    *((name, (str,), _WORD) for name in ("family", "layout", "mask")),
+    *((name, (int, NoneType), _SIZE) for name in ("max_seqlen_q", "max_seqlen_k")),
+    *((name, (int,), _SIZE) for name in ("sink_size", "seed", "splits", "split_keys")),
+    *((name, (float, int, Real), _NUMBER) for name in ("dropout", "soft_cap", "scale")),
+    *((name, (bool,), _FLAG) for name in ("random_values", "lse", "batch_invariant")),
+    ("pages", (Pages, NoneType), "ckpm.Pages"),
+    ("window", (tuple, list, NoneType), "(left, right), -1 for an open side"),
+    ("descales", (tuple, list, NoneType), "the three factors of Q, K and V"),
+)
 _read_pages = operator.attrgetter(*_PAGES)
 CAUSAL = ("top_left", "bottom_right")  # masks that are causal without a window
 
@@ -77,6 +93,20 @@ class Options:
     split_keys: int = 0
     batch_invariant: bool = False
 
+    def check(self) -> None:
+        """Refuse values of another type than their option's."""
+        for name, kinds, wanted in _KINDS:
+            if not isinstance(value := getattr(self, name), kinds):
+                demand_type(name, value, kinds, wanted)
+        if self.pages is not None:
+            demand_type("pages.kv_layout", self.pages.kv_layout, str, _WORD)
+            demand_type("pages.longest", self.pages.longest, (int, NoneType), "the keys of the longest sequence")
+        for name, values, length in (("window", self.window, 2), ("descales", self.descales, 3)):
+            if values is not None and len(values) != length:
+                raise ArgumentError(f"{name} has {len(values)} values: give {length}.", kind="type")
+        for side in self.window or ():
+            demand_type("a side of window", side, int, "a whole number, -1 for an open side")
+
     @property
     def of_family(self) -> str:
         return self.family or ("fwd_splitkv" if self.splits else "batch_prefill" if self.pages is not None else "fwd")
@@ -98,9 +128,7 @@ class Options:
         if self.descales is not None:
             fields["qscale"] = "pertensor" if self.kv_block_descale is None else "kv_blockscale"
             if self.of_family != "batch_prefill":
-                fields["descales"] = tuple(
-                    float(scale.item() if hasattr(scale, "item") else scale) for scale in self.descales
-                )
+                fields["descales"] = tuple(map(_number, self.descales))
         return fields
 
     def more(self, dtype: str) -> Mapping[str, tuple[Any, str]]:
@@ -116,6 +144,14 @@ class Options:
                 of_k = of_v = self.kv_block_descale
             inputs |= {"q_descale": (of_q, "fp32"), "k_descale": (of_k, "fp32"), "v_descale": (of_v, "fp32")}
         return {name: (array, word) for name, (array, word) in inputs.items() if array is not None}
+
+
+def _number(scale: Any) -> float:
+    """A factor that is a number, or an array of one number."""
+    try:
+        return float(scale.item() if hasattr(scale, "item") else scale)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"descales must be numbers: {error}. Give one each.", kind="type") from error
 
 
 def as_given(arrays: Sequence[Any], options: dict[str, Any]) -> Posable:

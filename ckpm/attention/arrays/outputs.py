@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ckpm.attention.arrays.posing import Posed, sequence_lengths
 from ckpm.attention.arrays.pytorch import dtype_of, is_like
 from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.launch.device import Device
+from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import Problem
 
 # An output's name, shape, PyTorch dtype (None without PyTorch), and if it is like Q: such memory takes less time.
@@ -62,6 +64,18 @@ def check_output(device: Device, p: Problem, name: str, array: Any) -> Operand:
         demand_dtype(output, "fp32" if name == "lse" else p.o_dtype)
     demand_writable(output)
     return output
+
+
+def demand_apart(spans: Mapping[str, tuple[int, int]]) -> None:
+    """Refuse outputs that share memory. ``spans`` are addresses and sizes in bytes."""
+    ordered = sorted(spans.items(), key=lambda item: item[1])
+    for (name, (begin, size)), (other, (next_begin, next_size)) in itertools.pairwise(ordered):
+        if begin + size > next_begin and next_size:
+            raise ArgumentError(
+                f"{_ARGUMENTS.get(name, name)} and {_ARGUMENTS.get(other, other)} overlap: the second would overwrite "
+                "the first. Give memory of its own to each.",
+                kind="overlap",
+            )
 
 
 def shift_of(posed: Posed) -> NDArray[np.float64]:

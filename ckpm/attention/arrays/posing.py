@@ -80,7 +80,7 @@ def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str
 
 def encode_operand(operand: Operand, dtype: str, arch: str) -> Operand:
     """Encode floats of the host as bits of a kernel's dtype. Check the dtype of any other operand and return it."""
-    if operand.array is not None and operand.dtype in _FLOATS and dtype != operand.dtype:
+    if operand.array is not None and operand.dtype in _FLOATS and dtype not in (operand.dtype, "int32"):
         bits = encode(operand.array.astype(np.float64), dtype, arch)
         if bits.itemsize == 4:
             return dataclasses.replace(operand, dtype="fp32", array=bits.view(np.float32))
@@ -101,10 +101,12 @@ def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
     Raises:
         ProblemError: an array doesn't fit the other arrays, the options or the device.
     """
+    options.check()
+    _refuse_unread(options)
     tensors = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(tensors["q"], options.dtype, tensors["k"])
     if kind in FP8_KV_DTYPES:
-        options = dataclasses.replace(options, descales=_descales(kind, options.descales))
+        options = dataclasses.replace(options, descales=_descales(kind, options))
     floats = tensors["q"].array.dtype if tensors["q"].array is not None and tensors["q"].dtype in _FLOATS else None
     of_q, of_kv, _ = tensor_dtypes(kind)
     tensors = {
@@ -147,16 +149,45 @@ def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
     return Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats)
 
 
+def _refuse_unread(options: Options) -> None:
+    """Refuse options that no kernel would read beside the others."""
+    pages, unread = options.pages, list[tuple[str, Any, str]]()
+    if pages is not None:
+        axes = len(np.shape(pages.indices))
+        if axes not in (1, 2):
+            raise ArgumentError("pages.indices are page numbers: give [entry], or [batch, entry].", kind="shape")
+        unread.append(("max_seqlen_k", options.max_seqlen_k, "beside pages: give Pages(longest=...)"))
+        if options.of_family == "batch_prefill":
+            unread.append(("cu_seqlens_k", options.cu_seqlens_k, "beside pages, which have the lengths"))
+        if axes == 1:
+            unread.append(("pages.seqlens_k", pages.seqlens_k, "beside a list: give indptr and last_page_lens"))
+        else:
+            why = "beside a table of [batch, entry]: give seqlens_k"
+            unread += [("pages.indptr", pages.indptr, why), ("pages.last_page_lens", pages.last_page_lens, why)]
+    if options.cu_seqlens_q is None:
+        why = "without cu_seqlens_q: all sequences have the length of their axis"
+        unread += [(name, getattr(options, name), why) for name in ("cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")]
+    if options.bias is not None:
+        unread.append(("alibi_slopes", options.alibi_slopes, "beside a bias: add the slopes to it"))
+    if options.descales is None:
+        unread.append(("kv_block_descale", options.kv_block_descale, "without descales=(factor of Q, None, None)"))
+    for name, value, why in unread:
+        if value is not None:
+            raise ArgumentError(f"{name} is not read {why}.", kind="contradiction")
+
+
 def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any, str]]:
     return {
         name: (single_precision(array, q) if word == "fp32" else array, word) for name, (array, word) in more.items()
     }
 
 
-def _descales(kind: str, scales: tuple[Any, Any, Any] | None) -> tuple[Any, Any, Any]:
+def _descales(kind: str, options: Options) -> tuple[Any, Any, Any]:
     """The scales of an fp8 Q, K and V, or of K and V with a Q that has none."""
     mixed = kind in MIXED_DTYPES
-    of_q, of_k, of_v = scales or (None if mixed else 1.0, 1.0, 1.0)
+    of_q, of_k, of_v = options.descales or (None if mixed else 1.0, 1.0, 1.0)
+    if options.kv_block_descale is None and (of_k is None or of_v is None):
+        raise ArgumentError("descales of K and V are missing: give both, or kv_block_descale.", kind="scale")
     if mixed and of_q is not None:
         raise ArgumentError("a Q of 16 bits has no q_descale: leave it out, and put its factor in scale.", kind="scale")
     if not mixed and of_q is None:

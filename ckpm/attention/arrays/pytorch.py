@@ -73,6 +73,15 @@ def current_stream(array: Any) -> int:
     return int(torch._C._cuda_getCurrentRawStream(array.get_device()))  # no object is made, as in Triton's launches
 
 
+def span_of(array: Any) -> tuple[int, int]:
+    """Address and size in bytes of an array of NumPy or a tensor of PyTorch."""
+    if _torch_of(array) is None:
+        first, end = np.lib.array_utils.byte_bounds(array)
+        return first, end - first
+    reach = sum((length - 1) * step for length, step in zip(array.shape, array.stride(), strict=True))
+    return array.data_ptr(), (reach + 1) * array.element_size() if array.numel() else 0
+
+
 def single_precision(value: Any, beside: Any) -> Any:
     """Convert 16-bit arrays to float32, and a plain number to an array on the device of ``beside``."""
     if isinstance(value, int | float):

@@ -15,7 +15,7 @@ from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.outputs import lse_shape, o_shape, shift_of
 from ckpm.attention.arrays.posing import Posed, encode_operand, pose
 from ckpm.attention.arrays.tensors import Operand, demand_contiguous, demand_one_place, demand_shape, operand
-from ckpm.attention.call import default
+from ckpm.attention.call import chosen
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
@@ -72,7 +72,7 @@ def fmha_backward(
         ArgumentError: an array is on the device.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
+    dispatcher = chosen(dispatcher, q)
     posed = pose(dispatcher.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
         raise ArgumentError(_HOST_ARRAYS, kind="device")

@@ -13,7 +13,8 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.attention.arrays.pytorch import padded_list
+from ckpm.attention.arrays.outputs import demand_apart
+from ckpm.attention.arrays.pytorch import padded_list, span_of
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, fmha
@@ -239,6 +240,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
         of_o = _take_scales(options, scales, planned.hdims[0])
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
             raise ArgumentError("v_scale of raw addresses or bits can't be applied here: scale V or O.", kind="device")
+        if out is not None and lse is not None and not isinstance(out, OnDevice):
+            demand_apart({"o": span_of(out), "lse": span_of(lse)})
         done = self._attend(q, k, v, {**options, "out": out})
         o = done.o
         if of_o != 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import MOST_KEYS, Pages
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
+from ckpm.base.arguments import demand_type
 from ckpm.base.errors import ArgumentError, ProblemError
 
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
@@ -19,9 +21,20 @@ LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 
 def demand_scale(scale: float | None) -> float:
     """A caller's scale for a problem, in which 0 stands for the usual scale, 1 / sqrt(hdim_q). Refuse a caller's 0."""
+    demand_type("the scale", scale, Real | None, "a positive number")
     if scale == 0:
         raise ProblemError("a scale of 0 gives each key the same weight, which no kernel does. Give a positive scale.")
     return 0.0 if scale is None else float(scale)
+
+
+def demand_arrays(**arrays: Any) -> None:
+    """Refuse what has no axes."""
+    for name, array in arrays.items():
+        if not getattr(array, "shape", ()):
+            raise ArgumentError(
+                f"{name} is of type {type(array).__name__}, without axes: give a NumPy array, a tensor or OnDevice.",
+                kind="dtype",
+            )
 
 
 def mask_options(causal: bool, left: int, right: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import operator
 import os
 import struct
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,8 @@ from ckpm.attention.launch import arguments
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.workspaces import Workspaces
-from ckpm.base.errors import ArgumentError, LaunchError
+from ckpm.base.arguments import demand_type
+from ckpm.base.errors import ArgumentError, DefectWarning, LaunchError
 from ckpm.kernels.abi import CheckedArguments, Status
 from ckpm.matrix.problems.problem import Problem
 
@@ -38,6 +40,13 @@ class Timing:
     warmups: int = 0
     repeats: int = 0
     cold_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("warmups", "repeats", "cold_bytes"):
+            value = getattr(self, name)
+            demand_type(name, value, int, "a whole number of at least 0")
+            if not 0 <= value < 2**31:
+                raise ArgumentError(f"{name} is {value}: give a whole number from 0 to 2^31 - 1.", kind="type")
 
 
 UNTIMED = Timing()
@@ -137,6 +146,7 @@ class LaunchPlan:
         self._kernel = self.kernels[0] if named and library.arguments.BY_NAME else None
         self._own = Workspaces(device.hip)
         self._memory = shared or self._own
+        self._warned = False
 
     def arguments(self, pointers: Mapping[str, int], stream: int = 0) -> CheckedArguments:
         """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names."""
@@ -144,21 +154,25 @@ class LaunchPlan:
         return self._fill(pointers, stream)
 
     def _demand_pointers(self, pointers: Mapping[str, int]) -> None:
-        if not all(map(pointers.get, self._needed)):
-            name = next(pointer for pointer in self._needed if not pointers.get(pointer))
-            raise ArgumentError(f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null")
+        demand_type("the plan's argument", pointers, Mapping, "a mapping from names to addresses")
+        for name in self._needed:
+            address = pointers.get(name)
+            if address is None or (isinstance(address, int) and address == 0):
+                raise ArgumentError(
+                    f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null"
+                )
 
     def _fill(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
         filled, setters = self._kind.from_buffer_copy(self._template), self._setters
-        name = ""
-        try:
-            for name, address in pointers.items():
-                setters[name](filled, address)
-        except KeyError:
-            raise TypeError(f"{self._kind.START}_problem has no field '{name}'") from None
-        except TypeError as error:
-            raise ArgumentError(f"{name} is {pointers[name]!r}: it must be an address.", kind="dtype") from error
-        setters["stream"](filled, stream)
+        for name, address in (*pointers.items(), ("stream", stream)):
+            if name not in setters:
+                raise ArgumentError(
+                    f"a launch of {self.problem.family} has no pointer {name!r}: it takes {', '.join(self._needed)}.",
+                    kind="type",
+                )
+            if address is not None and not (isinstance(address, int) and 0 <= address < 2**64):
+                raise ArgumentError(f"{name} is {address!r}: it must be an address of 64 bits.", kind="dtype")
+            setters[name](filled, address)
         return filled
 
     def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> FinishedLaunch:
@@ -169,6 +183,7 @@ class LaunchPlan:
             HipError: no memory for the workspaces.
             LaunchError: the library refused the launch, the device faulted, or another kernel ran.
         """
+        demand_type("timing", timing, Timing, "ckpm.Timing(warmups=..., repeats=...)")
         self._demand_pointers(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
             launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))
@@ -213,7 +228,11 @@ class LaunchPlan:
                 self.run(dict(zip(self._needed, addresses, strict=True)), stream=stream)
                 return
             filled = copy(template)
-            pack(filled, first, *arrange((stream, *addresses)))
+            try:
+                pack(filled, first, *arrange((stream, *addresses)))
+            except struct.error:  # run() names the number that doesn't fit
+                self.run(dict(zip(self._needed, addresses, strict=True)), stream=stream)
+                return
             with _V3:
                 failed = launch(filled)
             if failed is not None:
@@ -256,6 +275,14 @@ class LaunchPlan:
                 kind="other-kernel",
             )
         return launch
+
+    def warn(self) -> None:
+        """Warn once of the conditions that the caller's data must meet."""
+        if self.keep and not self._warned:
+            self._warned = True
+            conditions = "; ".join(self.keep)
+            remedy = "Kernels of the upstream ckpm need none of this."
+            warnings.warn(f"{self.kernels[0]}: {conditions}. {remedy}", DefectWarning, stacklevel=4)
 
     def finish(self) -> None:
         """Wait for the device. After a fault recover it, if possible, and raise LaunchError."""

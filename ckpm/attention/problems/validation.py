@@ -10,6 +10,7 @@ from numbers import Real
 import numpy as np
 
 from ckpm.attention.problems.shapes import broken_rules
+from ckpm.base.arguments import demand_type
 from ckpm.base.errors import ProblemError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.limits import limits
@@ -41,6 +42,7 @@ def validate(problem: Problem) -> Problem:
         ProblemError: two elements of a tensor have one address, or rows of a tile or page lie too far apart.
         ProblemError: the problem breaks rules of `ckpm validate`, or contradicts itself.
     """
+    demand_type("the problem", problem, Problem, "ckpm.Problem(...), or ProblemBuilder's build()")
     _check_types(problem)
     _check_sizes(problem)
     if complaints := list(_unknown_words(problem)) or [*_contradictions(problem), *broken_rules(problem)]:

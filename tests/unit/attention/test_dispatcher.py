@@ -510,7 +510,7 @@ def test_default_device_is_that_of_environment_or_arrays(
 ) -> None:
     monkeypatch.setenv("CKPM_ROCM", variable)
     monkeypatch.setattr(call, "_DEFAULTS", {arch: on_device(arch) for arch in earlier})
-    monkeypatch.setattr(call, "choose", lambda choice, arch: SimpleNamespace(kind=choice, hip=None))
+    monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice(choice))
     monkeypatch.setattr(Registry, "add_library", lambda registry, library: None)
     monkeypatch.setattr(Registry, "__len__", lambda registry: 1)
     array = SimpleNamespace(__cuda_array_interface__={}) if on_gpu else None

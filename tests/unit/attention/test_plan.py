@@ -128,7 +128,7 @@ def test_missing_pointer_is_named() -> None:
         for gone in ({**POINTERS, name: 0}, {other: at for other, at in POINTERS.items() if other != name}):
             with pytest.raises(ArgumentError, match=f"{name} is null, and batch_prefill needs it"):
                 plan.run(gone)
-    with pytest.raises(TypeError, match="no field 'kw'"):
+    with pytest.raises(ArgumentError, match="a launch of batch_prefill has no pointer 'kw'"):
         plan.run({**POINTERS, "kw": 1})
     assert not device.launched
 
@@ -142,6 +142,9 @@ def test_queued_addresses_give_struct_of_run() -> None:
     plan.queue(addresses, 7)
     first, second = (launch.values() for launch in device.launched)
     assert first == second
+    for stream in (2**64, -1, "x"):
+        with pytest.raises(ArgumentError, match="stream is"):
+            plan.queue(addresses, stream)  # type: ignore[arg-type]
     for at, name in enumerate(names):
         with pytest.raises(ArgumentError, match=f"{name} is null"):
             plan.queue([0 if at == index else 4096 for index in range(len(names))], 7)

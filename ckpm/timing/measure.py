@@ -17,6 +17,7 @@ from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, MeasureError
 from ckpm.base.outputs import demand_place, refuse_inputs
+from ckpm.base.results import LIBRARY_SHA256
 from ckpm.kernels.abi import Status
 from ckpm.kernels.library.manifest import Manifest, identity_facts, keys_of, manifest_of
 from ckpm.kernels.library.request import LIBRARY
@@ -90,7 +91,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     manifest = manifest_of(library, arch)
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=GPU_PAGE)
-    loaded = device.load(library)
+    loaded = device.load(library, sha256=file_facts[LIBRARY_SHA256])
     keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, kernel)]
     counted, left_out = [], {}
     for problem in performance_problems(tier):

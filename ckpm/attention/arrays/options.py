@@ -128,7 +128,7 @@ class Options:
         if self.descales is not None:
             fields["qscale"] = "pertensor" if self.kv_block_descale is None else "kv_blockscale"
             if self.of_family != "batch_prefill":
-                fields["descales"] = tuple(map(_number, self.descales))
+                fields["descales"] = tuple(read_number("descales", scale) for scale in self.descales)
         return fields
 
     def more(self, dtype: str) -> Mapping[str, tuple[Any, str]]:
@@ -146,12 +146,12 @@ class Options:
         return {name: (array, word) for name, (array, word) in inputs.items() if array is not None}
 
 
-def _number(scale: Any) -> float:
-    """A factor that is a number, or an array of one number."""
+def read_number(name: str, value: Any) -> float:
+    """A number, or the number of an array of one."""
     try:
-        return float(scale.item() if hasattr(scale, "item") else scale)
+        return float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"descales must be numbers: {error}. Give one each.", kind="type") from error
+        raise ArgumentError(f"{name} must be a number: {error}.", kind="type") from error
 
 
 def as_given(arrays: Sequence[Any], options: dict[str, Any]) -> Posable:

@@ -68,12 +68,11 @@ def check_output(device: Device, p: Problem, name: str, array: Any) -> Operand:
 
 def demand_apart(spans: Mapping[str, tuple[int, int]]) -> None:
     """Refuse outputs that share memory. ``spans`` are addresses and sizes in bytes."""
-    ordered = sorted(spans.items(), key=lambda item: item[1])
-    for (name, (begin, size)), (other, (next_begin, next_size)) in itertools.pairwise(ordered):
-        if begin + size > next_begin and next_size:
+    ordered = sorted((begin, begin + size, _ARGUMENTS.get(name, name)) for name, (begin, size) in spans.items() if size)
+    for (_, end, name), (begin, _, other) in itertools.pairwise(ordered):
+        if end > begin:
             raise ArgumentError(
-                f"{_ARGUMENTS.get(name, name)} and {_ARGUMENTS.get(other, other)} overlap: the second would overwrite "
-                "the first. Give memory of its own to each.",
+                f"{name} and {other} overlap: a kernel would overwrite one with the other. Give each its own memory.",
                 kind="overlap",
             )
 

@@ -209,6 +209,7 @@ def unified_attention(
     """
     del backend
     demand_arrays(q=q, k=k, v=v)
+    demand_type("max_seqlen_q", max_seqlen_q, int, "the queries of the longest sequence")
     refuse("unified_attention", {
         "q_scales": q_scales, "output_scale": output_scale, "qq_bias": qq_bias, "skip_reduce": skip_reduce,
         "causal=False": not causal,
@@ -249,6 +250,7 @@ def paged_attention_v1(
     """
     del workspace_buffer, cu_query_lens, partition_size
     demand_arrays(query=query, key_cache=key_cache, value_cache=value_cache)
+    demand_type("kv_cache_dtype", kv_cache_dtype, str, "a word, such as 'auto'")
     refuse("paged_attention_v1", {
         "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "cache in e5m2": "e5m2" in kv_cache_dtype,
     })  # fmt: skip
@@ -270,6 +272,7 @@ def paged_attention_ragged(
     """Attend from one query a sequence to a list of pages. Otherwise as :func:`paged_attention_v1`."""
     del workspace_buffer, max_num_partitions, partition_size
     demand_arrays(query=query, key_cache=key_cache, value_cache=value_cache)
+    demand_type("kv_cache_dtype", kv_cache_dtype, str, "a word, such as 'auto'")
     refuse("paged_attention_ragged", {
         "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "q_scale": q_scale, "cache in e5m2": "e5m2" in kv_cache_dtype,
     })  # fmt: skip

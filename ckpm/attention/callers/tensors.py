@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.arrays.options import read_number
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import MOST_KEYS, Pages
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
@@ -77,6 +78,7 @@ def count_up(size: int, beside: Any) -> Any:
 
 def as_int32(array: Any) -> Any:
     """A table of int64, as int32; any other table unchanged."""
+    demand_arrays(table=array)
     if isinstance(array, OnDevice) or not str(array.dtype).endswith("int64"):
         return array
     return array.astype("int32") if hasattr(array, "astype") else array.int()
@@ -159,7 +161,7 @@ def cache_descales(cache: Any, scales: tuple[Any, Any, Any]) -> tuple[Any, Any, 
     if has_fp8(cache):
         return descales_of((of_q, of_k, of_v), None)
     for scale in (of_q, of_k, of_v):
-        if scale is not None and is_on_host(scale) and float(scale.reshape(-1)[0]) != 1:
+        if scale is not None and is_on_host(scale) and read_number("a scale", scale.reshape(-1)[0]) != 1:
             raise ArgumentError("k and v of 16 bits have no scales: give 1, or none.", kind="scale")
     return None
 

@@ -6,21 +6,28 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+from ckpm.attention.alibi import lse_shift
 from ckpm.attention.appending import append
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.call import fmha
-from ckpm.attention.callers.aiter import flash_attn_varlen_func, mha_batch_prefill_func
+from ckpm.attention.callers.aiter import flash_attn_varlen_func, mha_batch_prefill_func, unified_attention
+from ckpm.attention.callers.cascade import merge_state
+from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.chunks import chunk_lengths, chunk_pages
 from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.launch.plan import Timing
 from ckpm.attention.registry import Registry
+from ckpm.attention.tuning import TuningDatabase
 from ckpm.base.errors import ArgumentError, CkPrefillError, ProblemError
 from tests.unit.attention.fakes import POINTERS, PREFILL, FakeDevice, built, fp8_prefill, make_dispatcher, prefill
 
@@ -31,6 +38,8 @@ WRONG: tuple[Any, ...] = (
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
 PAGES = Pages(indices=np.arange(95, dtype=np.int32), indptr=INDPTR)
 Q, K = np.zeros((60, 4, 128), np.float32), np.zeros((100, 1, 2, 128), np.float32)
+BITS, CACHE = np.zeros((60, 4, 128), ml_dtypes.bfloat16), np.zeros((9, 16, 2, 128), ml_dtypes.bfloat16)
+MEMORY = np.zeros((60, 4, 128), np.float32)
 HEADS = np.zeros((1, 8, 2, 64), np.float32)
 BACKWARD = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")
 PAGED: dict[str, Any] = {"q": Q, "k": K, "v": K, "dtype": "bf16", "cu_seqlens_q": SUMS, "pages": PAGES}
@@ -43,6 +52,7 @@ def dispatcher_of(family: str, kind: str = "emulator") -> Dispatcher:
         "fp8": fp8_prefill,
         "fwd": lambda: Registry(built("fwd", dtype="bf16", hdim_q=128, mode="group")),
         "backward": lambda: Registry(kernel for name in BACKWARD for kernel in built(name, dtype="bf16", hdim_q=64)),
+        "pages of 16": lambda: Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16)),
         "append": lambda: Registry(built("fwd_appendkv", dtype="bf16", hdim_q=64)),
     }
     return make_dispatcher(kernels[family](), FakeDevice(kind))[0]
@@ -70,6 +80,19 @@ def run_plan(**changes: Any) -> Any:
 
 def run_addresses(**addresses: Any) -> Any:
     return dispatcher_of("paged").plan(PREFILL).run({**POINTERS, **addresses})
+
+
+def run_wrapper(**changes: Any) -> Any:
+    plan = {
+        "qo_indptr": SUMS, "paged_kv_indptr": np.array([0, 5, 7], np.int32), "page_size": 16, "causal": True,
+        "paged_kv_indices": np.arange(7, dtype=np.int32), "paged_kv_last_page_len": np.array([6, 9], np.int32),
+        "num_qo_heads": 4, "num_kv_heads": 2, "head_dim_qk": 128, "q_data_type": "bfloat16", "sm_scale": None,
+        "fixed_split_size": None,
+    }  # fmt: skip
+    run = {"q": Q, "paged_kv_cache": np.zeros((7, 2, 16, 2, 128), np.float32), "return_lse": True}
+    wrapper = BatchPrefillWithPagedKVCacheWrapper(dispatcher=dispatcher_of("pages of 16"))
+    wrapper.plan(**{**plan, **{name: value for name, value in changes.items() if name in plan}})
+    return wrapper.run(**{**run, **{name: value for name, value in changes.items() if name not in plan}})
 
 
 OPTIONS = (
@@ -143,6 +166,37 @@ ENTRIES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
          "softmax_scale", "logits_soft_cap", "window_size", "alibi_slopes", "out", "kv_last_page_lens", "block_table",
          "q_descale", "sink_ptr", "dispatcher"),
     ),
+    "unified_attention": (
+        lambda **changes: unified_attention(**{
+            "q": BITS, "k": CACHE, "v": CACHE, "out": np.zeros_like(BITS), "cu_seqlens_q": SUMS, "max_seqlen_q": 40,
+            "seqused_k": np.array([70, 25], np.int32), "max_seqlen_k": 80, "softmax_scale": 0.1, "causal": True,
+            "window_size": (-1, -1), "block_table": np.zeros((2, 5), np.int32), "softcap": 0.0, "q_descale": None,
+            "k_descale": None, "v_descale": None, "dispatcher": dispatcher_of("pages of 16"), **changes,
+        }),
+        ("q", "k", "v", "out", "cu_seqlens_q", "max_seqlen_q", "seqused_k", "max_seqlen_k", "softmax_scale",
+         "window_size", "block_table", "softcap", "k_descale", "dispatcher"),
+    ),
+    "FlashInfer": (
+        run_wrapper,
+        ("qo_indptr", "paged_kv_indptr", "paged_kv_indices", "page_size", "fixed_split_size", "sm_scale", "q",
+         "paged_kv_cache", "q_scale", "k_scale", "v_scale", "out", "lse", "sinks"),
+    ),
+    "merge_state": (
+        lambda **changes: merge_state(**{"v_a": Q, "s_a": Q[..., 0], "v_b": Q, "s_b": Q[..., 0], **changes}),
+        ("v_a", "s_a", "v_b", "s_b"),
+    ),
+    "lse_shift": (
+        lambda **changes: lse_shift(**{
+            "problem": dataclasses.replace(PREFILL, bias="alibi", mask="bottom_right", window_right=0),
+            "slopes": np.ones(4), "lengths": [(40, 70), (20, 25)], **changes,
+        }),
+        ("slopes",),
+    ),
+    "kernel_set": (
+        lambda **changes: kernel_set(**{"family": "fwd", **changes}),
+        ("family", "arch", "upstream", "mask_impl", "receipt", "tile", "dtype", "hdim_q"),
+    ),
+    "TuningDatabase": (lambda file: TuningDatabase(file), ("file",)),
     "flash_attn_varlen_func": (
         lambda **changes: flash_attn_varlen_func(**{
             "q": Q, "k": K[:, 0], "v": K[:, 0], "cu_seqlens_q": SUMS, "cu_seqlens_k": np.array([0, 70, 100], np.int32),
@@ -154,7 +208,10 @@ ENTRIES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("entry", "name"), [(entry, name) for entry, (_, names) in ENTRIES.items() for name in names])
-def test_argument_of_any_type_ends_well_or_with_project_s_error(entry: str, name: str) -> None:
+def test_argument_of_any_type_ends_well_or_with_project_s_error(
+    entry: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some values name a file
     for value in WRONG:
         if value is None and name == "dispatcher":  # the default one
             continue
@@ -186,6 +243,11 @@ def test_argument_of_any_type_ends_well_or_with_project_s_error(entry: str, name
         ("Timing", {"repeats": -1}, "repeats is -1: give a whole number from 0"),
         ("plan", {"problem": 5}, "the problem is 5: give ckpm.Problem"),
         ("add_library", {"library": 5}, "the library is 5: give the path of a libckpm.so"),
+        ("FlashInfer", {"out": MEMORY, "lse": MEMORY.reshape(-1)[:240].reshape(60, 4)}, "overlap: a kernel"),
+        ("FlashInfer", {"lse": np.zeros((60, 3), np.float32)}, r"lse is \[60, 3\], not \[60, 4\]"),
+        ("FlashInfer", {"paged_kv_cache": np.zeros((7, 16, 2, 128))}, "its second axis is K and V"),
+        ("merge_state", {"s_b": Q[:1, :, 0]}, "of the same queries"),
+        ("lse_shift", {"lengths": [(40, 70)]}, "the problem has 2 sequences and 4 heads"),
         ("mha_batch_prefill_func", {"window_size": (1,)}, "window_size has 1 values"),
     ],
 )  # fmt: skip
@@ -194,11 +256,11 @@ def test_wrong_argument_is_named_with_what_to_give(entry: str, changes: dict[str
         ENTRIES[entry][0](**changes)
 
 
-def test_factors_of_fp8_that_are_no_numbers_are_refused_in_every_family() -> None:
+def test_factors_that_are_no_numbers_are_refused_by_fwd() -> None:
     dispatcher, device = make_dispatcher(Registry(built("fwd", dtype="fp8bf16", hdim_q=128, mode="batch")))
     q = np.zeros((1, 9, 2, 128), np.uint8)
     for scale in (np.ones(2), "x", [1.0]):
-        with pytest.raises(ProblemError, match="descales must be numbers"):
+        with pytest.raises(ProblemError, match="descales must be a number"):
             fmha(q, q, q, dispatcher=dispatcher, dtype="fp8bf16", descales=(1.0, scale, 1.0))
     assert not device.launched
 

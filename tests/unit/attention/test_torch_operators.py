@@ -265,6 +265,27 @@ def test_call_planned_amid_change_of_registry_is_posed_again(monkeypatch: pytest
     assert len(posed) == 2
 
 
+def test_outputs_of_a_kept_call_that_overlap_are_refused(monkeypatch: pytest.MonkeyPatch, posed: list[Any]) -> None:
+    monkeypatch.setattr(call, "on_gpu", lambda q: True)
+    dispatcher, device = make_dispatcher(prefill(lse=True), FakeDevice("hip"))
+    memory, inputs = torch.zeros(60 * 4 * 128 * 2 + 4 * 60 * 4, dtype=torch.uint8), arguments()
+    out = memory[: 60 * 4 * 128 * 2].view(torch.bfloat16).view(60, 4, 128)
+    ends = [memory[begin : begin + 4 * 60 * 4].view(torch.float32).view(4, 60) for begin in (60 * 4 * 128 * 2, 64)]
+
+    def run(lse_out: Any) -> Any:
+        pages = Pages(indices=inputs["page_table"], indptr=inputs["indptr"], longest=70)
+        return fmha(
+            inputs["q"], inputs["k"][:, None], inputs["v"][:, None], cu_seqlens_q=inputs["cu_seqlens_q"],
+            max_seqlen_q=40, pages=pages, lse=True, out=out, lse_out=lse_out, dispatcher=dispatcher,
+        )  # fmt: skip
+
+    for _ in range(2):
+        run(ends[0])
+        with pytest.raises(ArgumentError, match="overlap: a kernel"):
+            run(ends[1])
+    assert (len(device.launched), len(posed)) == (2, 1)
+
+
 def test_sink_logits_of_16_bits_are_converted_for_a_kept_call(
     monkeypatch: pytest.MonkeyPatch, posed: list[Any]
 ) -> None:

@@ -67,6 +67,9 @@ class FinishedLaunch:
         return float(np.median(self.milliseconds))
 
 
+_LAST = 2**64 - 1  # the last address
+
+
 class _V3Switch:
     """The environment variable that each launch of a library reads (templates/dispatch.hip.j2).
 
@@ -154,26 +157,40 @@ class LaunchPlan:
         return self._fill(pointers, stream)
 
     def _demand_pointers(self, pointers: Mapping[str, int]) -> None:
-        demand_type("the plan's argument", pointers, Mapping, "a mapping from names to addresses")
-        for name in self._needed:
-            address = pointers.get(name)
-            if address is None or (isinstance(address, int) and address == 0):
+        if not isinstance(pointers, dict):
+            demand_type("the plan's argument", pointers, Mapping, "a mapping from names to addresses")
+        with contextlib.suppress(ValueError):  # an array, which _fill refuses
+            if not all(map(pointers.get, self._needed)):
+                name = next(pointer for pointer in self._needed if not pointers.get(pointer))
                 raise ArgumentError(
                     f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null"
                 )
 
     def _fill(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
         filled, setters = self._kind.from_buffer_copy(self._template), self._setters
-        for name, address in (*pointers.items(), ("stream", stream)):
-            if name not in setters:
+        try:
+            for name, address in pointers.items():
+                if not 0 <= address <= _LAST:
+                    raise ValueError
+                setters[name](filled, address)
+            if not 0 <= stream <= _LAST:
+                raise ValueError
+            setters["stream"](filled, stream)
+        except (KeyError, TypeError, ValueError):
+            self._refuse({**pointers, "stream": stream})
+            return self._fill({name: address or 0 for name, address in pointers.items()}, stream or 0)
+        return filled
+
+    def _refuse(self, pointers: Mapping[str, Any]) -> None:
+        """Refuse an unknown pointer, and an address that is neither a number of 64 bits nor None."""
+        for name, address in pointers.items():
+            if name not in self._setters:
                 raise ArgumentError(
                     f"a launch of {self.problem.family} has no pointer {name!r}: it takes {', '.join(self._needed)}.",
                     kind="type",
                 )
-            if address is not None and not (isinstance(address, int) and 0 <= address < 2**64):
+            if address is not None and not (isinstance(address, int) and 0 <= address <= _LAST):
                 raise ArgumentError(f"{name} is {address!r}: it must be an address of 64 bits.", kind="dtype")
-            setters[name](filled, address)
-        return filled
 
     def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> FinishedLaunch:
         """Launch with device addresses. Return when the launch is queued; a timed launch has ended then.

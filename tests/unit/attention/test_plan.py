@@ -133,6 +133,12 @@ def test_missing_pointer_is_named() -> None:
     assert not device.launched
 
 
+def test_pointer_that_is_not_needed_may_be_none() -> None:
+    dispatcher, device = make_dispatcher(prefill())
+    dispatcher.plan(PREFILL).run({**POINTERS, "lse": None})  # type: ignore[dict-item]
+    assert device.launched[0].lse is None
+
+
 def test_queued_addresses_give_struct_of_run() -> None:
     dispatcher, device = make_dispatcher(prefill())
     plan = dispatcher.plan(PREFILL)

@@ -1,4 +1,7 @@
-"""``fmha``: one attention call from arrays to arrays, by registered kernels."""
+"""``fmha``: one attention call from arrays to arrays, by registered kernels.
+
+A call is posed, planned and run. A kept call with tensors of PyTorch is looked up first, and only run.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -13,11 +15,23 @@ PROJECT = IMPORTS / "ckpm" / "data" if INSTALLED else IMPORTS
 # Folders of packages. In a clone the emulator, a distribution of its own, is used without an install.
 _SEARCHED = [str(IMPORTS), *(() if INSTALLED else (str(PROJECT / "emulator"),))]
 PYTHONPATH = os.pathsep.join(_SEARCHED)  # of child processes, which may run in any folder
+PARTS = ("ckpm", "ckpm_emulator", "matrix", "kernels", "emulator")  # of a clone; in a wheel ckpm/ has the data, too
+_TEXTS = frozenset((".py", ".yaml", ".j2", ".h", ".hpp", ".cpp", ".map"))
 
 
 def data(*names: str) -> Path:
     """The path of a data file or data folder: the clone's, else the wheel's."""
     return PROJECT.joinpath(*names)
+
+
+@functools.cache
+def program_digest(root: Path = IMPORTS) -> str:
+    """A digest of this program's text at the first call in this process, with uncommitted changes."""
+    total = hashlib.sha256()
+    for file in sorted(file for part in PARTS for file in (root / part).rglob("*") if file.suffix in _TEXTS):
+        total.update(file.relative_to(root).as_posix().encode() + b"\0")
+        total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()[:16]
 
 
 def find_emulator() -> None:

@@ -42,11 +42,11 @@ class Timing:
     cold_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("warmups", "repeats", "cold_bytes"):
+        for name, most in (("warmups", 2**31 - 1), ("repeats", 2**31 - 1), ("cold_bytes", 2**63 - 1)):
             value = getattr(self, name)
-            demand_type(name, value, int, "a whole number of at least 0")
-            if not 0 <= value < 2**31:
-                raise ArgumentError(f"{name} is {value}: give a whole number from 0 to 2^31 - 1.", kind="type")
+            demand_type(name, value, int, "a whole number")
+            if not 0 <= value <= most:
+                raise ArgumentError(f"{name} is {value}: give a whole number from 0 to {most}.", kind="type")
 
 
 UNTIMED = Timing()

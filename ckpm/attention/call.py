@@ -41,8 +41,7 @@ from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timi
 from ckpm.attention.plan_cache import PlannedCall, read_addresses, stand_ins
 from ckpm.attention.registry import Registry
 from ckpm.base import paths, rocm_places
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ArgumentError, DeviceError, NoKernelError, ProblemError
+from ckpm.base.errors import ArgumentError, DeviceError, NoKernelError, ProblemError, demand_type
 from ckpm.base.rocm_choice import default_device
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.request import LIBRARY

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.arrays.tables import Lengths, Pages, demand_last_lengths, keys_of_list
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ArgumentError
+from ckpm.base.errors import ArgumentError, demand_type
 
 
 def chunk_lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, chunk: int) -> tuple[Lengths, Lengths]:

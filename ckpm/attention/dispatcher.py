@@ -36,8 +36,7 @@ from ckpm.attention.selection import (
     to_keep,
 )
 from ckpm.attention.splitting import best_split
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import CompileError, NoKernelError, UsageError
+from ckpm.base.errors import CompileError, NoKernelError, UsageError, demand_type
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import own_upstreams, upstreams

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckpm.attention.registry import Instance
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import LibraryError, unknown_word
+from ckpm.base.errors import LibraryError, demand_type, unknown_word
 from ckpm.matrix.dialects import check_upstream, dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import MASK_IMPLS

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ArgumentError, LibraryError, NameSyntaxError, RecordError
+from ckpm.base.errors import ArgumentError, LibraryError, NameSyntaxError, RecordError, demand_type
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.base.trust import demand_trusted_library

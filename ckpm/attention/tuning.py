@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.problems.shapes import to_shape
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import OutputError, ProblemError, RecordError
+from ckpm.base.errors import OutputError, ProblemError, RecordError, demand_type
 from ckpm.base.files import write_error
 from ckpm.matrix.problems.problem import Problem
 

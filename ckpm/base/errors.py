@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from types import UnionType
 
 from .display import one_line
 
@@ -213,3 +214,12 @@ class RefusedError(CkPrefillError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def demand_type(name: str, value: object, kinds: type | UnionType | tuple[type, ...], wanted: str) -> None:
+    """Refuse an argument of another type. ``wanted`` names what to give."""
+    if isinstance(value, kinds):
+        return
+    text = repr(value) if isinstance(value, int | float | str | bytes | tuple | list | dict | None) else ""
+    shown = text if 0 < len(text) <= _LONGEST_WORD // 2 else f"of type {type(value).__name__}"
+    raise ArgumentError(f"{name} is {shown}: give {wanted}.", kind="type")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from types import NoneType
@@ -15,8 +15,7 @@ import numpy as np
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import Pages
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ArgumentError
+from ckpm.base.errors import ArgumentError, demand_type
 from ckpm.matrix.problems.problem import tensor_dtypes
 
 # Q, K, V and options of fmha, and functions that make them of a caller's tensors (or stand-ins) and numbers.
@@ -93,19 +92,45 @@ class Options:
     split_keys: int = 0
     batch_invariant: bool = False
 
-    def check(self) -> None:
-        """Refuse values of another type than their option's."""
+    def __post_init__(self) -> None:
+        """Refuse values of another type than their option's, and options that nothing reads."""
         for name, kinds, wanted in _KINDS:
             if not isinstance(value := getattr(self, name), kinds):
                 demand_type(name, value, kinds, wanted)
         if self.pages is not None:
             demand_type("pages.kv_layout", self.pages.kv_layout, str, _WORD)
             demand_type("pages.longest", self.pages.longest, (int, NoneType), "the keys of the longest sequence")
+            if len(np.shape(self.pages.indices)) not in (1, 2):
+                raise ArgumentError("pages.indices are page numbers: give [entry], or [batch, entry].", kind="shape")
         for name, values, length in (("window", self.window, 2), ("descales", self.descales, 3)):
             if values is not None and len(values) != length:
                 raise ArgumentError(f"{name} has {len(values)} values: give {length}.", kind="type")
         for side in self.window or ():
             demand_type("a side of window", side, int, "a whole number, -1 for an open side")
+
+        for name, value, instead in self._unread():
+            if value is not None:
+                raise ArgumentError(f"{name} is not read {instead}.", kind="contradiction")
+
+    def _unread(self) -> Iterator[tuple[str, Any, str]]:
+        """Names and values of options that no kernel reads beside the others, each with what to give instead."""
+        pages = self.pages
+        if pages is not None:
+            yield "max_seqlen_k", self.max_seqlen_k, "beside pages: give Pages(longest=...)"
+            if self.of_family == "batch_prefill":
+                yield "cu_seqlens_k", self.cu_seqlens_k, "beside pages, which have the lengths"
+            if len(np.shape(pages.indices)) == 1:
+                yield "pages.seqlens_k", pages.seqlens_k, "beside a list: give indptr and last_page_lens"
+            else:
+                yield "pages.indptr", pages.indptr, "beside a table of [batch, entry]: give seqlens_k"
+                yield "pages.last_page_lens", pages.last_page_lens, "beside a table of [batch, entry]: give seqlens_k"
+        if self.cu_seqlens_q is None:
+            for name in ("cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"):
+                yield name, getattr(self, name), "without cu_seqlens_q: all sequences have the length of their axis"
+        if self.bias is not None:
+            yield "alibi_slopes", self.alibi_slopes, "beside a bias: add the slopes to it"
+        if self.descales is None:
+            yield "kv_block_descale", self.kv_block_descale, "without descales=(factor of Q, None, None)"
 
     @property
     def of_family(self) -> str:

@@ -40,7 +40,7 @@ from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import encode, number_type
 from ckpm.attention.problems.validation import factor_is_usable
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError, demand_type
 from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides, tensor_dtypes
 
@@ -64,6 +64,7 @@ class Posed:
 def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str:
     """The dtype of the kernels: the caller's, or the one that Q and K imply."""
     if dtype is not None:
+        demand_type("dtype", dtype, str, "the word of a dtype, such as 'bf16'")
         if dtype not in ELEMENT_BYTES:
             raise ArgumentError(f"dtype '{dtype}' is none of {', '.join(ELEMENT_BYTES)}.", kind="dtype")
         return dtype
@@ -101,8 +102,6 @@ def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
     Raises:
         ProblemError: an array doesn't fit the other arrays, the options or the device.
     """
-    options.check()
-    _refuse_unread(options)
     tensors = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(tensors["q"], options.dtype, tensors["k"])
     if kind in FP8_KV_DTYPES:
@@ -147,33 +146,6 @@ def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
             kind="contradiction",
         )
     return Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats)
-
-
-def _refuse_unread(options: Options) -> None:
-    """Refuse options that no kernel would read beside the others."""
-    pages, unread = options.pages, list[tuple[str, Any, str]]()
-    if pages is not None:
-        axes = len(np.shape(pages.indices))
-        if axes not in (1, 2):
-            raise ArgumentError("pages.indices are page numbers: give [entry], or [batch, entry].", kind="shape")
-        unread.append(("max_seqlen_k", options.max_seqlen_k, "beside pages: give Pages(longest=...)"))
-        if options.of_family == "batch_prefill":
-            unread.append(("cu_seqlens_k", options.cu_seqlens_k, "beside pages, which have the lengths"))
-        if axes == 1:
-            unread.append(("pages.seqlens_k", pages.seqlens_k, "beside a list: give indptr and last_page_lens"))
-        else:
-            why = "beside a table of [batch, entry]: give seqlens_k"
-            unread += [("pages.indptr", pages.indptr, why), ("pages.last_page_lens", pages.last_page_lens, why)]
-    if options.cu_seqlens_q is None:
-        why = "without cu_seqlens_q: all sequences have the length of their axis"
-        unread += [(name, getattr(options, name), why) for name in ("cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")]
-    if options.bias is not None:
-        unread.append(("alibi_slopes", options.alibi_slopes, "beside a bias: add the slopes to it"))
-    if options.descales is None:
-        unread.append(("kv_block_descale", options.kv_block_descale, "without descales=(factor of Q, None, None)"))
-    for name, value, why in unread:
-        if value is not None:
-            raise ArgumentError(f"{name} is not read {why}.", kind="contradiction")
 
 
 def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any, str]]:

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch.device import Device
 from ckpm.attention.problems.validation import find_overlap
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError, demand_type
 
 CPU, CUDA, PINNED, ROCM, ROCM_PINNED = 1, 2, 3, 10, 11  # DLDeviceType
 _SIGNED, _UNSIGNED, _FLOAT, _BFLOAT = 0, 1, 2, 4  # DLDataTypeCode

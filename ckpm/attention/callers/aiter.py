@@ -38,8 +38,7 @@ from ckpm.attention.callers.tensors import (
 )
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.splitting import MOST_QUERIES
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ArgumentError, CompileError, NoKernelError, ProblemError, SetupError
+from ckpm.base.errors import ArgumentError, CompileError, NoKernelError, ProblemError, SetupError, demand_type
 
 _NOT_SERVED = (NoKernelError, CompileError, SetupError)
 _MOST_FP8_DIMS = 256  # of kernels with a Q in fp8
@@ -137,8 +136,7 @@ def flash_attn_varlen_func(
     ``deterministic`` and ``how_v3_bf16_cvt``, a rounding of aiter's own kernels, change nothing.
 
     Raises:
-        ProblemError: a bias, which has no heads in aiter; ``min_seqlen_q`` over 1, which leaves out short sequences; or
-            padding between sequences.
+        ProblemError: a bias, which has no heads in aiter, ``min_seqlen_q`` over 1, or padding between sequences.
         An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del deterministic, how_v3_bf16_cvt

@@ -24,8 +24,7 @@ from ckpm.attention.callers.graphs import FixedTables
 from ckpm.attention.callers.single_tokens import TokenTables, has_kernels, single_tokens, token_view
 from ckpm.attention.callers.tensors import LOG2_E, demand_arrays, demand_scale, refuse, swap_axes
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError
+from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError, demand_type
 from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.problems.problem import STEP
 
@@ -96,6 +95,15 @@ def _take_scales(options: dict[str, Any], scales: tuple[Any, ...], hdim_q: int) 
     if of_q * of_k != 1:
         options["scale"] = (options["scale"] or hdim_q**-0.5) * of_q * of_k
     return float(of_o)
+
+
+def _check_lse(lse: Any, q: Any, out: Any) -> None:
+    """Refuse an array for LSE of another shape than Q's, or that overlaps O's."""
+    demand_arrays(lse=lse)
+    if tuple(lse.shape) != tuple(q.shape[:2]):
+        raise ArgumentError(f"lse is {list(lse.shape)}, not {list(q.shape[:2])}, as Q.", kind="shape")
+    if out is not None and not isinstance(out, OnDevice):
+        demand_apart({"o": span_of(out), "lse": span_of(lse)})
 
 
 class BatchPrefillWithPagedKVCacheWrapper:
@@ -249,11 +257,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
             raise ArgumentError("v_scale of raw addresses or bits can't be applied here: scale V or O.", kind="device")
         if lse is not None:
-            demand_arrays(lse=lse)
-            if tuple(lse.shape) != tuple(q.shape[:2]):
-                raise ArgumentError(f"lse is {list(lse.shape)}, not {list(q.shape[:2])}, as Q.", kind="shape")
-            if out is not None and not isinstance(out, OnDevice):
-                demand_apart({"o": span_of(out), "lse": span_of(lse)})
+            _check_lse(lse, q, out)
         done = self._attend(q, k, v, {**options, "out": out})
         o = done.o
         if of_o != 1:

@@ -14,8 +14,7 @@ from ckpm.attention.arrays.options import read_number
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import MOST_KEYS, Pages
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError, demand_type
 
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 

@@ -23,8 +23,7 @@ from ckpm.attention.launch import arguments
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.workspaces import Workspaces
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ArgumentError, DefectWarning, LaunchError
+from ckpm.base.errors import ArgumentError, DefectWarning, LaunchError, demand_type
 from ckpm.kernels.abi import CheckedArguments, Status
 from ckpm.matrix.problems.problem import Problem
 

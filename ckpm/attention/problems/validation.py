@@ -10,8 +10,7 @@ from numbers import Real
 import numpy as np
 
 from ckpm.attention.problems.shapes import broken_rules
-from ckpm.base.arguments import demand_type
-from ckpm.base.errors import ProblemError
+from ckpm.base.errors import ProblemError, demand_type
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.limits import limits
 from ckpm.matrix.problems.case import scales_complaint

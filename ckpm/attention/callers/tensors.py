@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,17 @@ from ckpm.attention.arrays.options import read_number
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import MOST_KEYS, Pages
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
-from ckpm.base.errors import ArgumentError, ProblemError, demand_type
+from ckpm.base.errors import ArgumentError, ProblemError
 
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 
 
-def demand_scale(scale: float | None) -> float:
+def demand_scale(scale: Any) -> float:
     """A caller's scale for a problem, in which 0 stands for the usual scale, 1 / sqrt(hdim_q). Refuse a caller's 0."""
-    demand_type("the scale", scale, Real | None, "a positive number")
-    if scale == 0:
+    number = 0.0 if scale is None else read_number("the scale", scale)
+    if scale is not None and number == 0:
         raise ProblemError("a scale of 0 gives each key the same weight, which no kernel does. Give a positive scale.")
-    return 0.0 if scale is None else float(scale)
+    return number
 
 
 def demand_arrays(**arrays: Any) -> None:

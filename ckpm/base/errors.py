@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from types import UnionType
 
 from .display import one_line, without_passwords
 
@@ -92,7 +93,11 @@ class ProblemError(InputError):
 
 
 class ArgumentError(ProblemError):
-    """An array that does not fit its argument: shape, dtype, device, layout."""
+    """An argument of a wrong type, or an array that does not fit its argument: shape, dtype, device, layout."""
+
+
+class DefectWarning(UserWarning):
+    """A known defect of a kernel that some contents of the caller's memory meet (`keep` in matrix/ledger.yaml)."""
 
 
 class SetupError(CkPrefillError):
@@ -220,3 +225,12 @@ class RefusedError(CkPrefillError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def demand_type(name: str, value: object, kinds: type | UnionType | tuple[type, ...], wanted: str) -> None:
+    """Refuse an argument of another type. ``wanted`` names what to give."""
+    if isinstance(value, kinds):
+        return
+    text = repr(value) if isinstance(value, int | float | str | bytes | tuple | list | dict | None) else ""
+    shown = text if 0 < len(text) <= _LONGEST_WORD // 2 else f"of type {type(value).__name__}"
+    raise ArgumentError(f"{name} is {shown}: give {wanted}.", kind="type")

@@ -26,7 +26,7 @@ from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
 from ckpm.base.outputs import demand_place
-from ckpm.base.results import FOREIGN_LIBRARY, SOME_CASES, Results
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, Results
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
@@ -193,6 +193,7 @@ def _pool(
     setup: dict[str, Any] = {
         "device": kind, "arch": o.arch, "library": str(library.library), "manifest": str(library.manifest_file),
         "threads": 0 if there is None and size == 1 else 1, "hazards": o.hazards, "family": o.family,
+        "sha256": library.file_facts[LIBRARY_SHA256],
     }  # fmt: skip
     if there is None:
         return WorkerPool(command=worker_command(setup), size=size, environment=ENVIRONMENT), f"{size} at once"

@@ -123,7 +123,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     manifest = manifest_of(library, arch)
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=GPU_PAGE)
-    loaded = device.load(library)
+    loaded = device.load(library, sha256=file_facts[LIBRARY_SHA256])
     keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, kernel)]
     counted, left_out = [], {}
     for problem in performance_problems(tier):

@@ -41,7 +41,7 @@ from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode, number_type
 from ckpm.attention.problems.validation import factor_is_usable
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError, demand_type
 from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides, tensor_dtypes
 
@@ -66,6 +66,7 @@ class Posed:
 def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str:
     """The dtype of the kernels: the caller's, or the one that Q and K imply."""
     if dtype is not None:
+        demand_type("dtype", dtype, str, "the word of a dtype, such as 'bf16'")
         if dtype not in ELEMENT_BYTES:
             raise ArgumentError(f"dtype '{dtype}' is none of {', '.join(ELEMENT_BYTES)}.", kind="dtype")
         return dtype
@@ -82,7 +83,7 @@ def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str
 
 def encode_operand(operand: Operand, dtype: str, arch: str) -> Operand:
     """Encode floats of the host as bits of a kernel's dtype. Check the dtype of any other operand and return it."""
-    if operand.array is not None and operand.dtype in _FLOATS and dtype != operand.dtype:
+    if operand.array is not None and operand.dtype in _FLOATS and dtype not in (operand.dtype, "int32"):
         bits = encode(operand.array.astype(np.float64), dtype, arch)
         if bits.itemsize == 4:
             return dataclasses.replace(operand, dtype="fp32", array=bits.view(np.float32))
@@ -106,7 +107,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
     tensors = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(tensors["q"], options.dtype, tensors["k"])
     if kind in FP8_KV_DTYPES:
-        options = dataclasses.replace(options, descales=_descales(kind, options.descales))
+        options = dataclasses.replace(options, descales=_descales(kind, options))
     floats = tensors["q"].array.dtype if tensors["q"].array is not None and tensors["q"].dtype in _FLOATS else None
     of_q, of_kv, _ = tensor_dtypes(kind)
     tensors = {
@@ -155,10 +156,12 @@ def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any
     }
 
 
-def _descales(kind: str, scales: tuple[Any, Any, Any] | None) -> tuple[Any, Any, Any]:
+def _descales(kind: str, options: Options) -> tuple[Any, Any, Any]:
     """The scales of an fp8 Q, K and V, or of K and V with a Q that has none."""
     mixed = kind in MIXED_DTYPES
-    of_q, of_k, of_v = scales or (None if mixed else 1.0, 1.0, 1.0)
+    of_q, of_k, of_v = options.descales or (None if mixed else 1.0, 1.0, 1.0)
+    if options.kv_block_descale is None and (of_k is None or of_v is None):
+        raise ArgumentError("descales of K and V are missing: give both, or kv_block_descale.", kind="scale")
     if mixed and of_q is not None:
         raise ArgumentError("a Q of 16 bits has no q_descale: leave it out, and put its factor in scale.", kind="scale")
     if not mixed and of_q is None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.outputs import lse_shape, o_shape, shift_of
 from ckpm.attention.arrays.posing import Posed, encode_operand, pose
-from ckpm.attention.arrays.tensors import Operand, demand_shape, operand
-from ckpm.attention.call import default, lse_shape, o_shape, shift_of
+from ckpm.attention.arrays.tensors import Operand, demand_contiguous, demand_one_place, demand_shape, operand
+from ckpm.attention.call import chosen
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
@@ -71,12 +72,12 @@ def fmha_backward(
         ArgumentError: an array is on the device.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
+    dispatcher = chosen(dispatcher, q)
     posed = pose(dispatcher.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
         raise ArgumentError(_HOST_ARRAYS, kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
-    inputs = {**posed.inputs, **_of_forward(dispatcher.device, posed, do, o, lse)}
+    inputs = {**posed.inputs, **of_forward(dispatcher.device, posed, do, o, lse)}
     bits, drawn, ran = _launch(dispatcher, p, inputs, timing)
     return BackwardResult(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
 
@@ -110,7 +111,7 @@ def _launch(
     return bits, drawn, ran
 
 
-def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
+def of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
     """The gradient of O, and O and LSE of the forward pass, as kernels read them."""
     p, operands = posed.problem, {}
     for name, array, dtype, shape in (
@@ -119,10 +120,8 @@ def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict
         ("lse", lse, "fp32", lse_shape(p)),
     ):
         tensor = operand("do" if name == "dout" else name, array, device)
-        if tensor.on_device:
-            raise ArgumentError(
-                f"{tensor.name} is on the device and q on the host: give all on the host.", kind="device"
-            )
+        if demand_one_place([posed.inputs["q"], tensor]):
+            demand_contiguous(tensor)
         demand_shape(tensor, shape, "as the forward pass gives it")
         operands[name] = encode_operand(tensor, dtype, device.arch)
     softmax_s = operands["lse"].array

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.base.errors import ProblemError
+from ckpm.base.errors import ProblemError, demand_type
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.configuration import Configuration
 from ckpm.matrix.configurations.limits import limits
@@ -44,6 +44,7 @@ def validate(problem: Problem) -> Problem:
         ProblemError: two elements of a tensor have one address, or rows of a tile or page lie too far apart.
         ProblemError: the problem breaks rules of `ckpm validate`, or contradicts itself.
     """
+    demand_type("the problem", problem, Problem, "ckpm.Problem(...), or ProblemBuilder's build()")
     _check_types(problem)
     _check_sizes(problem)
     if complaints := list(_unknown_words(problem)) or [*_contradictions(problem), *broken_rules(problem)]:

@@ -18,6 +18,7 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, upload
 from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import GateError
+from ckpm.base.results import LIBRARY_SHA256
 from ckpm.kernels.abi import Status
 from ckpm.kernels.library.manifest import identity_facts, keys_of, manifest_of
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
@@ -141,12 +142,9 @@ def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch
 def side(device: Device, path: Path) -> Side:
     """Load a built library on a device."""
     manifest = manifest_of(path, device.arch)
-    library = device.load(path)
-    return Side(
-        library=library,
-        keys=keys_of(manifest, library.kernels, path),
-        file_facts=identity_facts(path, manifest, foreign=True),
-    )
+    file_facts = identity_facts(path, manifest, foreign=True)
+    library = device.load(path, sha256=file_facts[LIBRARY_SHA256])
+    return Side(library=library, keys=keys_of(manifest, library.kernels, path), file_facts=file_facts)
 
 
 def versions(device: Device, path: Path) -> tuple[Side, Side]:

@@ -189,9 +189,9 @@ def libraries_of(sweep: SweepRequest, toolchain: str, work: Path, jobs: int) -> 
 def open_bench(path: Path, device: Device, sweep: SweepRequest) -> SweepBench:
     """Load a library on the device. On the emulator add the timing model's figures."""
     manifest = Manifest.read(path.with_name(MANIFEST))
-    check_library(path, manifest)
+    digest = check_library(path, manifest)
     by_name = {key.name: key for key in sweep.keys}
-    loaded = device.load(path, host(sweep.library).arguments)
+    loaded = device.load(path, host(sweep.library).arguments, digest)
     keys: tuple[Key, ...] = tuple(by_name[name] for name in loaded.kernels)
     figures: dict[str, ModelNumber] | None = None
     if device.kind == "emulator":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +19,7 @@ from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.registry import Registry
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, DefectWarning, ProblemError
 from tests.unit.attention.fakes import (
     ARCH,
     FakeDevice,
@@ -217,6 +218,50 @@ def test_lse_out_of_the_host_is_written() -> None:
     lse = np.zeros((4, 60), np.float32)
     assert call(dispatcher, lse=True, lse_out=lse).lse is lse
     assert (lse == 2.5).all()
+
+
+@pytest.mark.parametrize("begin", [0, 100, 60 * 4 * 128 * 2 - 4])
+def test_outputs_that_overlap_are_refused(begin: int) -> None:
+    """O would hold LSE where the two overlap. Memory that touches is apart."""
+    memory = np.zeros(60 * 4 * 128 * 2 + 4 * 60 * 4, np.uint8)
+    out = memory[: 60 * 4 * 128 * 2].view(np.uint16).reshape(Q.shape)
+    dispatcher, device = make_dispatcher(prefill(lse=True))
+    lse = memory[begin : begin + 4 * 60 * 4].view(np.float32).reshape(4, 60)
+    with pytest.raises(ArgumentError, match="overlap: a kernel would overwrite one with the other"):
+        call(dispatcher, q=encode(Q, "bf16", ARCH), lse=True, out=out, lse_out=lse)
+    assert not device.launched
+    lse = memory[60 * 4 * 128 * 2 :].view(np.float32).reshape(4, 60)
+    call(dispatcher, q=encode(Q, "bf16", ARCH), lse=True, out=out, lse_out=lse)
+
+
+def test_outputs_on_device_that_overlap_are_refused() -> None:
+    dispatcher, device = make_dispatcher(prefill(lse=True))
+    pages = Pages(indices=on_device(INDICES, "int32"), indptr=on_device(INDPTR, "int32"), longest=70)
+    q, k = (OnDevice(address=at << 20, shape=array.shape, dtype="bf16") for at, array in ((1, Q), (2, K)))
+    arguments = {"cu_seqlens_q": on_device(SUMS, "int32"), "max_seqlen_q": 40, "pages": pages, "lse": True}
+    end = (3 << 20) + Q.size * 2
+    out = OnDevice(address=3 << 20, shape=Q.shape, dtype="bf16")
+    for begin in (3 << 20, (3 << 20) - 4, end - 4):
+        lse = OnDevice(address=begin, shape=(4, 60), dtype="fp32")
+        with pytest.raises(ArgumentError, match="out overlap: a kernel would overwrite one with the other"):
+            call(dispatcher, q=q, k=k, v=k, out=out, lse_out=lse, **arguments)
+    assert not device.launched
+    call(dispatcher, q=q, k=k, v=k, out=out, lse_out=OnDevice(address=end, shape=(4, 60), dtype="fp32"), **arguments)
+
+
+def test_conditions_of_known_defect_are_warned_of_once_a_plan() -> None:
+    """CK's kernels of head dim 64 give NaN beside NaN (matrix/ledger.yaml: head-dim-below-128-reads-neighbours)."""
+    arguments = {"q": Q[..., :64].copy(), "k": K[..., :64].copy(), "v": K[..., :64].copy()}
+    dispatcher, _ = make_dispatcher(prefill())
+    with pytest.warns(DefectWarning, match=r"fmha_batch_prefill_d128.* what follows a row of K .* must hold no NaN"):
+        call(dispatcher, **arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call(dispatcher, **arguments)
+    dispatcher, _ = make_dispatcher(prefill(upstream="ckpm"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call(dispatcher, **arguments)
 
 
 def test_option_that_does_not_exist_is_python_s_own_error() -> None:

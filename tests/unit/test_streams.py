@@ -64,12 +64,22 @@ def test_command_with_closed_output_is_refused(name: str, files: Path) -> None:
     assert (ended, complaints) == (10, "error: standard output: it is closed. Send it to a file, or to /dev/null.\n")
 
 
-@pytest.mark.parametrize("limits", ["raise MemoryError", "raise OSError(12, 'Cannot allocate memory')"])
-def test_command_without_memory_names_remedy(limits: str) -> None:
-    program = f"def command():\n {limits}\nfrom ckpm.base.entry import exit_code\nraise SystemExit(exit_code(command))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("module", ["ckpm.base.entry", "ckpm_emulator.entry"])
+@pytest.mark.parametrize(
+    ("failure", "limit"),
+    [
+        ("MemoryError", "ulimit -v"),
+        ("OSError(12, 'Cannot allocate memory')", "ulimit -v"),
+        ('RuntimeError("can\'t start new thread")', "ulimit -u"),
+    ],
+)
+def test_command_at_limit_of_system_names_it(module: str, failure: str, limit: str) -> None:
+    program = f"def command():\n raise {failure}\nfrom {module} import exit_code\nraise SystemExit(exit_code(command))"
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 12
-    assert done.stderr.startswith("error: there is not enough memory for this (the machine's, a container's limit, or ")
+    assert done.stderr.startswith("error: ")
+    assert limit in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -416,5 +416,5 @@ def _members(value: Any, kind: inspect.Type) -> Iterator[tuple[str | int, Any, i
     elif isinstance(kind, _RECORDS):
         fields = _fields(kind)
         for name, member in value.items():
-            if name in fields or isinstance(kind, inspect.StructType):
+            if name in fields or (isinstance(kind, inspect.StructType) and kind.forbid_unknown_fields):
                 yield name, member, fields[name].type if name in fields else None

@@ -2,7 +2,9 @@
 
 hipcub --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
-checks --arch A [--only PROGRAM] [--accept]: correct programs of this project under all checks
+checks --arch A [--only PROGRAM] [--accept]
+
+The last one is of this project: its correct programs under all checks.
 """
 
 from __future__ import annotations
@@ -52,10 +54,10 @@ def run_examples(args: argparse.Namespace) -> int:
 
 def run_checks(args: argparse.Namespace) -> int:
     """Run correct programs under all checks. Return 1 if they differ from the stored outcomes."""
-    return gtests.finish(args, OUTCOMES / f"{CHECKS}.yaml", lambda: _printed(checks.outcomes(args.arch, args.only)))
+    return gtests.finish(args, OUTCOMES / f"{CHECKS}.yaml", lambda: _print_each(checks.outcomes(args.arch, args.only)))
 
 
-def _printed(outcomes: Iterable[tuple[str, Outcome]]) -> Mapping[str, Outcome]:
+def _print_each(outcomes: Iterable[tuple[str, Outcome]]) -> Mapping[str, Outcome]:
     """Print each outcome as it comes. Return the outcomes by name."""
     seen = {}
     for name, outcome in outcomes:
@@ -72,7 +74,7 @@ def _examples(args: argparse.Namespace) -> Mapping[str, Outcome]:
     chosen = [example for example in rocm_examples.examples(args.arch) if args.only in (None, example.name)]
     if not chosen:
         raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml lists them.")
-    return _printed((example.name, rocm_examples.outcome(example, args.arch, root, clone)) for example in chosen)
+    return _print_each((example.name, rocm_examples.outcome(example, args.arch, root, clone)) for example in chosen)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -99,8 +99,8 @@ def test_failed_assertion_is_printed_and_ends_launch(arch: str) -> None:
 @pytest.mark.parametrize("flush", [False, True])
 def test_functions_have_promised_precision(arch: str, level: str, flush: bool) -> None:
     subnormals = "-fgpu-flush-denormals-to-zero" if flush else "-fno-gpu-flush-denormals-to-zero"
-    words = ("1000", "flush") if flush else ("1000",)
-    lines = output(sample("functions", level, subnormals), *words, options=("--arch", arch)).decode().splitlines()
+    arguments = ("1000", "flush") if flush else ("1000",)
+    lines = output(sample("functions", level, subnormals), *arguments, options=("--arch", arch)).decode().splitlines()
     assert len(lines) == 16
     assert [line for line in lines if ", 0 wrong" not in line] == []
 

@@ -147,7 +147,7 @@ _QUIET = (
     *("S_MEMREALTIME", "S_WAKEUP", "S_ATC_PROBE", "S_ATC_PROBE_BUFFER", "V_CLREXCP", "BUFFER_WBL2"),
     "BUFFER_INV",
 )
-# Opcodes without a listing, or with one that can't be mended: the description in prose, written as pseudocode.
+# Opcodes without a listing, or whose listing is wrong as a whole: the description in prose, written as pseudocode.
 ADDED: dict[str, str] = {
     **dict.fromkeys(_QUIET, ""),
     # The listing drops the carry of the mantissa and then rounds to nearest, which would double the bias. Meant is what

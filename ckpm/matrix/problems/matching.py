@@ -29,7 +29,7 @@ class Matcher:
         self._keys: dict[str, list[Key]] = {}
         for key in keys:
             self._keys.setdefault(key.family, []).append(key)
-        self._places: dict[tuple[str, str, int, int], list[Key]] = {}
+        self._kept: dict[tuple[str, str, int, int], list[Key]] = {}
         self._answers: dict[tuple[Any, ...], Match] = {}
 
     @property
@@ -52,15 +52,15 @@ class Matcher:
         problem = from_shape(shape, family)
         if shape.paged_kv is False:
             problem = replace(problem, page_size=0)
-        return match(self._fitting(family, problem), problem, left_open)
+        return match(self._keys_of(family, problem), problem, left_open)
 
-    def _fitting(self, family: str, problem: Problem) -> list[Key]:
+    def _keys_of(self, family: str, problem: Problem) -> list[Key]:
         """The family's kernels with the dtype and large enough head dims, all if there are none; looked for once."""
-        p, place = problem, (family, problem.dtype, problem.hdim_q, problem.hdim_v)
-        if place not in self._places:
+        p, lookup = problem, (family, problem.dtype, problem.hdim_q, problem.hdim_v)
+        if lookup not in self._kept:
             keys = [key for key in self._keys[family] if key.dtype == p.dtype and p.hdim_q <= key.hdim_q]
-            self._places[place] = [key for key in keys if p.hdim_v <= key.hdim_v] or self._keys[family]
-        return self._places[place]
+            self._kept[lookup] = [key for key in keys if p.hdim_v <= key.hdim_v] or self._keys[family]
+        return self._kept[lookup]
 
 
 def is_tried(family: str, shape: ListedShape) -> bool:

@@ -14,7 +14,7 @@ from ckpm.matrix.families import Family
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem
-from ckpm.matrix.problems.serving import Match, in_words, match, needed_values
+from ckpm.matrix.problems.serving import Match, in_words, match, needed_values, with_head_dims
 from ckpm.matrix.problems.testing import ListedShape, from_shape
 from ckpm.matrix.rule import broken
 
@@ -29,7 +29,7 @@ class Matcher:
         self._keys: dict[str, list[Key]] = {}
         for key in keys:
             self._keys.setdefault(key.family, []).append(key)
-        self._kept: dict[tuple[str, str, int, int], list[Key]] = {}
+        self._by_dims: dict[tuple[str, str, int, int], list[Key]] = {}
         self._answers: dict[tuple[Any, ...], Match] = {}
 
     @property
@@ -52,15 +52,15 @@ class Matcher:
         problem = from_shape(shape, family)
         if shape.paged_kv is False:
             problem = replace(problem, page_size=0)
-        return match(self._keys_of(family, problem), problem, left_open)
+        return match(self._keys_for(family, problem), problem, left_open)
 
-    def _keys_of(self, family: str, problem: Problem) -> list[Key]:
-        """The family's kernels with the dtype and large enough head dims, all if there are none; looked for once."""
-        p, lookup = problem, (family, problem.dtype, problem.hdim_q, problem.hdim_v)
-        if lookup not in self._kept:
-            keys = [key for key in self._keys[family] if key.dtype == p.dtype and p.hdim_q <= key.hdim_q]
-            self._kept[lookup] = [key for key in keys if p.hdim_v <= key.hdim_v] or self._keys[family]
-        return self._kept[lookup]
+    def _keys_for(self, family: str, problem: Problem) -> list[Key]:
+        """The family's kernels with the dtype and head dims of a problem, all if there are none; looked for once."""
+        dims = (family, problem.dtype, problem.hdim_q, problem.hdim_v)
+        if dims not in self._by_dims:
+            keys = [key for key in self._keys[family] if key.dtype == problem.dtype]
+            self._by_dims[dims] = with_head_dims(keys, problem, family) or self._keys[family]
+        return self._by_dims[dims]
 
 
 def is_tried(family: str, shape: ListedShape) -> bool:

@@ -67,7 +67,7 @@ def match(keys: Iterable[Key], problem: Problem, left_open: Collection[str] = ()
         if not left:
             return Match((), _lack(field, values, before, problem), (field, values, before))
         if field == "dtype" and "hdim_q" not in _READS[family]:
-            left = _with_first_head_dims(left, problem)
+            left = with_head_dims(left, problem, family)
             if not left:
                 return Match((), f"no head dims from {problem.hdim_q}x{problem.hdim_v} on")
     fitting = tuple(key for key in left if not_for_its_lengths(key, problem) is None)
@@ -211,6 +211,8 @@ def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Pro
     if field == "page_size" and takes_pages(ANY_PAGE, problem.page_size):
         values |= {ANY_PAGE}
     of_v3 = _of_v3(field, values, problem) if problem.family in NAMED else values
+    if of_v3 is values:
+        return [key for key in keys if value(key) in values]
     return [
         key
         for key in keys
@@ -234,8 +236,10 @@ def _of_v3(field: str, values: frozenset[Any], p: Problem) -> Collection[Any]:
     return ("causal", "generic") if causal else ("generic",)
 
 
-def _with_first_head_dims(keys: Iterable[Key], p: Problem) -> list[Key]:
+def with_head_dims(keys: Iterable[Key], p: Problem, family: str) -> list[Key]:
     """The kernels of the first head dims that both fit. Each arch trait, and V3, has a dispatch of its own."""
+    if "hdim_q" in _READS[family]:
+        return [key for key in keys if key.hdim_q in _head_dims(p)]
     first: dict[tuple[str, bool], tuple[int, int]] = {}
     return [
         key

@@ -16,7 +16,7 @@ from ckpm.kernels.families.libraries import libraries, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.ledger import house_ledger, source
-from ckpm.matrix.problems.problem import Problem, few_blocks, loads
+from ckpm.matrix.problems.problem import Problem, is_tile_taken, loads
 from ckpm.matrix.problems.serving import match, missing_kernel
 
 Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
@@ -168,10 +168,10 @@ def reach_every_pool(able: Sequence[Instance], problem: Problem) -> Sequence[Ins
 
 
 def tiles_for_blocks(able: Sequence[Instance], problem: Problem, compute_units: int) -> Sequence[Instance]:
-    """Leave out tiles for few blocks, if there are others and many blocks: a launch by name has no condition."""
+    """Leave out tiles whose condition the launch does not meet, if there are others. A launch by name has none."""
     p = problem
-    others = tuple(instance for instance in able if instance.key.tile.when != "few_blocks")
-    return able if not others or few_blocks(p.batch, p.nhead_q, p.seqlen_q, compute_units) else others
+    shape = p.batch, p.nhead_q, p.seqlen_q, compute_units
+    return tuple(instance for instance in able if is_tile_taken(instance.key.tile.when, *shape)) or able
 
 
 ORDERS: Mapping[str, Heuristic] = {"first-fit": first_fit, "seqtune": seqtune}

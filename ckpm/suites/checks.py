@@ -24,7 +24,7 @@ from ckpm.base.errors import HipError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import BATCH_CHECKS, PAIRWISE, SuiteCase, counterpart, other_batches
-from ckpm.matrix.problems.problem import few_blocks
+from ckpm.matrix.problems.problem import is_tile_taken
 from ckpm.matrix.problems.serving import missing_kernel, missing_load, refused_for, serves, serving_kernels
 from ckpm.suites.philox import drawn
 from ckpm.suites.signatures import FAULTS, why_not_predicted
@@ -403,8 +403,8 @@ def _without_v3(case: _Case) -> None:
 def _able(case: _Case) -> list[Key]:
     """Kernels that serve the problem and that dispatch may choose: some tiles are for few blocks alone."""
     p, bench = case.problem, case.bench
-    few = few_blocks(p.batch, p.nhead_q, max(p.seqlens_q), bench.device.compute_units)
-    return [key for key in serving_kernels(bench.keys, p) if few or key.tile.when != "few_blocks"]
+    shape = p.batch, p.nhead_q, max(p.seqlens_q), bench.device.compute_units
+    return [key for key in serving_kernels(bench.keys, p) if is_tile_taken(key.tile.when, *shape)]
 
 
 def _refusal(case: _Case) -> tuple[str, str]:

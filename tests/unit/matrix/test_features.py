@@ -14,6 +14,7 @@ from ckpm.matrix.configurations.tuned import take_tuned
 from ckpm.matrix.dialects import FAMILIES, dialect, features, with_features
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.explain import why
+from ckpm.matrix.problems.problem import is_tile_taken
 from ckpm.matrix.published import emission_sha256
 from ckpm.matrix.selection import Selection
 
@@ -152,3 +153,9 @@ def test_tune_tiles_out_of_order_are_refused(tmp_path: Path) -> None:
 def test_count_with_tune_counts_its_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["count", "--dialect", SEPTEMBER, "--family", "fwd", "--arch", "gfx942", "--tune", str(TUNE)]) == 0
     assert capsys.readouterr().out.split()[-2:] == ["768", "768"]
+
+
+@pytest.mark.parametrize(("compute_units", "taken"), [(80, True), (127, True), (128, False), (304, False)])
+def test_tile_for_few_compute_units_is_taken_below_128(compute_units: int, taken: bool) -> None:
+    assert is_tile_taken("few_compute_units", 1, 8, 4096, compute_units) == taken
+    assert is_tile_taken("always", 1, 8, 4096, compute_units)

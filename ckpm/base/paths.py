@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -13,6 +15,8 @@ PROJECT = IMPORTS / "ckpm" / "data" if INSTALLED else IMPORTS
 # Folders of packages. In a clone the emulator, a distribution of its own, is used without an install.
 _SEARCHED = [str(IMPORTS), *(() if INSTALLED else (str(PROJECT / "emulator"),))]
 PYTHONPATH = os.pathsep.join(_SEARCHED)  # of child processes, which may run in any folder
+PARTS = ("ckpm", "ckpm_emulator", "matrix", "kernels", "emulator")  # of a clone; in a wheel ckpm/ has the data, too
+_TEXTS = frozenset((".py", ".yaml", ".j2", ".h", ".hpp", ".cpp", ".map"))
 
 _CLONE = ("noxfile.py", "SConstruct", "ckpm/__main__.py")
 
@@ -26,6 +30,16 @@ def clone_around(folder: Path) -> Path | None:
     """The clone of this project that contains ``folder``, or None."""
     parents = (folder, *folder.parents)
     return next((parent for parent in parents if all((parent / name).is_file() for name in _CLONE)), None)
+
+
+@functools.cache
+def program_digest(root: Path = IMPORTS) -> str:
+    """A digest of this program's text at the first call in this process, with uncommitted changes."""
+    total = hashlib.sha256()
+    for file in sorted(file for part in PARTS for file in (root / part).rglob("*") if file.suffix in _TEXTS):
+        total.update(file.relative_to(root).as_posix().encode() + b"\0")
+        total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()[:16]
 
 
 def find_emulator() -> None:

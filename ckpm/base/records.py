@@ -6,6 +6,7 @@ functions that access its file.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -39,11 +40,24 @@ class Source:
 
     def read(self) -> Value:
         """Read the whole file. Raises ``error`` if it can't be read as JSON."""
+        return self.parse(self._text())
+
+    def read_lines(self) -> list[Value]:
+        """Read a file of JSON Lines. Raises ``error``, with the line's number, if a line is damaged or cut short."""
+        text, what = self._text(), f"a line of {self.what}"
+        lines = [
+            dataclasses.replace(self, location=f"{self.location}:{number}", what=what).parse(line)
+            for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)
+        ]
+        if not text.endswith("\n"):
+            raise self.fail("its last line has no end: was it cut short?")
+        return lines
+
+    def _text(self) -> str:
         try:
-            text = read_text(Path(self.location))
+            return read_text(Path(self.location))
         except (OSError, ValueError) as error:
             raise self.fail(f"can't be read as {self.what}: {error}") from error
-        return self.parse(text)
 
     def parse(self, text: str) -> Value:
         """Parse a text. Raises ``error`` if JSON can't be read from it."""
@@ -172,6 +186,11 @@ def _is(value: Any) -> str:
 def _shown(value: Any) -> str:
     """Return a wrong value for an error message: its beginning, or only the kind of an object or list."""
     return _KINDS[type(value)] if value and isinstance(value, dict | list) else repr(str(value)[:_SHOWN])
+
+
+def as_line(document: Mapping[str, Any]) -> str:
+    """Return a record as a line of JSON Lines. NaN is a ValueError."""
+    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_text(document: Mapping[str, Any]) -> bytes:

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.paths import IMPORTS
+from ckpm.base.paths import IMPORTS, program_digest
 from ckpm.base.processes import git
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate
-
-FOLDERS = ("ckpm", "matrix", "kernels", "emulator")  # of a clone; in a wheel ckpm/ has the data, too
-_TEXTS = frozenset((".py", ".yaml", ".j2", ".h", ".hpp", ".cpp", ".map"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +43,8 @@ class Identity:
 @functools.cache
 def project(root: Path = IMPORTS) -> Identity:
     """Digest and commit of this project at the first call in this process."""
-    total = hashlib.sha256()
-    for file in sorted(file for folder in FOLDERS for file in (root / folder).rglob("*") if file.suffix in _TEXTS):
-        total.update(file.relative_to(root).as_posix().encode() + b"\0")
-        total.update(hashlib.sha256(file.read_bytes()).digest())
-    return Identity(text=total.hexdigest()[:16], commit=(git(root, "rev-parse", "HEAD") or b"").decode().strip())
+    commit = (git(root, "rev-parse", "HEAD") or b"").decode().strip()
+    return Identity(text=program_digest(root), commit=commit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,17 @@ class BuiltDecode:
     compiler: str
     stages: Mapping[str, Stages]
 
+    def identity(self) -> dict[str, str]:
+        """Facts that must equal the baseline's. The kernels' text is left out, because the gate judges it."""
+        return {
+            "arch": self.arch,
+            "toolchain": "triton",
+            "identity": self.compiler,
+            "upstream": FOLDER,
+            "upstream_identity": "kernels/decode of this repository",  # the former folder, which baselines contain
+            "selection": ", ".join(self.stages),
+        }
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", action="append", help=f"may be given again (default: {', '.join(ARCHS)})")

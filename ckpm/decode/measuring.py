@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ckpm.attention.launch.counters import Measured, flatten
+from ckpm.attention.launch.counters import PROGRAM, PROVENANCE, Measured, Measurements, flatten, has_counters
 from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.base.display import show
+from ckpm.base.paths import program_digest
 from ckpm.decode.attention import Stages, decode
+from ckpm.decode.built import BuiltDecode
 from ckpm.decode.guard.figures import Figures, figures_of
-from ckpm.decode.problem import TOKENS, Array, Cache, DecodeProblem, quantise
+from ckpm.decode.problem import TOKENS, Array, Cache, DecodeProblem, problems, quantise
 from ckpm.timing.machine import numbers, replay
 from ckpm.timing.record import SIMDS
 
@@ -33,6 +38,23 @@ class DecodeOutcome:
     @property
     def cycles_a_token(self) -> float:
         return round(self.cycles / (self.resident * self.tokens), 2)
+
+
+def demand_counters(built: BuiltDecode, file: Path) -> Measurements:
+    """Read the counters in a file. Measure first if this program has not counted these kernels in it."""
+    text = hashlib.sha256()
+    for stages in built.stages.values():
+        text.update(stages.attention.binary + stages.reduction.binary)
+    counted = {"code sha256": text.hexdigest(), PROGRAM: program_digest()}
+    facts = {**dict.fromkeys(PROVENANCE, ""), **built.identity(), **counted}
+    if not has_counters(file, facts):
+        device = EmulatedDevice(built.arch)
+        outcomes = [measure(device, built.stages[problem.name], problem) for problem in problems(built.arch)]
+        cycles = {outcome.counts.problem: outcome.cycles_a_token for outcome in outcomes}
+        counts = tuple(outcome.counts for outcome in outcomes)
+        Measurements(provenance=facts, problems=counts, cycles_a_token=cycles).write(file)
+        show(f"{len(outcomes)} problems of decode on the emulated {built.arch}: {file}")
+    return Measurements.read(file)
 
 
 def attention_figures(stages: Stages, problem: DecodeProblem, arch: str) -> Figures:

@@ -20,7 +20,7 @@ from ckpm.base.errors import CheckFailedError, GateError, InconclusiveError
 from ckpm.base.outputs import write_output
 from ckpm.base.records import Source, as_text
 
-GATES = ("static", "emulated", "suites", "gpu")
+GATES = STATIC, EMULATED, SUITES, GPU = ("static", "emulated", "suites", "gpu")
 # the worst first; a gate's verdict is the worst of its rows
 VERDICTS = ("not comparable", "missing", "regressed", "inconclusive", "improved", "unchanged")
 FAMILY = "library"  # a fact of libraries of other families than batch prefill

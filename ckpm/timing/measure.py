@@ -1,6 +1,7 @@
 """``ckpm measure``: run the problems of matrix/performance.yaml and store the emulator's counts.
 
 Counts don't depend on the machine, its load or the number of threads: two runs of the same library give the same file.
+The gates read the file beside the library, :func:`demand_counters`.
 """
 
 from __future__ import annotations
@@ -8,15 +9,25 @@ from __future__ import annotations
 import argparse
 import datetime
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flatten
+from ckpm.attention.launch.counters import (
+    COUNTERS,
+    LIBRARY_FACTS,
+    PROGRAM,
+    Measured,
+    Measurements,
+    flatten,
+    has_counters,
+)
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, MeasureError
 from ckpm.base.outputs import demand_place, refuse_inputs
+from ckpm.base.paths import program_digest
+from ckpm.base.results import LIBRARY_SHA256
 from ckpm.kernels.abi import Status
 from ckpm.kernels.library.manifest import Manifest, identity_facts, keys_of, manifest_of
 from ckpm.kernels.library.request import LIBRARY
@@ -30,6 +41,7 @@ from ckpm.matrix.problems.performance import compulsory_bytes, performance_probl
 from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, missing_load, refused_for, serving_kernels
 
 EVERY = "*"  # kernel names: dispatch chooses
+GATED_TIER = "smoke"  # the problems of the gates
 GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end but inside its page does not fault
 
 
@@ -72,11 +84,32 @@ def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> i
 def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
     """Measure, write the file and print a summary."""
     measurements = measure(library, arch, args.tier, foreign=args.library is not None, kernel=args.kernel)
-    measurements.write(args.output)
     for name, why in measurements.left_out.items():
         show(f"left out: {name}: {why}")
-    show(f"{len(measurements.problems)} problems of tier {args.tier} on the emulated {arch}: {args.output}")
+    _store(measurements, args.output)
     return 0
+
+
+def demand_counters(library: Path, manifest: Manifest, arch: str) -> Measurements:
+    """Read the counters beside a library. Measure first if this program has none of these bytes in them."""
+    file = library.with_name(COUNTERS)
+    counted = {LIBRARY_SHA256: manifest.library_sha256, PROGRAM: program_digest()}
+    facts = provenance(manifest, arch, GATED_TIER, counted)
+    if not has_counters(file, facts):
+        _store(measure(library, arch, GATED_TIER), file)
+    return Measurements.read(file)
+
+
+def _store(measurements: Measurements, file: Path) -> None:
+    measurements.write(file)
+    tier, arch = (measurements.provenance[name] for name in ("tier", "arch"))
+    show(f"{len(measurements.problems)} problems of tier {tier} on the emulated {arch}: {file}")
+
+
+def provenance(manifest: Manifest, arch: str, tier: str, file_facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts of a library that counts and timings are stored with."""
+    facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
+    return {"arch": arch, **facts, "tier": tier, **file_facts}
 
 
 def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kernel: str = EVERY) -> Measurements:
@@ -105,9 +138,9 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
         counted.append(figures)
     if not counted:
         raise MeasureError(f"{library}: it serves none of the {len(left_out)} problems. Build more: --tier full.")
-    library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
-    provenance = {"arch": arch, **library_facts, "tier": tier, **file_facts}
-    return Measurements(provenance=provenance, problems=tuple(counted), left_out=left_out)
+    glob = {} if kernel == EVERY else {"kernels": kernel}
+    facts = provenance(manifest, arch, tier, {**file_facts, PROGRAM: program_digest(), **glob})
+    return Measurements(provenance=facts, problems=tuple(counted), left_out=left_out)
 
 
 def kernel_name(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | None:

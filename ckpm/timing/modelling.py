@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library
-from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.launch.launching import LaunchOutcome, run_problem
 from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
@@ -23,7 +22,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.timing.machine import ModelNumber, cycles_together, numbers, replay, sensitivity, values
-from ckpm.timing.measure import GPU_PAGE
+from ckpm.timing.measure import GPU_PAGE, provenance
 from ckpm.timing.record import SIMDS, Copies, Timed, wave_of
 
 
@@ -58,8 +57,7 @@ class Modelled:
     file_facts: Mapping[str, str]
 
     def provenance(self, tier: str) -> dict[str, str]:
-        facts = {name: getattr(self.manifest, name) for name in LIBRARY_FACTS}
-        return {"arch": self.device.arch, **facts, "tier": tier, **self.file_facts}
+        return provenance(self.manifest, self.device.arch, tier, self.file_facts)
 
     def model(self, problem: SuiteCase, named: str | None, part: ModelRequest) -> Timed | str:
         """Model a workgroup on the kernel ``named``, or on dispatch's. Return the reason if it can't be launched."""

@@ -50,7 +50,8 @@ def test_counts_follow_problem_and_repeat(built: Path, tmp_path: Path, arch: str
 def test_measure_with_kernel_measures_no_other(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("measure", "--library", str(built / LIBRARY), "--output", str(tmp_path / "out.json"), "--kernel")
     assert cli.main([*options, NAME]) == 0
-    assert {problem.kernel for problem in Measurements.read(tmp_path / "out.json").problems} == {NAME}
+    measured = Measurements.read(tmp_path / "out.json")
+    assert {problem.kernel for problem in measured.problems} == {measured.provenance["kernels"]} == {NAME}
     assert cli.main([*options, "*_gload_*"]) == InconclusiveError.exit_code
     assert "it serves none of the" in capsys.readouterr().err
 

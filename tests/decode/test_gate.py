@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
 from ckpm.commands import main
 from ckpm.decode.built import MANIFEST
+from ckpm.reports.gates import baseline
 
 ARCH = "gfx950"
 
@@ -34,17 +36,17 @@ def command(name: str, work: Path, *options: str) -> int:
     return main([name, *where, *options])
 
 
-def replace(work: Path, gate: str, old: str, new: str) -> None:
-    file = work / "baselines" / ARCH / "triton" / f"decode.{gate}.txt"
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1))
+def baseline_file(work: Path, gate: str) -> Path:
+    return work / "baselines" / ARCH / "triton" / f"decode.{gate}.jsonl"
 
 
-def baseline_of(work: Path, gate: str, subject: str, metric: str) -> str:
-    lines = (work / "baselines" / ARCH / "triton" / f"decode.{gate}.txt").read_text().splitlines()
-    fields = next(line for line in lines if line.startswith(f"{subject} ")).split()
-    return next(word for word in fields if word.startswith(f"{metric}="))
+def change_accepted(work: Path, gate: str, subject: str, metric: str, value: float) -> float:
+    """Change an accepted figure, and return the figure before."""
+    file = baseline_file(work, gate)
+    accepted = baseline.read(file)
+    figures = {**accepted.figures, subject: {**accepted.figures[subject], metric: value}}
+    file.write_text(dataclasses.replace(accepted, figures=figures).text())
+    return accepted.figures[subject][metric]
 
 
 def test_what_was_accepted_passes_and_is_in_report(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,15 +61,13 @@ def test_what_was_accepted_passes_and_is_in_report(work: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize(("gate", "metric"), [("static", "vgpr"), ("emulated", "timing_cycles_a_token")])
 def test_worse_figure_is_regression(work: Path, capsys: pytest.CaptureFixture[str], gate: str, metric: str) -> None:
-    was = baseline_of(work, gate, "streaming-fp8", metric)
-    replace(work, gate, was, f"{metric}=20")
+    figure = change_accepted(work, gate, "streaming-fp8", metric, 20)
     assert command("gate", work, "--only", gate) == CheckFailedError.exit_code
-    assert "regressed: streaming-" in (output := capsys.readouterr().err)
-    assert f"{metric}: 20 -> {was.partition('=')[2]}" in output
+    assert f"regressed: streaming-fp8: {metric}: 20 -> {figure:g}" in capsys.readouterr().err
 
 
 def test_better_figure_asks_for_acceptance(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    replace(work, "static", baseline_of(work, "static", "resident-fp8", "vgpr_spills"), "vgpr_spills=1000")
+    change_accepted(work, "static", "resident-fp8", "vgpr_spills", 1000)
     assert command("gate", work, "--only", "static") == 0
     output = capsys.readouterr().out
     assert "improved: resident-fp8: vgpr_spills: 1000 -> 98" in output
@@ -78,7 +78,10 @@ def test_better_figure_asks_for_acceptance(work: Path, capsys: pytest.CaptureFix
 def test_another_compiler_or_other_problems_are_not_comparable(
     work: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
 ) -> None:
-    replace(work, "static", old, new)
+    file = baseline_file(work, "static")
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
     assert command("gate", work, "--only", "static") == InconclusiveError.exit_code
     assert "not comparable" in capsys.readouterr().err
 

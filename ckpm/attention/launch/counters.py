@@ -13,6 +13,7 @@ from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.base.tablefile import Count, Text
 
+COUNTERS = "counters.json"  # beside a library or the decode kernels, for gates and report
 _FORMAT = 1
 CLASSES = ("salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
 # metric: unit. Sums over a launch's waves (workgroups for the last three); `instructions` sums all classes.
@@ -38,6 +39,7 @@ METRICS: Mapping[str, str] = {
 # Facts from the library's manifest, without the arch. `tier` is the problems'.
 LIBRARY_FACTS = ("toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "flags")
 PROVENANCE = ("arch", *LIBRARY_FACTS, "tier")
+PROGRAM = "program"  # a fact of counters: the digest of this program's text, on which they depend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +59,14 @@ class Measurements:
     """Launches of a library's kernels.
 
     ``provenance``: every one of PROVENANCE, and facts of the library's file (ckpm.base.results.LIBRARY_SHA256).
-    ``left_out``: problem -> why the library could not run it.
+    ``left_out``: problem -> why the library could not run it. ``cycles_a_token``: the timing model's, by problem of
+    the decode kernels.
     """
 
     provenance: Mapping[str, str]
     problems: tuple[Measured, ...]
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cycles_a_token: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step."""
@@ -80,9 +84,21 @@ class Measurements:
         measurements = document.record(cls)
         if not measurements.problems:
             raise document.get("problems").fail("expected a list of at least one")
-        if len({measured.problem for measured in measurements.problems}) != len(measurements.problems):
+        names = {measured.problem for measured in measurements.problems}
+        if len(names) != len(measurements.problems):
             raise document.get("problems").fail("one is named twice")
+        for name in measurements.cycles_a_token:
+            if name not in names:
+                raise document.get("cycles_a_token").get(name).fail("no such problem")
         return measurements
+
+
+def has_counters(file: Path, facts: Mapping[str, str]) -> bool:
+    """True if a file has counters with exactly this provenance. A damaged file has none."""
+    try:
+        return file.exists() and Measurements.read(file).provenance == facts
+    except RecordError:
+        return False
 
 
 def of_library(file: Path, what: str, form: int, remedy: str) -> Value:

@@ -1,12 +1,12 @@
-"""Baselines: the figures of an accepted build, as a small text file for each arch, toolchain, upstream and gate.
+"""Baselines: the figures of an accepted build, as JSON Lines for each arch, toolchain, upstream and gate.
 
-``baselines/<arch>/<toolchain>/<upstream>.<gate>.txt`` begins with facts of the build (``# name: value``). Then it has
-a line for each kernel or problem in the order of their names, ``subject metric=figure ...``. The last line counts the
-lines, so that a truncated file is noticed. ``<upstream>.history.jsonl`` beside it has a line for each acceptance. A
-library of other families has its own files, named like its folder in build/: ``<upstream>-fwd``.
+``baselines/<arch>/<toolchain>/<upstream>.<gate>.jsonl`` begins with a line of facts of the build. The line counts the
+subjects, so that a truncated file is noticed. Then each kernel or problem has a line, in the order of their names.
+``<upstream>.history.jsonl`` beside it has a line for each acceptance. A library of other families has its own files,
+named like its folder in build/: ``<upstream>-fwd``.
 
 The toolchain is ``embedded``, which is pinned, or an installed one with its versions,
-``rocm-hipcc-HIP-7.0.2-clang21.1.8``: each version of ROCm has its folder. Older files, in ``rocm/``, are still read.
+``rocm-hipcc-HIP-7.0.2-clang21.1.8``: each version of ROCm has its folder.
 
 Baselines of all gates and their history change together, or not at all. :func:`accept` first writes the new content of
 every file into one journal beside them, in one step. From then on the figures are accepted: if the process is killed,
@@ -28,7 +28,8 @@ from ckpm.base.bounded import read_bytes, read_text
 from ckpm.base.errors import GateError, InconclusiveError
 from ckpm.base.files import is_special, name_write_errors, write_atomically
 from ckpm.base.paths import data
-from ckpm.base.records import Source
+from ckpm.base.records import Source, as_line
+from ckpm.base.tablefile import Count, Text
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.upstream.trees import OWN_HEADERS
 from ckpm.reports.verdicts import FAMILY
@@ -41,11 +42,9 @@ ROCM = "rocm"  # an installed toolchain, whose version differs between machines
 ACCEPT = "ckpm accept --reason TEXT"
 _SHOWN = 10
 _LOOK = "Look at the figures (ckpm report --manifest FILE), then"
-_CORRECT = "Restore it from git, or remove lines that are not complete"
+_CORRECT = "Restore it from git, or remove lines that are not complete."
 _RESTORE = f"Restore it from git, or accept anew: {ACCEPT}"
 _DELETE = "Delete it, and accept once more."
-_END = re.compile(r"# end: (\d+) lines")
-_FACT = re.compile(r"# (\w+): (.*)")
 _WORD = re.compile(r"[A-Za-z0-9._-]+")
 
 Figures = Mapping[str, Mapping[str, float]]  # by subject, then metric
@@ -60,10 +59,26 @@ class Baseline:
 
     def text(self) -> str:
         """The file's content: stable, so that a change of one figure is a change of one line."""
-        lines = [f"# {name}: {value}" for name, value in self.facts.items()]
+        lines = [{"facts": dict(self.facts), "subjects": len(self.figures)}]
         for subject, figures in sorted(self.figures.items()):
-            lines.append(" ".join((subject, *(f"{metric}={_number(value)}" for metric, value in figures.items()))))
-        return "\n".join((*lines, f"# end: {len(self.figures)} lines")) + "\n"
+            lines.append({"subject": subject, "figures": {metric: _number(figures[metric]) for metric in figures}})
+        return "".join(map(as_line, lines))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineHead:
+    """The first line of a baseline; ``subjects`` counts the lines after it."""
+
+    facts: Mapping[str, str]
+    subjects: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectFigures:
+    """A line of a baseline: the figures of a kernel or a problem."""
+
+    subject: Text
+    figures: Mapping[Text, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,29 +101,10 @@ def toolchain_folder(facts: Mapping[str, str]) -> str:
     return "-".join(re.findall(r"[A-Za-z0-9._]+", facts["identity"].replace("clang ", "clang")))
 
 
-_FACTS = 1 << 16  # bytes, more than the lines of facts at the start of any baseline
-
-
-def existing_path(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
-    """Path of an existing baseline: :func:`path_of`, or an older path without the version, of the same toolchain."""
-    now = path_of(facts, gate, folder)
-    older = _before_versions(facts, gate, folder)
-    if now.exists() or older == now or not older.is_file():
-        return now
-    with older.open("rb") as opened:  # the facts come first, and the file may be of any size
-        start = opened.read(_FACTS).decode(errors="replace")
-    return older if f"# identity: {facts['identity']}\n" in start else now
-
-
 def _has_text(file: Path, text: str) -> bool:
     """True if the file has exactly this text. A file of another size is not read, however large it is."""
     expected = text.encode()
     return file.is_file() and file.stat().st_size == len(expected) and read_bytes(file, len(expected)) == expected
-
-
-def _before_versions(facts: Mapping[str, str], gate: str, folder: Path) -> Path:
-    file = path_of(facts, gate, folder)
-    return file.parents[1] / facts["toolchain"] / file.name
 
 
 def path_of(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
@@ -119,7 +115,7 @@ def path_of(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
         if not _WORD.fullmatch(part) or part.startswith("."):
             raise GateError(f"{part!r} can't be part of a baseline's path.")
     arch, toolchain, name = parts
-    return folder / arch / toolchain / f"{name}.{gate}.txt"
+    return folder / arch / toolchain / f"{name}.{gate}.jsonl"
 
 
 def identity_of(manifest: Manifest, arch: str) -> dict[str, str]:
@@ -138,30 +134,19 @@ def read(file: Path, accept: str = ACCEPT) -> Baseline:
 
     Raises InconclusiveError: the file is missing, truncated or damaged, or has a figure that is not a number.
     """
-    try:
-        lines = read_text(file).splitlines()
-    except FileNotFoundError:
-        raise GateError(f"{file}: there is no baseline. {_LOOK}: {accept}") from None
-    except (OSError, ValueError) as error:
-        raise GateError(f"{file}: the baseline can't be read: {error}. {_RESTORE}") from error
-    end = _END.fullmatch(lines[-1]) if lines else None
-    if end is None:
-        raise GateError(f"{file}: the baseline has no last line '# end: N lines': was it cut short? {_RESTORE}")
-    facts: dict[str, str] = {}
-    figures: dict[str, dict[str, float]] = {}
-    for number, line in enumerate(lines[:-1], 1):
-        if fact := _FACT.fullmatch(line):
-            facts[fact[1]] = fact[2]
-            continue
-        subject, *pairs = line.split() or [""]
-        if not pairs or subject in figures:
-            raise GateError(f"{file}:{number}: no line of figures, or the second of its subject. {_RESTORE}")
-        figures[subject] = dict(_pair(pair, f"{file}:{number}") for pair in pairs)
-        if len(figures[subject]) != len(pairs):
-            raise GateError(f"{file}:{number}: a metric is there twice. {_RESTORE}")
-    if len(figures) != int(end[1]) or not figures:
-        raise GateError(f"{file}: {len(figures)} lines of figures, its last line counts {end[1]}. {_RESTORE}")
-    return Baseline(facts=facts, figures=figures)
+    if not file.exists():
+        raise GateError(f"{file}: there is no baseline. {_LOOK}: {accept}")
+    head, *lines = Source(location=file, what="a baseline", remedy=f"{_RESTORE}.", error=GateError).read_lines()
+    stored = head.record(BaselineHead)
+    figures: dict[str, Mapping[str, float]] = {}
+    for line in lines:
+        row = line.record(SubjectFigures)
+        if row.subject in figures:
+            raise line.get("subject").fail("is the subject of a line before")
+        figures[row.subject] = row.figures
+    if len(figures) != stored.subjects or not figures:
+        raise head.get("subjects").fail(f"is {stored.subjects}, but {len(figures)} follow")
+    return Baseline(facts=stored.facts, figures=figures)
 
 
 def demand_same(
@@ -196,49 +181,19 @@ def _comparable(identity: Mapping[str, str]) -> dict[str, str]:
 
 
 def history_of(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
-    """Path of the history: a line of JSON for each acceptance, the newest last."""
-    return path_of(identity, "history", folder).with_suffix(".jsonl")
-
-
-def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
-    """Path of an existing history: :func:`history_of`, or an older path without the version."""
-    now, older = history_of(identity, folder), _before_versions(identity, "history", folder).with_suffix(".jsonl")
-    return older if older.is_file() and not now.exists() else now
+    """Path of the history: a line for each acceptance, the newest last."""
+    return path_of(identity, "history", folder)
 
 
 def read_history(file: Path) -> tuple[Acceptance, ...]:
     """Read the lines of a history, the oldest first."""
-    try:
-        text = read_text(file)
-    except (OSError, ValueError) as error:
-        raise GateError(f"{file}: the history can't be read: {error}. {_CORRECT}.") from error
-    what = "a line of a baseline's history"
-    lines = tuple(
-        Source(location=f"{file}:{number}", what=what, remedy=f"{_CORRECT}.", error=InconclusiveError)
-        .parse(line)
-        .record(Acceptance)
-        for number, line in enumerate(text.splitlines(), 1)
-    )
-    if text and not text.endswith("\n"):
-        raise GateError(f"{file}: its last line has no end: was it cut short? {_CORRECT}.")
-    return lines
+    source = Source(location=file, what="a baseline's history", remedy=_CORRECT, error=InconclusiveError)
+    return tuple(line.record(Acceptance) for line in source.read_lines())
 
 
-def _pair(pair: str, where: str) -> tuple[str, float]:
-    """Parse ``metric=figure``."""
-    metric, _, text = pair.partition("=")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not metric or not math.isfinite(value):
-        raise GateError(f"{where}: {pair!r} is not a figure. {_RESTORE}")
-    return metric, value
-
-
-def _number(value: float) -> str:
-    """The shortest text that reads back as the same number."""
-    return str(int(value)) if value == int(value) else repr(float(value))
+def _number(value: float) -> float:
+    """The number that JSON writes in the shortest form."""
+    return int(value) if value == int(value) else value
 
 
 def accept(
@@ -312,4 +267,4 @@ def _line(identity: Mapping[str, str], gate: str, figures: Figures, reason: str)
         subjects=len(figures),
         sums=sums,
     )
-    return json.dumps(dataclasses.asdict(line)) + "\n"
+    return as_line(dataclasses.asdict(line))

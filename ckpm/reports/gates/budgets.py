@@ -20,7 +20,7 @@ from ckpm.matrix.dialects import archs, upstreams
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import Predicate, compile_where
 from ckpm.reports.gates.comparing import Threshold
-from ckpm.reports.verdicts import VerdictRow
+from ckpm.reports.verdicts import STATIC, VerdictRow
 
 BUDGETS = data("reports", "gates", "budgets.yaml")
 
@@ -116,7 +116,7 @@ class Budgets:
             if value is not None:
                 verdict, note = self._excuse(key, built, budget, limit, value, today)
             row = VerdictRow(
-                gate="static",
+                gate=STATIC,
                 subject=name,
                 metric=limit.metric,
                 unit=thresholds[limit.metric].unit,

@@ -1,10 +1,10 @@
-"""Figures against a baseline's, each within its metric's threshold (thresholds.yaml)."""
+"""Figures against a baseline's, each within its metric's threshold (thresholds.yaml, emulated_thresholds.yaml)."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -13,9 +13,9 @@ from ckpm.base.errors import GateError
 from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, read_table
 from ckpm.reports.gates.baseline import Figures
-from ckpm.reports.verdicts import VerdictRow
+from ckpm.reports.verdicts import EMULATED, STATIC, SUITES, VerdictRow
 
-THRESHOLDS = data("reports", "gates", "thresholds.yaml")
+_TABLES = {STATIC: "thresholds.yaml", EMULATED: "emulated_thresholds.yaml", SUITES: "emulated_thresholds.yaml"}
 BUILT = "built"  # the metric of a subject that only one side has
 
 
@@ -42,15 +42,19 @@ class ThresholdTable(Record, frozen=True):
     metrics: dict[str, Threshold]
 
 
-def read_thresholds(file: Path = THRESHOLDS) -> dict[str, Threshold]:
-    """Read the thresholds by metric."""
-    return read_table(file, ThresholdTable).record.metrics
+def read_thresholds(gate: str) -> dict[str, Threshold]:
+    """Read a gate's thresholds by metric."""
+    return read_table(data("reports", "gates", _TABLES[gate]), ThresholdTable).record.metrics
 
 
 def compare(
-    gate: str, baseline: Figures, candidate: Figures, thresholds: Mapping[str, Threshold]
+    gate: str,
+    baseline: Figures,
+    candidate: Figures,
+    thresholds: Mapping[str, Threshold],
+    notes: Mapping[str, str] | None = None,
 ) -> tuple[VerdictRow, ...]:
-    """Compare each figure of the baseline, in the order of subjects.
+    """Compare each figure of the baseline, in the order of subjects. The rows of a subject end with its note.
 
     A subject that only the baseline has is a regression. A new subject, or a metric that only one of the two has, is
     ``missing``, which fails until it is accepted.
@@ -64,9 +68,11 @@ def compare(
             continue
         for metric in [*old, *(metric for metric in new if metric not in old)]:
             if metric not in thresholds:
-                raise GateError(f"metric '{metric}' of {subject} has no threshold: add it to {THRESHOLDS.name}.")
+                raise GateError(f"metric '{metric}' of {subject} has no threshold: add it to {_TABLES[gate]}.")
             rows.append(_row(gate, subject, metric, old.get(metric), new.get(metric), thresholds[metric]))
-    return tuple(rows)
+    endings = notes or {}
+    texts = ("; ".join(filter(None, (row.note, endings.get(row.subject)))) for row in rows)
+    return tuple(dataclasses.replace(row, note=text) for row, text in zip(rows, texts, strict=True))
 
 
 def presence(gate: str, subject: str, *, built: bool, note: str) -> VerdictRow:

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ckpm.attention.launch.counters import Measurements
-from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.launch.counters import COUNTERS
 from ckpm.decode import built as building
 from ckpm.decode.built import BuiltDecode
-from ckpm.decode.measuring import attention_figures, measure
+from ckpm.decode.measuring import attention_figures, demand_counters
 from ckpm.decode.problem import problems
 from ckpm.kernels.code import code_object
 from ckpm.reports.gates import baseline
-from ckpm.reports.gates.comparing import compare, read_thresholds
-from ckpm.reports.gates.emulated import GATE as EMULATED
-from ckpm.reports.gates.emulated import THRESHOLDS
-from ckpm.reports.gates.emulated import by_problem as emulated_figures
-from ckpm.reports.gates.library_gates import DECODE, DECODE_CYCLES, JudgedLibrary, Kind
-from ckpm.reports.gates.static import GATE as STATIC
+from ckpm.reports.gates.emulated import by_problem
+from ckpm.reports.gates.library_gates import DECODE, GateFigures, JudgedLibrary
 from ckpm.reports.gates.static import code_figures
+from ckpm.reports.verdicts import EMULATED, STATIC
 
 
 def built(arch: str, work: Path) -> JudgedLibrary:
@@ -30,34 +26,18 @@ def built(arch: str, work: Path) -> JudgedLibrary:
     file = building.manifest_path(work, arch)
     kernels_of = building.read(file, arch)
     files = tuple(sorted(file.parent.glob("*.hsaco")))
-    static = Kind(
-        measure=lambda: _static(kernels_of, file.parent),
-        rows=lambda accepted, new, thresholds: compare(STATIC, accepted.figures, new, thresholds),
-        present=kernels_of.stages,
-    )
-    emulated = Kind(
-        measure=lambda: _count(kernels_of),
-        rows=lambda accepted, new, _: compare(EMULATED, accepted.figures, new, read_thresholds(THRESHOLDS)),
-    )
     return JudgedLibrary(
         inputs=(file, *files),
-        identity=lambda: identity(kernels_of),
+        identity=kernels_of.identity(),
         accept=f"{baseline.ACCEPT} --arch {arch} --family {DECODE}",
-        kinds={STATIC: static, EMULATED: emulated},
+        kernels=kernels_of.stages,
+        budgeted=None,
+        figures={
+            STATIC: lambda: GateFigures(figures=_static(kernels_of, file.parent)),
+            EMULATED: lambda: GateFigures(figures=by_problem(demand_counters(kernels_of, file.with_name(COUNTERS)))),
+        },
         left_out={},
     )
-
-
-def identity(built: BuiltDecode) -> dict[str, str]:
-    """Facts that must equal the baseline's. The kernels' text is left out, because the gate judges it."""
-    return {
-        "arch": built.arch,
-        "toolchain": "triton",
-        "identity": built.compiler,
-        "upstream": DECODE,
-        "upstream_identity": "kernels/decode of this repository",  # the folder's former name, which baselines contain
-        "selection": ", ".join(built.stages),
-    }
 
 
 def _static(built: BuiltDecode, folder: Path) -> dict[str, dict[str, float]]:
@@ -72,16 +52,3 @@ def _static(built: BuiltDecode, folder: Path) -> dict[str, dict[str, float]]:
         code = code_figures(code_object.inspect(file, built.arch), kernel.symbol, str(file))
         by_name[problem.name] = {**named, "text_bytes": float(kernel.text_bytes), **code}
     return by_name
-
-
-def _count(built: BuiltDecode) -> dict[str, dict[str, float]]:
-    """Count every problem on the emulator."""
-    device = EmulatedDevice(built.arch)
-    outcomes = {problem.name: measure(device, built.stages[problem.name], problem) for problem in problems(built.arch)}
-    counted = Measurements(
-        provenance={"arch": built.arch}, problems=tuple(outcome.counts for outcome in outcomes.values())
-    )
-    return {
-        name: {**counts, DECODE_CYCLES: outcomes[name].cycles_a_token}
-        for name, counts in emulated_figures(counted).items()
-    }

@@ -1,12 +1,13 @@
 """``ckpm gate`` and ``ckpm accept``: compare a built library with its baseline, or make it the baseline.
 
-Each gate measures subjects (kernels, problems) and compares them with its own baseline file. The verdict is over the
-rows of all gates.
+Each gate reads figures of subjects (kernels, problems) from the library and the files beside it, and compares them
+with its own baseline file. The verdict is over the rows of all gates.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -20,13 +21,12 @@ from ckpm.base.paths import INSTALLED
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.reports.gates import baseline
-from ckpm.reports.gates import emulated as emulated_gate
-from ckpm.reports.gates import static as static_gate
-from ckpm.reports.gates.baseline import accept, complete
-from ckpm.reports.gates.comparing import read_thresholds
+from ckpm.reports.gates.baseline import Baseline, accept, complete
+from ckpm.reports.gates.budgets import BuiltLibrary, read_budgets
+from ckpm.reports.gates.comparing import compare, read_thresholds
 from ckpm.reports.gates.library_gates import DECODE, JudgedLibrary, gated_library
 from ckpm.reports.junit import write_gate
-from ckpm.reports.verdicts import Gate, VerdictRow, demand
+from ckpm.reports.verdicts import EMULATED, STATIC, SUITES, Gate, VerdictRow, demand
 
 
 def add_gate_options(gate: argparse.ArgumentParser) -> None:
@@ -52,9 +52,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help=f"family of the built library (default: batch_prefill), or {DECODE}",
     )
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
-    parser.add_argument(
-        "--only", choices=(emulated_gate.GATE, static_gate.GATE, emulated_gate.SUITES), help="one gate instead of all"
-    )
+    parser.add_argument("--only", choices=(EMULATED, STATIC, SUITES), help="one gate instead of all")
     parser.add_argument(
         "--baselines", type=Path, default=baseline.FOLDER, metavar="FOLDER", help="(default: reports/baselines)"
     )
@@ -65,19 +63,18 @@ def run_gate(args: argparse.Namespace) -> None:
     judged = _read_judged(args)
     output = args.output or judged.inputs[0].with_name("gate.json")
     junit.clear(output, *judged.inputs)
-    identity = judged.identity()
+    names, identity = _chosen(args, judged), judged.identity
     complete(identity, args.baselines)
-    refuse_inputs(output, [baseline.path_of(identity, name, args.baselines) for name in _chosen(args, judged)])
-    thresholds = read_thresholds()
+    files = {name: baseline.path_of(identity, name, args.baselines) for name in names}
+    refuse_inputs(output, files.values())
     rows: list[VerdictRow] = []
     provenance = dict(identity)
-    for name in _chosen(args, judged):
-        path = baseline.existing_path(identity, name, args.baselines)
+    for name, file in files.items():
         try:
-            accepted = baseline.read(path, judged.accept)
-            kind = judged.kinds[name]
-            baseline.demand_same(accepted, identity, path, kind.present, judged.accept)
-            rows += kind.rows(accepted, kind.measure(), thresholds)
+            accepted = baseline.read(file, judged.accept)
+            kernels = judged.kernels if name == STATIC else None
+            baseline.demand_same(accepted, identity, file, kernels, judged.accept)
+            rows += judge(name, judged, accepted)
         except InconclusiveError as error:
             row = VerdictRow(
                 gate=name, subject="library", metric="comparison", verdict="not comparable", note=str(error)
@@ -101,6 +98,18 @@ def run_gate(args: argparse.Namespace) -> None:
     demand(gate, output)
 
 
+def judge(gate: str, judged: JudgedLibrary, accepted: Baseline) -> tuple[VerdictRow, ...]:
+    """Compare each figure of a gate with the baseline, then list the figures beyond a budget."""
+    thresholds, measured = read_thresholds(gate), judged.figures[gate]()
+    rows = compare(gate, accepted.figures, measured.figures, thresholds, measured.notes)
+    if gate != STATIC or judged.budgeted is None:
+        return rows
+    keys = {key.name: key for key in judged.budgeted.keys(tuple(measured.figures))}
+    built = BuiltLibrary(**{name: judged.identity[name] for name in ("arch", "upstream", "toolchain")})
+    today = datetime.datetime.now(datetime.UTC).date()
+    return (*rows, *read_budgets(thresholds).rows(keys, measured.figures, thresholds, built=built, today=today))
+
+
 def run_accept(args: argparse.Namespace) -> None:
     """Store the library's figures as the baseline."""
     if INSTALLED and args.baselines == baseline.FOLDER:
@@ -109,23 +118,20 @@ def run_accept(args: argparse.Namespace) -> None:
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."
         )
     judged = _read_judged(args)
-    identity = judged.identity()
-    chosen = _chosen(args, judged)
-    measured = {name: judged.kinds[name].measure() for name in chosen}  # all of them before the first is stored
+    measured = {name: judged.figures[name]().figures for name in _chosen(args, judged)}  # before the first is stored
     with hold_lock(
         judged.inputs[0].with_name(".accept.lock")
     ):  # of two at once, the second would lose the first's line of history
-        paths = accept(identity, measured, args.reason, args.baselines)
+        paths = accept(judged.identity, measured, args.reason, args.baselines)
     show("\n".join(map(str, paths)))
 
 
 def run_history(args: argparse.Namespace) -> None:
     """Print each gate's accepted baselines, each with the metrics whose sums changed there."""
     judged = _read_judged(args)
-    identity = judged.identity()
-    complete(identity, args.baselines)
+    complete(judged.identity, args.baselines)
+    accepted = baseline.read_history(baseline.history_of(judged.identity, args.baselines))
     for name in _chosen(args, judged):
-        accepted = baseline.read_history(baseline.existing_history(identity, args.baselines))
         lines = [line for line in accepted if line.gate == name]
         changes = _changes(lines)
         for at, line in enumerate(lines):
@@ -158,6 +164,7 @@ def _read_judged(args: argparse.Namespace) -> JudgedLibrary:
 
 def _chosen(args: argparse.Namespace, judged: JudgedLibrary) -> list[str]:
     """The gates to run."""
-    if args.only in judged.left_out:
-        raise UsageError(f"--only {args.only}: {judged.left_out[args.only]}.")
-    return [args.only] if args.only else [name for name in judged.kinds if name not in judged.left_out]
+    names = [name for name in judged.figures if name not in judged.left_out]
+    if args.only and args.only not in names:
+        raise UsageError(f"--only {args.only}: {judged.left_out.get(args.only, 'these kernels have no such gate')}.")
+    return [args.only] if args.only else names

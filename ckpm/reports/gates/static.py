@@ -6,7 +6,6 @@ device: the same library gives the same figures everywhere.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,12 +13,7 @@ from ckpm.base.errors import GateError
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.code_object import KernelCode
 from ckpm.kernels.library.manifest import Manifest
-from ckpm.reports.gates import baseline
-from ckpm.reports.gates.budgets import Budgets, BuiltLibrary
-from ckpm.reports.gates.comparing import Threshold, compare
-from ckpm.reports.verdicts import VerdictRow
 
-GATE = "static"
 _FIGURES = (
     "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "scratch_bytes", "lds_bytes", "text_bytes", "occupancy_waves",
 )  # fmt: skip
@@ -72,20 +66,3 @@ def code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -
         raise GateError(f"{where}: {code.unknown} unknown instructions: what they do can't be judged.")
     loop = {f"loop_{name}": float(count) for name, count in code.loop.items()}
     return {**loop, "wait_hazards": float(len(code.hazards)), "missing_states": float(len(code.missing_states))}
-
-
-def rows(
-    accepted: baseline.Baseline,
-    measured: baseline.Figures,
-    thresholds: Mapping[str, Threshold],
-    budgets: Budgets,
-    manifest: Manifest,
-    *,
-    arch: str,
-    today: datetime.date,
-) -> tuple[VerdictRow, ...]:
-    """Compare each figure with the baseline, then add a row for each figure beyond a budget."""
-    keys = {key.name: key for key in manifest.keys(tuple(measured))}
-    built = BuiltLibrary(arch=arch, upstream=manifest.upstream, toolchain=manifest.toolchain)
-    beyond = budgets.rows(keys, measured, thresholds, built=built, today=today)
-    return (*compare(GATE, accepted.figures, measured, thresholds), *beyond)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ckpm.reports.gates.library_gates import DECODE, DECODE_CYCLES
+from ckpm.reports.gates.emulated import DECODE_CYCLES
+from ckpm.reports.gates.library_gates import DECODE
 from ckpm.reports.gates.references import compare_with_references, read_references
 from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, ReportTable, columns, severity
 from ckpm.reports.page.inputs import ReportInputs, measured_seconds

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ckpm.attention.launch.counters import LIBRARY_FACTS, Measurements
+from ckpm.attention.launch.counters import COUNTERS, LIBRARY_FACTS, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError, InputError
 from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
@@ -21,10 +21,9 @@ from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.gates.emulated import COUNTERS
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.resources import read_manifest
-from ckpm.reports.verdicts import Gate
+from ckpm.reports.verdicts import STATIC, Gate
 from ckpm.timing.record import Timings
 from ckpm.timing.score import SCORE, Score
 from ckpm.timing.sweeps.results import SweepResults as Benchmark
@@ -196,7 +195,7 @@ def gather(
         gates=read_all(Gate.read, gates),
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
-        budgets=read_budgets(read_thresholds()),
+        budgets=read_budgets(read_thresholds(STATIC)),
         today=today or datetime.date.today(),
         tables=read_all(Timings.read, tables),
         benchmarks=read_all(Benchmark.read, benchmarks),

@@ -17,7 +17,7 @@ import pytest
 
 from ckpm import commands as cli
 from ckpm.base.errors import InconclusiveError, SetupError, TableError, UsageError
-from ckpm.base.paths import PROJECT
+from ckpm.base.paths import PROJECT, program_digest
 from ckpm.cluster import guard
 from ckpm.cluster.command import failure
 from ckpm.cluster.identity import Identity, project
@@ -119,6 +119,7 @@ def test_project_identity_changes_with_line(tmp_path: Path) -> None:
     copy = project(tmp_path)
     assert copy.text == project().text
     project.cache_clear()
+    program_digest.cache_clear()
     with (tmp_path / "kernels/templates/unit.hip.j2").open("a") as file:
         file.write("\n")
     assert project(tmp_path).text != copy.text

@@ -13,7 +13,7 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
 from ckpm.reports.gates.budgets import BUDGETS, BuiltLibrary, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.verdicts import VerdictRow
+from ckpm.reports.verdicts import STATIC, VerdictRow
 from tests.unit import manifests
 
 PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
@@ -29,7 +29,7 @@ def rows_of(
     name: str, figures: dict[str, int], file: Path = BUDGETS, today: datetime.date = TODAY, **built: str
 ) -> tuple[VerdictRow, ...]:
     """Judge one kernel by the project's own budgets, or by those of a file."""
-    thresholds, (key,) = read_thresholds(), manifests.record(name).keys()
+    thresholds, (key,) = read_thresholds(STATIC), manifests.record(name).keys()
     budgets = read_budgets(thresholds, file)
     build = dataclasses.replace(BUILT, **built)
     return budgets.rows({name: key}, {name: figures}, thresholds, built=build, today=today)
@@ -53,7 +53,7 @@ def test_allowance_has_end_and_bound() -> None:
 
 def own_rows(arch: str, **figures: int) -> set[tuple[str, str, str]]:
     """(subject's head dim and dtype, metric, verdict) for ckpm's smoke kernels that all have these figures."""
-    thresholds = read_thresholds()
+    thresholds = read_thresholds(STATIC)
     keys = {key.name: key for key in select(dialect("rocm-libraries-2026"), Selection(archs=(arch,), tier="smoke"))}
     stored = {name: {**FIGURES, **LOOP, **figures} for name in keys}
     built = BuiltLibrary(arch=arch, upstream="ckpm", toolchain="embedded")
@@ -82,7 +82,7 @@ def test_budget_of_one_upstream_leaves_others_alone(tmp_path: Path) -> None:
         assert len(rows_of(ALIBI, {**FIGURES, "vgpr": 2}, file, upstream=upstream)) == count
     file.write_text(text.replace("[ckpm]", "[ckpn]"))
     with pytest.raises(TableError, match=r"budgets\.yaml:2: .*unknown 'ckpn'; known: aiter, flash-attn, ckpm"):
-        read_budgets(read_thresholds(), file)
+        read_budgets(read_thresholds(STATIC), file)
 
 
 ALLOWED = """\
@@ -109,7 +109,7 @@ def test_allowance_holds_for_its_toolchain_alone(tmp_path: Path) -> None:
         assert row.verdict == verdict
     file.write_text(ALLOWED.replace("[rocm]", "[hipcc]"))
     with pytest.raises(TableError, match=r"budgets\.yaml:8: .*unknown 'hipcc'; known: embedded, rocm"):
-        read_budgets(read_thresholds(), file)
+        read_budgets(read_thresholds(STATIC), file)
 
 
 def test_limit_without_figure_is_not_pass() -> None:
@@ -127,5 +127,5 @@ def test_mistake_in_budgets_is_named(tmp_path: Path) -> None:
     ):
         file.write_text(budget.format(where=where, limits=limits))
         with pytest.raises(TableError, match=r"budgets\.yaml:") as caught:
-            read_budgets(read_thresholds(), file)
+            read_budgets(read_thresholds(STATIC), file)
         assert complaint in str(caught.value)

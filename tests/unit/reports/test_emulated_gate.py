@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ckpm.attention.launch import buffers, launching
-from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flatten
+from ckpm.attention.launch.counters import METRICS, PROGRAM, Measured, Measurements, flatten
 from ckpm.base.errors import (
     CheckFailedError,
     InconclusiveError,
@@ -27,13 +27,12 @@ from ckpm.commands import main
 from ckpm.kernels.library.manifest import identity_facts
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.matrix.problems.performance import compulsory_bytes, performance_problems
-from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
-from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.gates.emulated import MODEL_METRICS, SUITE_METRICS, THRESHOLDS, by_problem, rows
-from ckpm.reports.gates.library_gates import DECODE_CYCLES
-from ckpm.reports.verdicts import Gate, VerdictRow, demand
-from ckpm.timing.measure import _count_launch, measure
+from ckpm.reports.gates.comparing import compare, read_thresholds
+from ckpm.reports.gates.emulated import DECODE_CYCLES, MODEL_METRICS, SUITE_METRICS, by_problem, notes
+from ckpm.reports.verdicts import EMULATED, SUITES, Gate, VerdictRow, demand
+from ckpm.timing import measure as measuring
+from ckpm.timing.measure import _count_launch, demand_counters, measure
 from ckpm.timing.model import Machine, cannot_see, estimate, machines
 from tests.unit import manifests
 
@@ -53,6 +52,7 @@ COUNTERS = {
 ONE = Measured(
     problem="performance/one", kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=1024, counters=COUNTERS
 )
+LISTED = manifests.record()
 MACHINE = Machine(
     arch="gfx950", product="a round one", clock_mhz=1000, compute_units=1, hbm_gb_s=1000, vector_cycles=4,
     transcendental_cycles=8, issue_cycles=4, lds_read=256, lds_write=128, l1=64, matrix_flops=2048,
@@ -70,8 +70,8 @@ def with_counts(**change: int) -> Measured:
 
 def judge(measured: Measurements, accepted: Measurements | None = None) -> tuple[VerdictRow, ...]:
     machines_by_arch = {"gfx950": MACHINE}
-    before = baseline.Baseline(facts={}, figures=by_problem(accepted or measurements(ONE), machines_by_arch))
-    return rows(before, by_problem(measured, machines_by_arch), measured)
+    before, after = (by_problem(counted, machines_by_arch) for counted in (accepted or measurements(ONE), measured))
+    return compare(EMULATED, before, after, read_thresholds(EMULATED), notes(measured))
 
 
 def test_model_by_hand() -> None:
@@ -176,7 +176,7 @@ def test_new_problem_fails_until_it_is_accepted() -> None:
 
 
 def test_every_metric_has_threshold() -> None:
-    assert set(read_thresholds(THRESHOLDS)) == {*METRICS, *MODEL_METRICS, *SUITE_METRICS, DECODE_CYCLES}
+    assert set(read_thresholds(EMULATED)) == {*METRICS, *MODEL_METRICS, *SUITE_METRICS, DECODE_CYCLES}
 
 
 def test_arch_without_model_raises() -> None:
@@ -208,6 +208,10 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
         (lambda d: d["provenance"].pop("identity"), "provenance.identity: is missing, expected text"),
         (lambda d: d.update(problems=[]), "at least one"),
         (lambda d: d.update(problems=d["problems"] * 2), "named twice"),
+        (
+            lambda d: d.update(cycles_a_token={"performance/two": 1.5}),
+            "cycles_a_token.performance/two: no such problem",
+        ),
         (lambda d: d.update(format=2), "no measurements of format 1"),
     ],
 )
@@ -281,18 +285,47 @@ def test_model_table_without_field_raises(tmp_path: Path) -> None:
         machines(file)
 
 
-def test_counts_are_measured_once_and_left_beside_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+@pytest.fixture
+def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tiers that were measured, by a stub that counts ONE."""
+    tiers: list[str] = []
 
     def stub(library: Path, arch: str, tier: str) -> Measurements:
-        calls.append((library, arch, tier))
-        return measurements(ONE)
+        tiers.append(tier)
+        facts = {LIBRARY_SHA256: hashlib.sha256(library.read_bytes()).hexdigest(), PROGRAM: "this program"}
+        return Measurements(provenance=measuring.provenance(LISTED, arch, tier, facts), problems=(ONE,))
 
-    monkeypatch.setattr("ckpm.timing.measure.measure", stub)
-    library = tmp_path / "libckpm.so"
-    assert emulated_gate.measure_library(library, "gfx950") == emulated_gate.measure_library(library, "gfx950")
-    assert calls == [(library, "gfx950", "smoke")]
-    assert Measurements.read(tmp_path / "counters.json").problems == (ONE,)
+    monkeypatch.setattr(measuring, "measure", stub)
+    monkeypatch.setattr("ckpm.timing.measure.program_digest", lambda: "this program")
+    return tiers
+
+
+def test_gate_reads_counters_that_measure_wrote(
+    tmp_path: Path, count_runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = manifests.write_library(tmp_path, manifests.document({}))
+    first = demand_counters(library, LISTED, "gfx950")
+    assert capsys.readouterr().out == f"1 problems of tier smoke on the emulated gfx950: {tmp_path / 'counters.json'}\n"
+    assert first == Measurements.read(tmp_path / "counters.json") == demand_counters(library, LISTED, "gfx950")
+    assert (count_runs, capsys.readouterr().out) == (["smoke"], "")
+
+
+@pytest.mark.parametrize("fact", ["arch", "flags", "tier", LIBRARY_SHA256, PROGRAM, "kernels"])
+def test_counters_of_other_build_or_program_are_measured_anew(tmp_path: Path, count_runs: list[str], fact: str) -> None:
+    """``kernels`` is a fact of counts for which a person chose the kernels: `ckpm measure --kernel`."""
+    library, file = manifests.write_library(tmp_path, manifests.document({})), tmp_path / "counters.json"
+    stored = demand_counters(library, LISTED, "gfx950")
+    other = dataclasses.replace(with_counts(instructions=1), kernel="other")
+    Measurements(provenance={**stored.provenance, fact: "other"}, problems=(other,)).write(file)
+    assert demand_counters(library, LISTED, "gfx950") == stored == Measurements.read(file)
+    assert count_runs == ["smoke", "smoke"]
+
+
+def test_damaged_counters_are_measured_anew(tmp_path: Path, count_runs: list[str]) -> None:
+    library, file = manifests.write_library(tmp_path, manifests.document({})), tmp_path / "counters.json"
+    file.write_text("{")
+    assert demand_counters(library, LISTED, "gfx950") == Measurements.read(file)
+    assert count_runs == ["smoke"]
 
 
 def suite_case(name: str, kernel: str, instructions: int) -> CaseResult:
@@ -323,16 +356,17 @@ def test_suite_counts_are_summed_by_kernel(ran: Path) -> None:
 
 
 def test_suite_counts_one_more_instruction_regresses(ran: Path) -> None:
-    accepted = baseline.Baseline(facts={}, figures=emulated_gate.count_suite(ran))
-    assert {row.verdict for row in emulated_gate.suite_rows(accepted, emulated_gate.count_suite(ran))} == {"unchanged"}
+    accepted, thresholds = emulated_gate.count_suite(ran), read_thresholds(SUITES)
+    assert {row.verdict for row in compare(SUITES, accepted, emulated_gate.count_suite(ran), thresholds)} == {
+        "unchanged"
+    }
     results = Results.read(ran.with_name("batch-prefill.json"))
     more = dataclasses.replace(results.cases[1], instructions=21)
     dataclasses.replace(results, cases=(results.cases[0], more, *results.cases[2:])).write(
         ran.with_name("batch-prefill.json")
     )
-    (changed,) = (
-        row for row in emulated_gate.suite_rows(accepted, emulated_gate.count_suite(ran)) if row.verdict != "unchanged"
-    )
+    judged_rows = compare(SUITES, accepted, emulated_gate.count_suite(ran), thresholds)
+    (changed,) = (row for row in judged_rows if row.verdict != "unchanged")
     assert (changed.subject, changed.metric, changed.verdict) == ("k", "suite_instructions", "regressed")
     assert (changed.baseline, changed.candidate) == (120, 121)
     Gate.of([changed], {}).write(ran.with_name("gate.json"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -18,8 +17,8 @@ from ckpm.kernels.library.manifest import Manifest
 from ckpm.reports.gates import baseline, library_gates
 from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import accept
-from ckpm.reports.gates.comparing import THRESHOLDS, compare, read_thresholds
-from ckpm.reports.verdicts import Gate, VerdictRow, demand, worst
+from ckpm.reports.gates.comparing import compare, read_thresholds
+from ckpm.reports.verdicts import STATIC, Gate, VerdictRow, demand, worst
 from tests.unit import manifests
 from tests.unit.shared import Run
 
@@ -88,7 +87,7 @@ class Library:
 
     @property
     def baseline(self) -> Path:
-        return self.baselines / "gfx950/embedded/aiter.static.txt"
+        return self.baselines / "gfx950/embedded/aiter.static.jsonl"
 
     @property
     def result(self) -> Path:
@@ -192,13 +191,18 @@ def test_removed_kernel_regresses_and_new_is_missing(library: Library) -> None:
     ("damage", "complaint"),
     [
         (lambda text: None, "there is no baseline"),
-        (lambda text: "", "was it cut short?"),
-        (lambda text: text[: len(text) // 2], "was it cut short?"),
-        (lambda text: text.replace("vgpr=200 ", "vgpr=nan "), "'vgpr=nan' is not a figure"),
-        (lambda text: text.replace("vgpr=200 ", "vgpr=2x0 "), "'vgpr=2x0' is not a figure"),
-        (lambda text: text.replace("vgpr=200 ", ""), "no figure in the baseline"),
-        (lambda text: text.replace("vgpr=200 ", "wgpr=200 "), "metric 'wgpr'"),
-        (lambda text: text.replace("end: 2", "end: 3"), "2 lines of figures, its last line counts 3"),
+        (lambda text: "", "static.jsonl:1: can't be read as a line of a baseline: "),
+        (lambda text: text[: len(text) // 2], "static.jsonl:2: can't be read as a line of a baseline: "),
+        (lambda text: text[:-1], "its last line has no end: was it cut short?"),
+        (lambda text: "".join(text.splitlines(keepends=True)[:2]), "subjects: is 2, but 1 follow"),
+        (lambda text: text + text.splitlines(keepends=True)[1], "static.jsonl:4: subject: is the subject of a line "),
+        (
+            lambda text: text.replace('"vgpr": 200', '"vgpr": NaN'),
+            "static.jsonl:2: can't be read as a line of a baseline: NaN",
+        ),
+        (lambda text: text.replace('"vgpr": 200', '"vgpr": "2"'), "static.jsonl:2: figures.vgpr: must be "),
+        (lambda text: text.replace('"vgpr": 200, ', ""), "no figure in the baseline"),
+        (lambda text: text.replace('"vgpr": 200', '"wgpr": 200'), "metric 'wgpr'"),
         (lambda text: text.replace("clang 1", "clang 2"), "identity: embedded clang 2 / embedded clang 1"),
         (lambda text: text.replace("gfx950", "gfx942"), "arch: gfx942 / gfx950"),
         (lambda text: text.replace("amd-aiter 1", "amd-aiter 0"), "upstream_identity: amd-aiter 0 / amd-aiter 1"),
@@ -248,6 +252,14 @@ def test_library_that_does_not_fit_manifest_is_refused(library: Library, command
     assert not library.result.exists()
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_gate_without_library_names_build(library: Library, command: tuple[str, ...]) -> None:
+    library.file.with_name("libckpm.so").unlink()
+    code, _, err = library.run(*command)
+    assert code == LibraryError.exit_code
+    assert "libckpm.so: no such file. Build it again: " in err
+
+
 ROCM_70 = {**FACTS, "arch": "gfx950", "toolchain": "rocm", "identity": "rocm hipcc HIP 7.0.2-9999 clang 20.0.0git"}
 ROCM_71 = {**ROCM_70, "identity": "rocm hipcc HIP 7.1.0-1 clang 20.0.0git roc-7.1.0"}
 
@@ -257,23 +269,8 @@ def test_two_versions_of_rocm_share_no_baseline(tmp_path: Path) -> None:
     assert [path.parent.name for path in paths] == [
         "rocm-hipcc-HIP-7.0.2-9999-clang20.0.0git", "rocm-hipcc-HIP-7.1.0-1-clang20.0.0git-roc-7.1.0",
     ]  # fmt: skip
-    assert [len(baseline.read_history(baseline.existing_history(facts, tmp_path))) for facts in (ROCM_70, ROCM_71)] == [
-        1,
-        1,
-    ]
+    assert [len(baseline.read_history(baseline.history_of(facts, tmp_path))) for facts in (ROCM_70, ROCM_71)] == [1, 1]
     assert baseline.path_of({**ROCM_70, "toolchain": "embedded"}, "static", tmp_path).parent.name == "embedded"
-
-
-def test_old_baseline_without_version_folder_is_read(tmp_path: Path) -> None:
-    (now,) = accept(ROCM_70, {"static": {SMALL: FIGURES}}, "why", tmp_path)
-    (now.parents[1] / "rocm").mkdir()
-    for file in list(now.parent.iterdir()):
-        file.rename(now.parents[1] / "rocm" / file.name)
-    assert baseline.existing_path(ROCM_70, "static", tmp_path) == now.parents[1] / "rocm" / now.name
-    assert len(baseline.read_history(baseline.existing_history(ROCM_70, tmp_path))) == 1
-    other = baseline.existing_path(ROCM_71, "static", tmp_path)
-    with pytest.raises(InconclusiveError, match="there is no baseline"):
-        baseline.read(other)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -359,7 +356,7 @@ def test_nothing_compared_is_not_pass() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_figure_not_number_is_never_compared(tmp_path: Path, value: float) -> None:
-    thresholds = read_thresholds(THRESHOLDS)
+    thresholds = read_thresholds(STATIC)
     with pytest.raises(InconclusiveError, match="not a finite number"):
         compare("static", {"k": {"vgpr": 1}}, {"k": {"vgpr": value}}, thresholds)
     with pytest.raises(InconclusiveError, match="not a finite number"):
@@ -368,7 +365,7 @@ def test_figure_not_number_is_never_compared(tmp_path: Path, value: float) -> No
 
 
 def test_stored_baselines_are_whole() -> None:
-    files = sorted(baseline.FOLDER.glob("*/*/*.static.txt"))
+    files = sorted(baseline.FOLDER.glob("*/*/*.static.jsonl"))
     assert {file.parts[-3] for file in files} >= {"gfx942", "gfx950"}
     for file in files:
         stored = baseline.read(file)
@@ -422,13 +419,13 @@ def test_library_of_fwd_has_baseline_of_its_own(library: Library, monkeypatch: p
     fwd.write(selection="family fwd")
     code, _, err = fwd.run("gate", "--family", "fwd")
     assert code == InconclusiveError.exit_code
-    assert "aiter-fwd.static.txt: there is no baseline. Look at the figures" in err
+    assert "aiter-fwd.static.jsonl: there is no baseline. Look at the figures" in err
     assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in err
     assert fwd.run("accept", "--family", "fwd", "--reason", "why")[0] == 0
     code, out, _ = fwd.run("gate", "--family", "fwd")
     assert code == 0
     assert "left out: the emulated gate: its problems are batch prefill's, not those of fwd" in out
-    assert "# library: fwd\n" in (library.baselines / "gfx950/embedded/aiter-fwd.static.txt").read_text()
+    assert baseline.read(library.baselines / "gfx950/embedded/aiter-fwd.static.jsonl").facts["library"] == "fwd"
     assert baseline.read(library.baseline).facts["selection"] == "tier smoke"  # batch prefill's is as it was
 
 
@@ -445,18 +442,25 @@ def test_family_that_gate_cannot_judge_is_refused(
     file = library.work / "build/gfx950/aiter-fwd/manifest.json"
     file.parent.mkdir()
     file.write_bytes(library.file.read_bytes())
+    file.with_name("libckpm.so").write_bytes(manifests.LIBRARY_BYTES)
     code, _, err = run("gate", "--arch", "gfx950", "--upstream", "aiter", "--work", str(library.work), *options)
     assert code == 2
     assert complaint in err
 
 
+def test_gate_that_decode_kernels_lack_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = library_gates.JudgedLibrary(
+        inputs=(library.file,), identity={**FACTS, "arch": "gfx950", "upstream": "decode"}, accept="ckpm accept",
+        kernels=(), budgeted=None, figures={"static": lambda: library_gates.GateFigures(figures={})}, left_out={},
+    )  # fmt: skip
+    monkeypatch.setattr("ckpm.reports.gates.decode.built", lambda arch, work: judged)
+    code, _, err = library.command("gate", "--family", "decode", "--arch", "gfx950", "--only", "suites")
+    assert (code, "--only suites: these kernels have no such gate" in err) == (2, True)
+
+
 def test_arch_without_model_has_no_emulated_gate() -> None:
-    manifest = manifests.record()
-    library = library_gates.GatedLibrary(
-        library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a"
-    )
-    assert library_gates.left_out(library) == {
+    assert library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx90a") == {
         "emulated": "the model has no numbers of gfx90a: add them to reports/gates/model.yaml",
         "suites": "suite batch-prefill was not run",
     }
-    assert [*library_gates.left_out(dataclasses.replace(library, arch="gfx942"))] == ["suites"]
+    assert [*library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx942")] == ["suites"]

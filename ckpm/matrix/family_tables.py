@@ -322,9 +322,7 @@ def _tile(field: Field, family: Family) -> Tile:
     for name in _DIVIDED:
         length, waves, step = (getattr(tile, name.replace("b", letter)) for letter in "brw")
         if length % (waves * step or 1):
-            raise word.fail(
-                f"no such block: {name} {length} is not a multiple of {waves} x {step}, its waves and steps"
-            )
+            raise word.fail(f"no such block: {name} {length} is not a multiple of {waves} x {step}, its waves")
     return tile
 
 

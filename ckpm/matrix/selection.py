@@ -22,6 +22,16 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import Predicate, any_of, compile_where
 
+# option of each word of a summary
+_OPTIONS = {
+    "archs": "--arch",
+    "family": "--family",
+    "receipt": "--receipt",
+    "masks": "--mask",
+    "tier": "--tier",
+    "profile": "--profile",
+    "shard": "--shard",
+}
 _SHOWN, _LONGEST = 40, 500  # characters of a wrong value, and of the message of a user's error
 
 
@@ -55,6 +65,12 @@ class Selection:
             parts.append(f"--filter-file {file.name} (sha256 {hashlib.sha256(file.read_bytes()).hexdigest()})")
         parts += [f"shard {self.shard[0]}/{self.shard[1]}"] if self.shard else []
         return ", ".join(parts)
+
+
+def as_options(summary: str) -> str:
+    """The options that select what :meth:`Selection.summary` describes; files of filters are named without folder."""
+    words = re.sub(rf"(^|, )({'|'.join(_OPTIONS)}) ", lambda match: f" {_OPTIONS[match[2]]} ", summary)
+    return re.sub(r",? (--filter-file \S+) \(sha256 \w+\)|,( --)", r" \1\2", words).replace("  ", " ").strip()
 
 
 @functools.cache

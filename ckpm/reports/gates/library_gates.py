@@ -15,9 +15,10 @@ from ckpm.kernels.families.libraries import host, is_default, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.options import DEFAULT_FAMILY, chosen_upstream
+from ckpm.matrix.selection import as_options
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
-from ckpm.reports.gates.baseline import Figures
+from ckpm.reports.gates.baseline import Commands, Figures
 from ckpm.reports.gates.static import by_kernel
 from ckpm.reports.resources import read_manifest
 from ckpm.reports.verdicts import EMULATED, FAMILY, STATIC, SUITES
@@ -40,14 +41,14 @@ class JudgedLibrary:
     """A library, or the decode kernels, with their gates.
 
     ``inputs``: its files, the first beside the gate's result. ``identity``: facts that must equal the baseline's.
-    ``accept``: the command that makes its figures the baseline. ``kernels``: subjects of the static gate.
-    ``budgeted``: the manifest of a library, whose kernels have budgets. ``figures``: gate -> function that reads them
-    from the library and the files beside it. ``left_out``: gate -> reason why it has none.
+    ``kernels``: subjects of the static gate. ``budgeted``: the manifest of a library, whose kernels have budgets.
+    ``figures``: gate -> function that reads them from the library and the files beside it. ``left_out``: gate -> reason
+    why it has none.
     """
 
     inputs: tuple[Path, ...]
     identity: Mapping[str, str]
-    accept: str
+    commands: Commands
     kernels: Collection[str]
     budgeted: Manifest | None
     figures: Mapping[str, Callable[[], GateFigures]]
@@ -83,10 +84,13 @@ def gated_library(arch: str, upstream: str | None, families: str | None, work: P
         raise LibraryError(f"{library}: no such file. {manifest.remedy}", kind="no-library")
     check_library(library, manifest)
     own = {} if is_default(name) else {FAMILY: name}
+    accept = " ".join((Commands().accept, "--arch", arch, "--upstream", manifest.upstream, *option(name)))
     return JudgedLibrary(
         inputs=(file, library),
         identity={**baseline.identity_of(manifest, arch), **own},
-        accept=" ".join((baseline.ACCEPT, "--arch", arch, "--upstream", manifest.upstream, *option(name))),
+        commands=Commands(
+            accept=accept, build=lambda selection: f"ckpm build --upstream {upstream} {as_options(selection)}"
+        ),
         kernels=manifest.kernels,
         budgeted=manifest,
         figures={

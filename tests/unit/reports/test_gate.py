@@ -403,13 +403,79 @@ def test_edited_text_is_judged_and_another_upstream_is_not(
         baseline.demand_same(accepted, {**edited, **refused}, file)
 
 
-def test_narrower_selection_names_kernels_that_it_lost(tmp_path: Path) -> None:
-    accepted, file = store(tmp_path)
-    narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}
-    with pytest.raises(
-        InconclusiveError, match=f"selection: tier smoke / tier smoke, --filter x\n  built: 1 / 0: {MASKED}\n"
-    ):
-        baseline.demand_same(accepted, narrower, file, present=[SMALL])
+SMOKE = "archs gfx950, family batch_prefill, receipt 0, masks simplified, tier smoke"
+NARROW = f"{SMOKE}, --filter '*_nmask_*'"
+BUILD_SMOKE = (
+    "ckpm build --upstream aiter --arch gfx950 --family batch_prefill --receipt 0 --mask simplified --tier smoke"
+)
+
+
+@pytest.fixture
+def narrower(library: Library) -> Library:
+    """Accepted with two kernels, then built again with one of them, by a filter."""
+    library.write(selection=SMOKE)
+    assert library.run("accept", "--reason", "smoke", "--replace")[0] == 0
+    library.kernels = {SMALL: resources("a", vgpr=199)}
+    library.write(selection=NARROW)
+    return library
+
+
+def test_narrower_selection_names_lost_kernels_and_build_of_baseline(narrower: Library) -> None:
+    """The remedy leaves the baseline as it is: it builds what was accepted, in the folder of the call."""
+    code, _, err = narrower.run("gate")
+    assert code == InconclusiveError.exit_code
+    assert f"selection: {SMOKE} / {NARROW}\n  built: 1 / 0: {MASKED}\n" in err
+    assert f"Build the baseline's selection: {BUILD_SMOKE} --work {narrower.work}\n" in err
+    assert "accept" not in err
+
+
+def test_accept_of_other_selection_is_refused_until_replace_is_asked(narrower: Library) -> None:
+    before = narrower.baseline.read_bytes()
+    code, _, err = narrower.run("accept", "--reason", "why")
+    assert code == InconclusiveError.exit_code
+    assert f"aiter.static.jsonl: 2 kernels -> 1: accepted for {SMOKE}; this build is {NARROW}" in err
+    assert f"Build the baseline's selection: {BUILD_SMOKE}" in err
+    assert narrower.baseline.read_bytes() == before
+    code, out, _ = narrower.run("accept", "--reason", "why", "--replace")
+    assert (code, "aiter.static.jsonl: 2 kernels -> 1" in out) == (0, True)
+    assert [*baseline.read(narrower.baseline).figures] == [SMALL]
+
+
+def test_accept_of_partial_build_updates_rows_of_its_kernels_alone(narrower: Library) -> None:
+    before = baseline.read(narrower.baseline)
+    code, out, err = narrower.run("accept", "--reason", "one less", "--partial")
+    assert (code, "1 of 2 kernels" in out) == (0, True), err
+    after = baseline.read(narrower.baseline)
+    assert after.facts == {**before.facts, "reason": "one less"}
+    assert (after.figures[MASKED], after.figures[SMALL]["vgpr"]) == (before.figures[MASKED], 199)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"identity": "embedded clang 2"}, "identity: embedded clang 1 / embedded clang 2"),
+        ({}, f"has no row of {ALIBI}"),
+    ],
+)
+def test_partial_build_of_other_compiler_or_with_new_kernel_updates_no_row(
+    narrower: Library, change: dict[str, str], complaint: str
+) -> None:
+    before = narrower.baseline.read_bytes()
+    narrower.kernels |= {} if change else {ALIBI: resources("c")}
+    narrower.write(selection=NARROW, **change)
+    code, _, err = narrower.run("accept", "--reason", "why", "--partial")
+    assert (code, complaint in err) == (InconclusiveError.exit_code, True)
+    assert narrower.baseline.read_bytes() == before
+
+
+def test_remedies_repeat_options_of_call(library: Library) -> None:
+    library.write(identity="embedded clang 2")
+    repeated = f"--arch gfx950 --upstream aiter --work {library.work} --only static --baselines {library.baselines}"
+    assert f"ckpm accept --reason TEXT {repeated}\n" in library.run("gate")[2]
+    library.baseline.write_text("{")
+    assert f"accept anew: ckpm accept --reason TEXT {repeated}." in library.run("gate")[2]
+    library.baseline.unlink()
+    assert f"then: ckpm accept --reason TEXT {repeated}\n" in library.run("gate")[2]
 
 
 def test_library_of_fwd_has_baseline_of_its_own(library: Library, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
@@ -450,8 +516,9 @@ def test_family_that_gate_cannot_judge_is_refused(
 
 def test_gate_that_decode_kernels_lack_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     judged = library_gates.JudgedLibrary(
-        inputs=(library.file,), identity={**FACTS, "arch": "gfx950", "upstream": "decode"}, accept="ckpm accept",
-        kernels=(), budgeted=None, figures={"static": lambda: library_gates.GateFigures(figures={})}, left_out={},
+        inputs=(library.file,), identity={**FACTS, "arch": "gfx950", "upstream": "decode"},
+        commands=baseline.Commands(), kernels=(), budgeted=None,
+        figures={"static": lambda: library_gates.GateFigures(figures={})}, left_out={},
     )  # fmt: skip
     monkeypatch.setattr("ckpm.reports.gates.decode.built", lambda arch, work: judged)
     code, _, err = library.command("gate", "--family", "decode", "--arch", "gfx950", "--only", "suites")

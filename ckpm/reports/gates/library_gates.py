@@ -14,7 +14,10 @@ from ckpm.base.errors import GateError, LibraryError, UsageError
 from ckpm.kernels.families.libraries import host, is_default, libraries, made_of, option, whole
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY, folder_name
+from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY, chosen_upstream
+from ckpm.matrix.problems.performance import performance_problems
+from ckpm.matrix.problems.problem import missing_kernel
 from ckpm.matrix.selection import as_options
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
@@ -22,7 +25,7 @@ from ckpm.reports.gates.baseline import Commands, Figures
 from ckpm.reports.gates.static import by_kernel
 from ckpm.reports.resources import read_manifest
 from ckpm.reports.verdicts import EMULATED, FAMILY, STATIC, SUITES
-from ckpm.timing.measure import demand_counters
+from ckpm.timing.measure import GATED_TIER, demand_counters
 from ckpm.timing.model import machines, no_numbers
 
 DECODE = "decode"  # the family of the kernels in decode, which are not a library
@@ -55,13 +58,16 @@ class JudgedLibrary:
     left_out: Mapping[str, str]
 
 
-def left_out(library: Path, name: str, arch: str) -> dict[str, str]:
-    """Gates that the library can't have, with the reasons."""
+def left_out(library: Path, name: str, arch: str, keys: Collection[Key]) -> dict[str, str]:
+    """Gates that the library of these kernels can't have, with the reasons."""
     if not host(name).table_problems:
         return dict.fromkeys((EMULATED, SUITES), f"its problems are batch prefill's, not those of {name}")
-    without_numbers = {} if arch in machines() else {EMULATED: no_numbers(arch)}
-    no_counts = emulated_gate.no_suite_counts(library)
-    return without_numbers | ({SUITES: no_counts} if no_counts else {})
+    reasons = {SUITES: emulated_gate.no_suite_counts(library)}
+    if arch not in machines():
+        reasons[EMULATED] = no_numbers(arch)
+    elif all(missing_kernel(keys, problem) for problem in performance_problems(GATED_TIER)):
+        reasons[EMULATED] = "no kernel of this library serves a problem of matrix/performance.yaml"
+    return {gate: reason for gate, reason in reasons.items() if reason}
 
 
 def _library_name(families: str | None) -> str:
@@ -98,7 +104,7 @@ def gated_library(arch: str, upstream: str | None, families: str | None, work: P
             EMULATED: lambda: _emulated_figures(library, manifest, arch),
             SUITES: lambda: GateFigures(figures=emulated_gate.count_suite(library)),
         },
-        left_out=left_out(library, name, arch),
+        left_out=left_out(library, name, arch, manifest.keys(tuple(manifest.kernels))),
     )
 
 

@@ -526,8 +526,23 @@ def test_gate_that_decode_kernels_lack_is_refused(library: Library, monkeypatch:
 
 
 def test_arch_without_model_has_no_emulated_gate() -> None:
-    assert library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx90a") == {
+    keys = manifests.record(SMALL).keys((SMALL,))
+    assert library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx90a", keys) == {
         "emulated": "the model has no numbers of gfx90a: add them to reports/gates/model.yaml",
         "suites": "suite batch-prefill was not run",
     }
-    assert [*library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx942")] == ["suites"]
+    assert [*library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx942", keys)] == ["suites"]
+
+
+def test_static_values_of_kernels_without_gated_problem_are_accepted_and_judged(
+    library: Library, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new page size, for which matrix/performance.yaml has no problem yet."""
+    monkeypatch.setattr(library_gates, "missing_kernel", lambda keys, problem: "no kernel with page_size 4096")
+    every = ("--arch", "gfx950", "--work", str(library.work), "--baselines", str(library.baselines))
+    assert run("accept", *every, "--reason", "registers of the new kernels")[0] == 0
+    code, out, _ = run("gate", *every)
+    assert (code, "left out: the emulated gate: no kernel of this library serves a problem of matrix" in out) == (
+        0,
+        True,
+    )

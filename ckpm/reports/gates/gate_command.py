@@ -100,6 +100,8 @@ def run_gate(args: argparse.Namespace) -> None:
         show(f"  {row}")
     if improved and not gate.failing:
         show(f"Accept the improvement, or a later loss of it goes unnoticed: {judged.commands.accept}")
+    if any(row.verdict == "missing" for row in gate.failing):
+        show(f"What the baseline lacks is judged after it was accepted: {judged.commands.accept}")
     demand(gate, output)
 
 

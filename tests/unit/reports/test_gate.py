@@ -127,15 +127,17 @@ def test_worse_figure_is_named(library: Library, change: dict[str, int], complai
     library.kernels[SMALL] = resources("a", **change)
     code, _, err = library.run("gate")
     assert code == CheckFailedError.exit_code
-    assert f"regressed: {SMALL}: {complaint}" in err
+    assert f"\n  regressed: {complaint}\n" in err
+    assert f"\n    {SMALL}" in err
+    assert f"\nAll of them are in {library.result}; " in err
     assert Gate.read(library.result).verdict == "regressed"
 
 
 @pytest.mark.parametrize(
     ("change", "code", "complaint"),
     [
-        ({"loop": {"mfma": 256, "valu": 1000, "scratch": 0}}, 8, "regressed: {}: loop_mfma: 128 -> 256 instructions"),
-        ({"loop": {"mfma": 128, "valu": 500, "scratch": 2}}, 8, "regressed: {}: loop_scratch: 0 -> 2 instructions"),
+        ({"loop": {"mfma": 256, "valu": 1000, "scratch": 0}}, 8, "\n  regressed: loop_mfma: 128 -> 256 instructions"),
+        ({"loop": {"mfma": 128, "valu": 500, "scratch": 2}}, 8, "\n  regressed: loop_scratch: 0 -> 2 instructions"),
         ({"hazards": ("pc 0x10: v2 ...",)}, 8, "wait_hazards: none -> 1 uses (allowed: at most 0, budget waits)"),
         (
             {"missing_states": ("pc 0x10: v_mfma ...",)},
@@ -150,6 +152,21 @@ def test_worse_loop_or_late_wait_is_named(library: Library, change: dict[str, An
     exit_code, _, err = library.run("gate")
     assert exit_code == code
     assert complaint.format(SMALL) in err
+
+
+def test_name_of_kernel_is_written_once_with_its_worst_figure_first(library: Library) -> None:
+    library.kernels[SMALL] = resources("a", vgpr=201, sgpr_spills=120)
+    library.kernels[MASKED] = resources("b", vgpr=220)
+    _, _, err = library.run("gate")
+    lines = [line.partition(" registers")[0] for line in err.splitlines()]
+    assert lines[:-1] == [
+        "error: regressed: 3 of 28 figures",
+        "  regressed: sgpr_spills: 60 -> 120",
+        "  regressed: vgpr: 200 -> 201",
+        f"    {SMALL}",
+        "  regressed: vgpr: 200 -> 220",
+        f"    {MASKED}",
+    ]
 
 
 def test_kernel_compiled_to_several_has_worst_figures(library: Library) -> None:
@@ -179,12 +196,14 @@ def test_removed_kernel_regresses_and_new_is_missing(library: Library) -> None:
     library.write()
     code, _, err = library.run("gate")
     assert code == CheckFailedError.exit_code
-    assert f"regressed: {MASKED}: built: 1 -> 0" in err
+    assert "\n  regressed: built: 1 -> 0 (allowed: no change)\n" in err
+    assert f"\n    {MASKED}; in the baseline, but no longer built\n" in err
     library.kernels |= {MASKED: removed, ALIBI: resources("c")}
     library.write()
-    code, _, err = library.run("gate")
+    code, out, err = library.run("gate")
     assert code == InconclusiveError.exit_code
-    assert f"missing: {ALIBI}: built: 0 -> 1" in err
+    assert f"\n  missing: built: 0 -> 1 (allowed: no change)\n    {ALIBI}; not in the baseline\n" in err
+    assert f"accepted: ckpm accept --reason TEXT --arch gfx950 --upstream aiter --work {library.work} " in out
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def test_summary_is_printed_and_added_to_step(
     assert (tmp_path / "summary.md").read_text() == text
     assert text.startswith("## ✗ CK FMHA batch prefill: failed: ")
     assert "O differs \\| &lt;/script>" in text
-    assert "regressed: batch-prefill/plain.m64-full-q64k128: time: 4 -> 5 us" in text
+    assert "regressed: time: 4 -> 5 us (allowed: 2 %): batch-prefill/plain.m64-full-q64k128" in text
     assert "| gfx950/aiter | 1 | 0 | batch-prefill | 1 | 0 | 0 | 1 | 0 |" in text
 
 

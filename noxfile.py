@@ -9,13 +9,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import itertools
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import nox
+import nox.registry
+from nox.logger import logger
 
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["build-gfx950"]
@@ -175,6 +181,15 @@ def has_option(arguments: list[str], option: str) -> bool:
     return any(word.partition("=")[0] == option for word in arguments)
 
 
+@contextlib.contextmanager
+def ending_line(session: nox.Session) -> Iterator[None]:
+    """End the line of sessions if a build fails: those after it would judge what an earlier one left."""
+    config = session._runner.global_config
+    usual, config.stop_on_first_error = config.stop_on_first_error, True
+    yield
+    config.stop_on_first_error = usual
+
+
 def libraries(arguments: list[str]) -> list[tuple[str, ...]]:
     """``--arch`` for each library that this call of nox built; [()] if it built none, or with ``--arch`` already."""
     if has_option(arguments, "--arch"):
@@ -188,7 +203,8 @@ def add_build(arch: str, gpu: str) -> None:
     @session(f"build-{arch}", "use", *command, what=f"Build a library for {gpu} and print its kernels.")
     def build(session: nox.Session) -> None:
         BUILT.add(arch)
-        run_command(session)
+        with ending_line(session):
+            run_command(session)
 
 
 def add_suite(name: str, suite: str, what: str, *options: str) -> None:
@@ -267,8 +283,9 @@ def build_decode(session: nox.Session) -> None:
     """Compile the decode kernels and check their registers; `-- --accept REASON` accepts changed values."""
     BUILT.add("decode")
     python = install_extra(session, "triton")
-    session.run(python, "-m", "ckpm", *COMMANDS["build-decode"], *options_of(session), external=True)
-    session.run(python, "-m", "ckpm", "decode", "build", external=True)
+    with ending_line(session):
+        session.run(python, "-m", "ckpm", *COMMANDS["build-decode"], *options_of(session), external=True)
+        session.run(python, "-m", "ckpm", "decode", "build", external=True)
 
 
 @session("test-decode", "use")
@@ -370,3 +387,17 @@ def workflows(session: nox.Session) -> None:
 def release_qualification(session: nox.Session) -> None:
     """Run every stage of a release on a clean commit; write verdict and bundle. `-- --tier smoke` is a rehearsal."""
     run_command(session)
+
+
+def mistyped(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each word of a command line that is no session but is like one. nox names no other session."""
+    names, chosen = list(nox.registry.get()), False
+    for word in itertools.takewhile(lambda word: word != "--", arguments):
+        if word.startswith("-"):
+            chosen = word in ("-s", "-e", "--session", "--sessions")
+        elif chosen and word not in names and (close := difflib.get_close_matches(word, names, n=1)):
+            yield f"there is no session '{word}'; did you mean '{close[0]}'?"
+
+
+for line in mistyped(sys.argv):
+    logger.error(line)

@@ -67,5 +67,7 @@ def __getattr__(name: str) -> Any:
     if name in ("aiter", "torch"):  # modules; ckpm.torch needs PyTorch
         return importlib.import_module(f"ckpm.{name}")
     if name not in _MODULE_OF:
-        raise AttributeError(f"module 'ckpm' has no attribute {name!r}")
+        from ckpm.base.errors import did_you_mean  # only here: its import takes time
+
+        raise AttributeError(f"module 'ckpm' has no attribute '{name}'{did_you_mean(name, __all__)}")
     return getattr(importlib.import_module(_MODULE_OF[name]), name)

@@ -53,5 +53,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
-        raise AttributeError(f"module 'ckpm.attention' has no attribute '{name}'")
+        from ckpm.base.errors import did_you_mean  # only here: its import takes time
+
+        raise AttributeError(f"module 'ckpm.attention' has no attribute '{name}'{did_you_mean(name, list(_MODULE_OF))}")
     return getattr(importlib.import_module(_MODULE_OF[name]), name)

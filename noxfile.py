@@ -13,6 +13,8 @@ import contextlib
 import difflib
 import itertools
 import json
+import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,23 +29,17 @@ nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["build-gfx950"]
 nox.options.reuse_existing_virtualenvs = True
 
-GPUS = {"gfx90a": "MI200", "gfx942": "MI300", "gfx950": "MI350"}
-EMULATED = ("gfx942", "gfx950")
-SUITES = {
-    "batch-prefill": "Test the functional matrix: masks, windows, bias, dropout, LSE, layouts, lengths.",
-    "large-kv": "Test KV pools over 2 and 4 GB, very many pages, pools at every kind of base address.",
-    "page-fault": "Test page tables and pools of exact length, with unmapped memory after them.",
-    "dispatch": "Test which kernel the API chooses for a problem, and which problems it refuses.",
-}
-CORRUPTION = "tests/faults/test_corruption.py"
-EMULATOR = ("emulator/tests", "tests/emulated")  # the device alone, then CK's kernels and the timing model on it
+# Variables of the user that would keep Python from this folder, or have pip do something else than install here.
+_SOURCES = r"(\w*INDEX\w*|FIND_LINKS|TRUSTED_HOST|PROXY|\w*CERT|\w*TIMEOUT|RETRIES|CONSTRAINT|CONFIG_FILE|CACHE_DIR)"
+for variable in [name for name in os.environ if re.fullmatch(rf"PYTHONSAFEPATH|PIP_(?!{_SOURCES}$)\w+", name)]:
+    del os.environ[variable]
+
+# JSON, because nox may be the only package of its environment. ckpm/matrix/sessions.py describes the fields.
+TABLE = json.loads((Path(__file__).parent / "matrix/sessions.json").read_text())
+GPUS = {arch: row["gpu"] for arch, row in TABLE["archs"].items()}
+EMULATED = [arch for arch, row in TABLE["archs"].items() if row["emulated"]]
+SUITES = TABLE["suites"]
 TEST_FILES = ("tests/", "emulator/")
-TORCH = (
-    "tests/torch",
-    "tests/callers",
-    "tests/unit/attention/test_pytorch.py",
-    "tests/unit/attention/test_torch_operators.py",
-)
 PROGRAMS = "programs"  # a file in nox's cache folder: it contains the path of the environment's bin/
 BUILT: set[str] = set()  # archs of the libraries that this call of nox built, and "decode"
 COMMANDS: dict[str, tuple[str, ...]] = {}  # of sessions that run one command of ckpm: the command, with their options
@@ -53,47 +49,18 @@ Session = Callable[[nox.Session], None]
 
 
 class Tests(NamedTuple):
-    """Tests of `nox -s tests -- NAME`: help, arguments of `python -m`, EXTRA of requirements-EXTRA.txt."""
+    """Tests of `nox -s tests -- NAME`: arguments of `python -m`, usual files, EXTRA of requirements-EXTRA.txt."""
 
-    what: str
-    arguments: tuple[str, ...]
+    help: str
+    arguments: Sequence[str] = ("pytest",)
+    files: Sequence[str] = ()
     extra: str = ""
 
 
-TESTS = {
-    "unit": Tests("unit tests", ("pytest", "-n", "auto", "tests/unit")),
-    "compiled": Tests(
-        "tests that compile kernels",
-        ("pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build"),
-    ),
-    "emulator": Tests("the emulated device, on a core built by zig", ("pytest", "-n", "auto", *EMULATOR)),
-    "programs": Tests(
-        "HIP programs on the emulated device, CK's examples among them",
-        ("pytest", "emulator/programs", "emulator/conformance", "tests/programs"),
-    ),
-    "attention": Tests("plans, launches and gradients on the emulator", ("pytest", "tests/attention")),
-    "sweeps": Tests("the tile engine's fwd_ci.json: 264 kernels against float64", ("pytest", "tests/sweeps")),
-    "examples": Tests("the examples, compared with their page: `examples fwd masks`", ("examples",)),
-    "gate": Tests("changes planted in CK and here, which perf-gate must name", ("pytest", "tests/gate")),
-    "prefill": Tests(
-        "upstream ckpm on cases of the ledger; defects planted in its headers", ("pytest", "tests/prefill")
-    ),
-    "mutants": Tests("defects planted in machine code: `mutants --seed N --count M`", ("tests.mutants",)),
-    "faults": Tests("kills and full disks", ("pytest", "tests/faults", "--ignore", CORRUPTION)),
-    "corruption": Tests("damaged caches and outputs, minutes", ("pytest", CORRUPTION)),
-    "fuzz": Tests("hostile files for commands that read files of others: `fuzz --seed N --inputs N`", ("tests.fuzz",)),
-    "docs": Tests("every command of the pages, in a copy of the clone", ("pytest", "tests/docs")),
-    "docker": Tests("images built by a real engine, sessions inside", ("pytest", "tests/docker")),
-    "report": Tests(
-        "the HTML report in a headless Chromium, which must be installed", ("pytest", "tests/browser"), "browser"
-    ),
-    "cluster": Tests("builds and suites on two workers and on Slurm", ("pytest", "tests/cluster"), "cluster"),
-    "torch": Tests("operators of PyTorch on the emulated device", ("pytest", *TORCH), "torch"),
-    "triton": Tests("500 launches of Triton kernels for each arch", ("pytest", "emulator/triton_launches"), "triton"),
-}
+TESTS = {name: Tests(**row) for name, row in TABLE["tests"].items()}
 # nox -l prints it
 __doc__ = "\n".join(
-    (__doc__, "nox -s tests -- NAME runs:", "", *(f"- {name:11}{group.what}" for name, group in TESTS.items()))
+    (__doc__, "nox -s tests -- NAME runs:", "", *(f"- {name:11}{group.help}" for name, group in TESTS.items()))
 )
 
 
@@ -151,10 +118,10 @@ def refuse_options(session: nox.Session) -> None:
         session.error(f"this session has no options, and was given {' '.join(session.posargs)}")
 
 
-def add_options(usual: tuple[str, ...], options: list[str]) -> list[str]:
-    """Return the usual arguments of a module with the options. Files among the options replace pytest's folder."""
+def add_options(arguments: Sequence[str], files: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the arguments of a module with the options of the line, whose files replace the usual ``files``."""
     named = any(word.startswith(TEST_FILES) for word in options)
-    return [*(word for word in usual if not (named and (word.startswith(TEST_FILES) or word == "--ignore"))), *options]
+    return [*arguments, *(() if named else files), *options]
 
 
 def install_extra(session: nox.Session, *extras: str) -> str:
@@ -199,37 +166,34 @@ def libraries(arguments: list[str]) -> list[tuple[str, ...]]:
 
 def add_build(arch: str, gpu: str) -> None:
     command = ("build", "--arch", arch, "--resources", "--emulator")
+    what = f"Build a library for {gpu} and print its kernels."
 
-    @session(f"build-{arch}", "use", *command, what=f"Build a library for {gpu} and print its kernels.")
+    @session(TABLE["build"].format(arch=arch), "use", *command, what=what)
     def build(session: nox.Session) -> None:
         BUILT.add(arch)
         with ending_line(session):
             run_command(session)
 
 
-def add_suite(name: str, suite: str, what: str, *options: str) -> None:
+def add_suite(suite: str, arch: str = "") -> None:
+    row = SUITES[suite]
+    options = (*(("--arch", arch) if arch else ()), *(("--device", row["device"]) if "device" in row else ()))
+    name, what = (row[field].format(arch=arch, gpu=GPUS.get(arch)) for field in ("session", "help"))
+
     @session(name, "use", "test", "--suite", suite, *options, what=what)
     def test(session: nox.Session) -> None:
-        for choice in libraries([*options, *options_of(session)]):
-            run_command(session, *choice)
+        line = options_of(session)
+        # an option has one value
+        family = ("--family", "fwd") if suite == "kernels" and not has_option(line, "--family") else ()
+        for choice in libraries([*options, *line]):
+            run_command(session, *family, *choice)
 
 
 for arch, gpu in GPUS.items():
     add_build(arch, gpu)
-for suite, what in SUITES.items():
-    add_suite(f"test-{suite}", suite, what)
-for arch in EMULATED:
-    options = ("--arch", arch, "--device", "emulator")
-    add_suite(f"sanitize-{arch}", "sanitize", f"Run every check of the emulator on {GPUS[arch]} kernels.", *options)
-
-
-@session("test-fwd", "use", "test", "--suite", "kernels")
-def test_fwd(session: nox.Session) -> None:
-    """Run every kernel of a library of another family at least once: `-- --family bwd_dq_dk_dv`."""
-    options = options_of(session)
-    family = () if has_option(options, "--family") else ("--family", "fwd")  # an option has one value
-    for choice in libraries(options):
-        run_command(session, *family, *choice)
+for suite, row in SUITES.items():
+    for arch in EMULATED if "{arch}" in row["session"] else ("",):
+        add_suite(suite, arch)
 
 
 @session("test-objects", "use")
@@ -247,7 +211,7 @@ def judge(session: nox.Session) -> None:
         run_command(session, *choice)
 
 
-@session("perf-gate", "use", "gate")
+@session(TABLE["gate"], "use", "gate")
 def perf_gate(session: nox.Session) -> None:
     """Compare libraries with their baseline; fail if one regressed, is inconclusive or is not comparable."""
     judge(session)
@@ -292,25 +256,26 @@ def build_decode(session: nox.Session) -> None:
 def test_decode(session: nox.Session) -> None:
     """Test the decode kernels on the emulated device against float64, and configurations that the guard refuses."""
     python = install_extra(session, "triton")
-    session.run(python, "-m", *add_options(("pytest", "tests/decode"), session.posargs), external=True)
+    session.run(python, "-m", *add_options(("pytest",), ("tests/decode",), session.posargs), external=True)
 
 
 @session("tests", "develop")
 def tests(session: nox.Session) -> None:
     """Run unit tests, the emulator's tests and tests that compile; `-- NAME` runs one group, such as gate or fuzz."""
+    unit, emulator, compiled = (TESTS[name] for name in ("unit", "emulator", "compiled"))
     if not session.posargs:
-        run(session, "pytest", "-n", "auto", "-m", "not nightly", "tests/unit", *EMULATOR)
-        run(session, "pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build")
+        run(session, *unit.arguments, "-m", "not nightly", *unit.files, *emulator.files)
+        run(session, *compiled.arguments, *compiled.files)
         return
     name, *options = session.posargs
     if name not in TESTS:
-        run(session, *add_options(("pytest", "tests/unit", *EMULATOR, "tests/build"), session.posargs))
+        run(session, *add_options(("pytest",), (*unit.files, *emulator.files, *compiled.files), session.posargs))
         return
     if name == "emulator":
         session.env["CXX"] = f"{program(session, 'python')} -m ziglang c++"
     chosen = TESTS[name]
     python = install_extra(session, chosen.extra) if chosen.extra else program(session, "python")
-    session.run(python, "-m", *add_options(chosen.arguments, options), external=True)
+    session.run(python, "-m", *add_options(chosen.arguments, chosen.files, options), external=True)
 
 
 @session("test-callers", "develop")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckpm.attention import append
+from ckpm import append
 from examples import kernels, results
 
 random = np.random.default_rng(10)

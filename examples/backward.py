@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention import fmha_backward, reference
+from ckpm import fmha_backward
+from ckpm.attention import reference
 from ckpm.attention.backward.reference import gradients
 from ckpm.matrix.problems.problem import Problem
 from examples.kernels import dispatcher

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ckpm.attention import Problem, reference
+from ckpm import Problem
+from ckpm.attention import reference
 from ckpm.attention.cpp.declared import declarations, kernels_of
 from ckpm.attention.cpp.running import build_program, run_program
 from ckpm.attention.jit.compiling import compile_keys

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ckpm.attention import fmha, reference
+from ckpm import fmha
+from ckpm.attention import reference
 from examples import kernels, results
 
 SCALES = 0.5, 0.25, 2.0  # what 1.0 of Q, K and V in fp8 stands for

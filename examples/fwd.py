@@ -5,7 +5,8 @@ Shapes are [batch, token, head, dim].
 
 import numpy as np
 
-from ckpm.attention import fmha, reference
+from ckpm import fmha
+from ckpm.attention import reference
 from examples import kernels, results
 
 random = np.random.default_rng(0)

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ckpm.attention import fmha, reference
+from ckpm import fmha
+from ckpm.attention import reference
 from examples import kernels, results
 
 random = np.random.default_rng(2)

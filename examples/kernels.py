@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ckpm.attention import Dispatcher, Instance, Registry, kernel_set
+from ckpm import Dispatcher, Instance, Registry, kernel_set
 from ckpm.attention.jit.on_demand import on_demand
 from ckpm.attention.launch.device import choose
 from ckpm.base.rocm_choice import default_device

@@ -5,7 +5,8 @@ The kernel is that of sinks.py. Memory of the emulated device that nothing is wr
 
 import numpy as np
 
-from ckpm.attention import OnDevice, Pages, fmha, reference
+from ckpm import OnDevice, Pages, fmha
+from ckpm.attention import reference
 from ckpm.attention.launch.encodings import decode, encode
 from examples import kernels, results
 

@@ -5,7 +5,8 @@ Tiles of which no query sees a key are skipped: the counts show it.
 
 import numpy as np
 
-from ckpm.attention import fmha, reference
+from ckpm import fmha
+from ckpm.attention import reference
 from examples import kernels, results
 
 random = np.random.default_rng(1)

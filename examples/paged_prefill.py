@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ckpm.attention import Pages, fmha, reference
+from ckpm import Pages, fmha
+from ckpm.attention import reference
 
 random = np.random.default_rng(0)
 q = random.uniform(-1, 1, (60, 4, 128))  # [token, head, dim]: sequences of 40 and 20 tokens

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention import Attention, Dispatcher, Pages, fmha, reference
+from ckpm import Attention, Dispatcher, Pages, fmha
+from ckpm.attention import reference
 from examples import results
 
 HEADS = 2  # of Q; K and V have one

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from ckpm.attention import Dispatcher, ProblemBuilder, Registry, kernel_set
+from ckpm import Dispatcher, ProblemBuilder, Registry, kernel_set
 from ckpm.attention.jit.on_demand import on_demand
 from ckpm.attention.launch.device import choose
 from ckpm.base.errors import LibraryError

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention import Attention, Dispatcher, reference
+from ckpm import Attention, Dispatcher
+from ckpm.attention import reference
 from ckpm.attention.launch.counters import flatten
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode

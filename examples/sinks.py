@@ -1,4 +1,4 @@
-"""Sinks: leading keys that every query of a sliding window sees. The kernel is this project's own, `ckpm`."""
+"""Sinks: leading keys that are seen beside a sliding window. The kernel is this project's own, `ckpm`."""
 
 from ckpm.attention import reference
 from examples import kernels, paging, results

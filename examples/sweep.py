@@ -6,7 +6,7 @@ On a GPU kernels are compared by milliseconds, on the emulator by wave-instructi
 import tempfile
 from pathlib import Path
 
-from ckpm.attention import Dispatcher, Instance, Measurement, Registry, Timing, TuningDatabase
+from ckpm import Dispatcher, Instance, Measurement, Registry, Timing, TuningDatabase
 from ckpm.attention.jit.compiling import compile_keys
 from ckpm.attention.launch.device import choose
 from ckpm.attention.selection import Heuristic

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -28,6 +29,13 @@ def lse_shift(problem: Problem, slopes: ArrayLike, lengths: Sequence[tuple[int, 
     They have LSE's shape, and are 0 if the kernel doesn't shift. ``slopes`` are [head] or [sequence, head], ``lengths``
     queries and keys of each sequence. Queries count from the corner of the mask, as distances do.
     """
+    heads = np.shape(slopes)
+    if heads not in ((problem.nhead_q,), (problem.batch, problem.nhead_q)) or len(lengths) != problem.batch:
+        raise ArgumentError(
+            f"slopes {list(heads)} and {len(lengths)} lengths: the problem has {problem.batch} sequences and "
+            f"{problem.nhead_q} heads.",
+            kind="shape",
+        )
     parts = sequence_shifts(problem, np.asarray(slopes, np.float64), lengths)
     return np.concatenate(parts, axis=1) if problem.mode == "group" else np.stack(parts)
 

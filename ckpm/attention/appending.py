@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 
 from ckpm.attention.arrays.posing import encode_operand, kernel_dtype
 from ckpm.attention.arrays.tensors import Operand, demand_one_place, operand
-from ckpm.attention.call import default
+from ckpm.attention.call import chosen
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import FinishedLaunch
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError, demand_type
 from ckpm.matrix.problems.problem import Problem
 
 Bits = NDArray[Any]
 _AXES = {"q": 4, "knew": 4, "vnew": 4, "k": 4, "v": 4, "seqlens_k": 1, "cos": 2, "sin": 2}
 _AXES |= {"block_table": 2, "cache_batch_idx": 1}
+_OPTIONAL = ("cos", "sin", "block_table", "cache_batch_idx")
 _INTEGERS = ("seqlens_k", "block_table", "cache_batch_idx")
 
 
@@ -165,14 +166,14 @@ def append(
         ArgumentError: tensors contradict one another, or the cache or the cosines are too short.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
+    dispatcher = chosen(dispatcher, q)
+    demand_type("rope", rope, str, "no, inter or half")
+    demand_type("causal", causal, bool, "True or False")
     arguments = {
         "q": q, "knew": knew, "vnew": vnew, "k": k, "v": v, "seqlens_k": seqlens_k, "cos": cos, "sin": sin,
         "block_table": block_table, "cache_batch_idx": cache_batch_idx,
     }  # fmt: skip
-    operands = _operands(
-        {name: argument for name, argument in arguments.items() if argument is not None}, dispatcher.device
-    )
+    operands = _operands(arguments, dispatcher.device)
     kind, arch = kernel_dtype(operands["q"], dtype), dispatcher.device.arch
     arrays = {name: _bits(operand, "int32" if name in _INTEGERS else kind, arch) for name, operand in operands.items()}
     request = Append(dtype=kind, rope=rope, causal=causal, **arrays)
@@ -192,7 +193,8 @@ def append(
 
 def _operands(arguments: Mapping[str, Any], device: Device) -> dict[str, Operand]:
     """Read the arguments as operands. They must be on the host, each with its number of axes."""
-    operands = {name: operand(name, argument, device) for name, argument in arguments.items()}
+    there = {name: array for name, array in arguments.items() if array is not None or name not in _OPTIONAL}
+    operands = {name: operand(name, argument, device) for name, argument in there.items()}
     if demand_one_place(list(operands.values())):
         raise ArgumentError(
             "append takes host arrays. For a cache on the device call dispatcher.plan(problem).run({name: address}).",

@@ -1,4 +1,7 @@
-"""``fmha``: one attention call from arrays to arrays, by registered kernels."""
+"""``fmha``: one attention call from arrays to arrays, by registered kernels.
+
+A call is posed, planned and run. A kept call with tensors of PyTorch is looked up first, and only run.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import functools
 import importlib.util
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,28 +17,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.alibi import lse_shift, shifts_lse
-from ckpm.attention.arrays.options import Options
-from ckpm.attention.arrays.posing import Posed, pose, sequence_lengths
+from ckpm.attention.alibi import shifts_lse
+from ckpm.attention.arrays.options import Options, Posing, as_given, is_plain, put_together, take_apart
+from ckpm.attention.arrays.outputs import check_output, demand_apart, forms, shape_of, shift_of, word_of
+from ckpm.attention.arrays.posing import Posed, pose
 from ckpm.attention.arrays.pytorch import (
+    are_together,
     current_stream,
-    dtype_of,
-    empty_like,
     in_gpu_memory,
+    is_like,
+    new_like,
     on_gpu,
     padded_list,
     single_precision,
+    span_of,
 )
-from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
+from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.launch.device import Device, choose
+from ckpm.attention.launch.device import choose
 from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timing
-from ckpm.attention.plan_cache import Kept, find_kept, find_posed
+from ckpm.attention.plan_cache import PlannedCall, read_addresses, stand_ins
 from ckpm.attention.registry import Registry
 from ckpm.base import paths, rocm_places
-from ckpm.base.errors import ArgumentError, DeviceError, NoKernelError
+from ckpm.base.errors import ArgumentError, DeviceError, NoKernelError, ProblemError, demand_type
 from ckpm.base.rocm_choice import default_device
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.request import LIBRARY
@@ -140,26 +146,79 @@ def fmha(
 
     Results are written to ``out`` and ``lse_out``. Without these, and if Q is a tensor of PyTorch, outputs are
     allocated on Q's device. The call then returns when the launch is queued on ``stream``, by default PyTorch's current
-    stream. ``out`` has the kernel's dtype, or float32 or float64 on the host. Gradients don't flow through the call.
+    stream. ``out`` has the kernel's dtype, or float32 or float64 on the host. The outputs must not overlap, and on the
+    device neither may overlap an input. Gradients don't flow through the call.
 
     Raises:
         TypeError: an option doesn't exist.
         HipError: memory ran out.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
-    stream = stream or current_stream(q)
-    in_place = dispatcher.device.kind == "hip" and on_gpu(q)
+    if not isinstance(dispatcher, Dispatcher):
+        dispatcher = chosen(dispatcher, q)
     options = _as_read(dispatcher, q, options)
-    if in_place and (match := find_kept(dispatcher, {"q": q, "k": k, "v": v, **options}, _outputs_to_keep)) is not None:
-        kept, tensors = match
-        if timing is UNTIMED and lse_out is None:
-            return _run_kept(kept, tensors, q, out, stream)
-        outputs = _outputs(kept.plan, kept.posed, q, out, lse_out)
-        return _call_on_device(
-            kept.plan, kept.posed.problem, kept.pointers(tensors), outputs, (out, lse_out), stream, timing
+    if not _in_place(dispatcher, q):
+        return fmha_of(
+            as_given, (q, k, v), options, dispatcher=dispatcher, out=out, lse_out=lse_out, stream=stream, timing=timing
         )
-    return _pose_and_run(dispatcher, (q, k, v), options, (out, lse_out), stream, timing)
+    tensors, numbers = take_apart(q, k, v, options)
+    return fmha_of(
+        put_together, tensors, numbers, dispatcher=dispatcher, out=out, lse_out=lse_out, stream=stream, timing=timing
+    )
+
+
+def chosen(dispatcher: Dispatcher | None, q: Any) -> Dispatcher:
+    """The caller's dispatcher, or the default one beside Q."""
+    if dispatcher is None:
+        return default(beside=q)
+    demand_type("dispatcher", dispatcher, Dispatcher, "ckpm.Dispatcher(registry, device)")
+    return dispatcher
+
+
+def fmha_of(
+    pose_call: Posing,
+    tensors: Sequence[Any],
+    numbers: Any,
+    *,
+    dispatcher: Dispatcher | None = None,
+    out: Any = None,
+    lse_out: Any = None,
+    stream: int = 0,
+    timing: Timing = UNTIMED,
+    **more_options: Any,
+) -> Attention:
+    """Call :func:`fmha` with the Q, K, V and options that ``pose_call`` makes of a caller's tensors and numbers.
+
+    Calls with tensors of PyTorch on a GPU are kept by the caller's own arguments. Such a call is not posed again.
+    """
+    q = tensors[0]
+    if not isinstance(dispatcher, Dispatcher):
+        dispatcher = chosen(dispatcher, q)
+    if more_options:
+        (q, k, v), options = pose_call(tensors, numbers)
+        return fmha(
+            q, k, v, dispatcher=dispatcher, out=out, lse_out=lse_out, stream=stream, timing=timing,
+            **options, **more_options,
+        )  # fmt: skip
+    if not isinstance(stream, int):
+        demand_type("stream", stream, int, "its address, such as torch.cuda.Stream().cuda_stream")
+    outputs, stream = {"o": out, "lse": lse_out}, stream or current_stream(q)
+    if _in_place(dispatcher, q) and (call := _find_call(dispatcher, pose_call, tensors, numbers)) is not None:
+        return _run_in_place(call, tensors, outputs, stream, timing)
+    arrays, options = pose_call(tensors, numbers)
+    posed = pose(dispatcher.device, *arrays, Options(**options))
+    plan = dispatcher.plan(posed.problem)
+    plan.warn()
+    if not posed.on_device:
+        return uploaded_call(plan, posed, _on_host(plan, posed, q, outputs), stream, timing)
+    addresses = [posed.inputs[name].address + posed.offset(name) for name in plan.inputs]
+    call = PlannedCall(plan, posed.problem, forms(posed, plan.outputs, q), lambda tensors: addresses)
+    return _run_in_place(call, tensors, outputs, stream, timing)
+
+
+def _in_place(dispatcher: Dispatcher, q: Any) -> bool:
+    """True if kernels read the tensors of a call where PyTorch has them."""
+    return dispatcher.device.kind == "hip" and on_gpu(q)
 
 
 def _as_read(dispatcher: Dispatcher, q: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +226,7 @@ def _as_read(dispatcher: Dispatcher, q: Any, options: dict[str, Any]) -> dict[st
     pages, sinks = options.get("pages"), options.get("sink_logits")
     if sinks is not None and on_gpu(q):
         options = {**options, "sink_logits": single_precision(sinks, q)}
-    if pages is not None and (indices := pad_list(dispatcher, pages.indices)) is not pages.indices:
+    if isinstance(pages, Pages) and (indices := pad_list(dispatcher, pages.indices)) is not pages.indices:
         options = {**options, "pages": replace(pages, indices=indices)}
     return options
 
@@ -180,133 +239,85 @@ def pad_list(dispatcher: Dispatcher, pages: Any) -> Any:
     return padded_list(pages) if dispatcher.reads_ahead else pages
 
 
-def fmha_of(
-    pose_call: Callable[[Sequence[Any], Any], tuple[Sequence[Any], dict[str, Any]]],
-    tensors: Sequence[Any],
-    numbers: Any,
-    *,
-    dispatcher: Dispatcher | None = None,
-    out: Any = None,
-    **more_options: Any,
-) -> Attention:
-    """Call :func:`fmha` with the Q, K, V and options that ``pose_call`` makes of a caller's tensors and numbers.
+def _find_call(dispatcher: Dispatcher, pose_call: Posing, tensors: Sequence[Any], numbers: Any) -> PlannedCall | None:
+    """The kept call of these tensors and numbers, or None for a call that is posed each time.
 
-    For tensors of PyTorch on a GPU a kept plan is looked up by the caller's own arguments, without posing the call.
+    The latter are calls whose inputs are converted (scales that are numbers or have 16 bits), calls with arrays other
+    than tensors of one GPU, and refused calls.
     """
-    q = tensors[0]
-    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
-    in_place = not more_options and dispatcher.device.kind == "hip" and on_gpu(q)
-    if in_place and (kept := find_posed(dispatcher, pose_call, tensors, numbers, _outputs_to_keep)) is not None:
-        return _run_kept(kept, tensors, q, out, current_stream(q))
-    (q, k, v), options = pose_call(tensors, numbers)
-    if in_place:  # of a call that has to be posed each time
-        return _pose_and_run(dispatcher, (q, k, v), options, (out, None), current_stream(q), UNTIMED)
-    return fmha(q, k, v, dispatcher=dispatcher, out=out, **options, **more_options)
-
-
-def _outputs_to_keep(plan: LaunchPlan, posed: Posed) -> tuple[Sequence[str], Any]:
-    """Names of the outputs; and names, shapes and PyTorch's dtypes."""
-    shapes = _shapes(posed.problem)
-    return tuple(plan.outputs), [(name, shapes[name], dtype_of(_dtype(posed, name))) for name in plan.outputs]
-
-
-def _run_kept(kept: Kept, tensors: Sequence[Any], q: Any, out: Any, stream: int) -> Attention:
-    """Launch a kept plan."""
-    p, pointers = kept.posed.problem, kept.addresses(tensors)
-    outputs: dict[str, Any] = {}
-    for name, shape, dtype in kept.o:
-        outputs[name] = tensor = out if name == "o" and out is not None else q.new_empty(shape, dtype=dtype)
-        if tensor is out and not _fits(out, q, shape, dtype):
-            pointers.append(_target(kept.plan.device, p, name, out).address)  # raises, or takes bits of the dtype
-        else:
-            pointers.append(tensor.data_ptr())
-    if not p.rows_q:
-        return _attention(outputs, p, FinishedLaunch(kernels=()))
-    kept.run(pointers, stream)
-    return _attention(outputs, p, FinishedLaunch(kernels=kept.plan.library.selected_kernels()))
-
-
-def _fits(out: Any, q: Any, shape: tuple[int, ...], dtype: Any) -> bool:
-    """True if ``out`` can be written in place: it has the output's shape and dtype, and is on Q's GPU."""
+    key = pose_call, numbers
     try:
-        return out.shape == shape and out.dtype is dtype and out.is_contiguous() and out.get_device() == q.get_device()
-    except AttributeError:  # no tensor of PyTorch
-        return False
+        call = dispatcher.cache.find_call(key, tensors)
+    except TypeError:  # an array, which has no hash, or which PyTorch's guards refuse
+        return None
+    if call is not None:
+        return call
+    if not is_plain(numbers) or not are_together(tensors):
+        return None
+
+    def make() -> PlannedCall | None:
+        try:
+            arrays, options = pose_call(stand_ins(tensors), numbers)
+            posed = pose(dispatcher.device, *arrays, Options(**options))
+        except (ProblemError, KeyError):  # posing the tensors themselves converts them, or raises with their names
+            return None
+        plan = dispatcher.plan(posed.problem)
+        plan.warn()
+        return PlannedCall(plan, posed.problem, forms(posed, plan.outputs, tensors[0]), read_addresses(posed, plan))
+
+    return dispatcher.cache.keep_call(key, tensors, make)
 
 
-def _pose_and_run(
-    dispatcher: Dispatcher,
-    arrays: Sequence[Any],
-    options: dict[str, Any],
-    outs: tuple[Any, Any],
-    stream: int,
-    timing: Timing,
+def _run_in_place(
+    call: PlannedCall, tensors: Sequence[Any], caller_outputs: Mapping[str, Any], stream: int, timing: Timing
 ) -> Attention:
-    q, k, v = arrays
-    out, lse_out = outs
-    posed = pose(dispatcher.device, q, k, v, Options(**options))
-    plan = dispatcher.plan(posed.problem)
-    outputs = _outputs(plan, posed, q, out, lse_out)
-    if posed.on_device:
-        pointers = {name: posed.inputs[name].address + posed.offset(name) for name in plan.inputs}
-        return _call_on_device(plan, posed.problem, pointers, outputs, (out, lse_out), stream, timing)
-    return uploaded_call(plan, posed, outputs, stream, timing)
-
-
-def _outputs(plan: LaunchPlan, posed: Posed, q: Any, out: Any, lse_out: Any) -> dict[str, Any]:
-    """Outputs by the C ABI's names: the caller's, or new tensors of PyTorch on Q's device; None without either."""
-    if lse_out is not None and not posed.problem.lse:
-        raise ArgumentError("lse_out is written with lse=True only.", kind="null")
-    caller_outputs = {"o": out, "lse": lse_out}
-    shapes = _shapes(posed.problem)
-    return {
-        name: caller_outputs.get(name)
-        if caller_outputs.get(name) is not None
-        else empty_like(q, shapes[name], _dtype(posed, name))
-        for name in plan.outputs
-    }
-
-
-def _dtype(posed: Posed, name: str) -> str:
-    """The word of the dtype of an output that the call allocates. O has Q's dtype."""
-    if name != "o":
-        return {"lse": "fp32", "rand_val": "bits8"}[name]
-    if posed.floats is not None:
-        return WORDS[posed.floats.name]
-    return "bits16" if posed.inputs["q"].dtype == "bits16" else posed.problem.o_dtype
-
-
-def _call_on_device(
-    plan: LaunchPlan,
-    problem: Problem,
-    inputs: Mapping[str, int],
-    outputs: Mapping[str, Any],
-    caller_outputs: tuple[Any, Any],
-    stream: int,
-    timing: Timing,
-) -> Attention:
-    """Run a plan on arrays on the device. Only the caller's own outputs are checked."""
-    pointers = dict(inputs)
-    for name in plan.outputs:
-        output = outputs[name]
+    """Launch with arrays on the device. Outputs that are not the caller's are tensors of PyTorch beside Q."""
+    plan, problem, outputs_of_plan, addresses_of = call
+    q, addresses, outputs = tensors[0], addresses_of(tensors), {}
+    if caller_outputs["lse"] is not None:
+        _demand_lse(problem, caller_outputs)
+    for name, shape, dtype, like_q in outputs_of_plan:
+        output = caller_outputs.get(name)
         if output is None:
-            raise ArgumentError(
-                f"{name} needs memory on the device that the call can write to: give out, lse_out.", kind="null"
-            )
-        checked = any(output is caller_output for caller_output in caller_outputs)
-        pointers[name] = _target(plan.device, problem, name, output).address if checked else output.data_ptr()
-    ran = plan.run(pointers, stream=stream, timing=timing) if problem.rows_q else FinishedLaunch(kernels=())
+            if dtype is None:
+                raise ArgumentError(
+                    f"{name} needs memory on the device that the call can write to: give out, lse_out.", kind="null"
+                )
+            output = new_like(q, shape, dtype, like_q)
+            addresses.append(output.data_ptr())
+        elif is_like(output, q, shape, dtype):
+            addresses.append(output.data_ptr())
+        else:  # bits of the dtype, or an array that is refused
+            addresses.append(check_output(plan.device, problem, name, output).address)
+        outputs[name] = output
+    if caller_outputs["o"] is not None and caller_outputs["lse"] is not None:
+        sizes = zip(addresses[len(plan.inputs) :], plan.outputs.values(), strict=True)
+        demand_apart(dict(zip(plan.outputs, sizes, strict=True)))
+    if not problem.rows_q:  # no grid has 0 workgroups
+        ran = FinishedLaunch(kernels=())
+    elif timing is UNTIMED:
+        plan.queue(addresses, stream)
+        ran = FinishedLaunch(kernels=plan.library.selected_kernels())
+    else:
+        pointers = dict(zip((*plan.inputs, *plan.outputs), addresses, strict=True))
+        ran = plan.run(pointers, stream=stream, timing=timing)
     return _attention(outputs, problem, ran)
 
 
-def _target(device: Device, p: Problem, name: str, array: Any) -> Operand:
-    """The operand of an output, checked for shape, dtype, contiguity and write access."""
-    target = operand({"o": "out", "lse": "lse_out"}.get(name, name), array, device)
-    demand_shape(target, _shapes(p)[name])
-    if name == "lse" or (name == "o" and (target.on_device or target.dtype not in ("fp32", "fp64"))):
-        demand_dtype(target, "fp32" if name == "lse" else p.o_dtype)
-    demand_writable(target)
-    return target
+def _demand_lse(problem: Problem, caller_outputs: Mapping[str, Any]) -> None:
+    if caller_outputs["lse"] is not None and not problem.lse:
+        raise ArgumentError("lse_out is written with lse=True only.", kind="null")
+
+
+def _on_host(plan: LaunchPlan, posed: Posed, q: Any, caller_outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The caller's outputs, and tensors of PyTorch if Q is one."""
+    _demand_lse(posed.problem, caller_outputs)
+    outputs = {name: caller_outputs.get(name) for name in plan.outputs}
+    return outputs | {
+        name: new_like(q, shape, dtype, like_q)
+        for name, shape, dtype, like_q in forms(posed, plan.outputs, q)
+        if outputs[name] is None and dtype is not None
+    }
 
 
 def uploaded_call(
@@ -316,7 +327,8 @@ def uploaded_call(
     p, hip = posed.problem, plan.device.hip
     outputs = {name: caller_outputs.get(name) for name in plan.outputs}
     outputs = {name: _new(posed, name) if output is None else output for name, output in outputs.items()}
-    targets = {name: _target(plan.device, p, name, output) for name, output in outputs.items()}
+    targets = {name: check_output(plan.device, p, name, output) for name, output in outputs.items()}
+    demand_apart({name: span_of(target.array) for name, target in targets.items()})
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
         array = posed.inputs[name].array
@@ -337,13 +349,6 @@ def uploaded_call(
     return _attention(outputs, p, ran)
 
 
-def shift_of(posed: Posed) -> NDArray[np.float64]:
-    """The shift of a kernel's LSE for arrays of the host (:func:`ckpm.attention.alibi.lse_shift`)."""
-    slopes = posed.inputs["bias"].array
-    assert slopes is not None, "all are on the host"
-    return lse_shift(posed.problem, slopes, sequence_lengths(posed))
-
-
 def _write(target: NDArray[Any], numbers: NDArray[Any]) -> None:
     """Write numbers into an array: their bits if its elements have the same size, else their values."""
     same = target.itemsize == numbers.itemsize
@@ -351,9 +356,9 @@ def _write(target: NDArray[Any], numbers: NDArray[Any]) -> None:
 
 
 def _new(posed: Posed, name: str) -> NDArray[Any]:
-    word = _dtype(posed, name)
+    word = word_of(posed, name)
     kind = {"bits16": np.uint16, "bits8": np.uint8, "fp64": np.float64}.get(word) or number_type(word, "")
-    return np.empty(_shapes(posed.problem)[name], kind)
+    return np.empty(shape_of(posed.problem, name), kind)
 
 
 def _attention(outputs: Mapping[str, Any], p: Problem, ran: FinishedLaunch) -> Attention:
@@ -361,19 +366,3 @@ def _attention(outputs: Mapping[str, Any], p: Problem, ran: FinishedLaunch) -> A
         _LOG.debug("%s ran", ", ".join(ran.kernels) or "no kernel")
     more = {name: outputs.get(key) for name, key in (("lse", "lse"), ("random_values", "rand_val"))}
     return Attention(o=outputs["o"], **more, problem=p, ran=ran)
-
-
-def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
-    """Shapes of the outputs, by the C ABI's names."""
-    return {"o": o_shape(p), "lse": lse_shape(p), "rand_val": (*lse_shape(p), p.seqlen_k)}
-
-
-def o_shape(p: Problem) -> tuple[int, ...]:
-    if p.mode == "group":
-        return p.rows_q, p.nhead_q, p.hdim_v
-    inner = (p.nhead_q, p.seqlen_q) if p.layout == "BHSD" else (p.seqlen_q, p.nhead_q)
-    return p.batch, *inner, p.hdim_v
-
-
-def lse_shape(p: Problem) -> tuple[int, ...]:
-    return (p.nhead_q, p.rows_q) if p.mode == "group" else (p.batch, p.nhead_q, p.seqlen_q)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.arrays.tables import Lengths, Pages, keys_of_list
-from ckpm.base.errors import ArgumentError
+from ckpm.attention.arrays.tables import Lengths, Pages, demand_last_lengths, keys_of_list
+from ckpm.base.errors import ArgumentError, demand_type
 
 
 def chunk_lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, chunk: int) -> tuple[Lengths, Lengths]:
@@ -23,9 +23,10 @@ def chunk_lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, chunk: int) -> tuple[Len
     V, O and LSE stay where they are.
 
     Raises:
-        ArgumentError: the chunk is not positive.
+        ArgumentError: the chunk is not positive, sums don't ascend from 0, or they are of different batches.
     """
-    _, _, queries, keys = _chunks(np.diff(np.asarray(cu_seqlens_q)), np.diff(np.asarray(cu_seqlens_k)), chunk, 1)
+    seqlens_q, seqlens_k = _lengths("cu_seqlens_q", cu_seqlens_q), _lengths("cu_seqlens_k", cu_seqlens_k)
+    _, _, queries, keys = _chunks(seqlens_q, seqlens_k, chunk, 1)
     return _sums(queries), _sums(keys)
 
 
@@ -36,16 +37,27 @@ def chunk_pages(cu_seqlens_q: Any, pages: Pages, page_size: int, chunk: int) -> 
     and LSE stay where they are. ``page_size`` is the number of tokens of a page.
 
     Raises:
-        ArgumentError: the chunk is not positive, or not a multiple of ``page_size``.
+        ArgumentError: the chunk is not positive, or not a multiple of ``page_size``; or tables contradict one another.
     """
-    seqlens_q, table = np.diff(np.asarray(cu_seqlens_q)), np.asarray(pages.indices)
-    listed = table.ndim == 1
+    demand_type("pages", pages, Pages, "ckpm.Pages")
+    demand_type("page_size", page_size, int, "the tokens of a page")
+    seqlens_q, table = _lengths("cu_seqlens_q", cu_seqlens_q), _integers("pages.indices", pages.indices)
+    listed, batch = table.ndim == 1, len(seqlens_q)
     if listed:
-        starts = np.asarray(pages.indptr)
-        last = page_size if pages.last_page_lens is None else np.asarray(pages.last_page_lens)
-        seqlens_k = keys_of_list(np.diff(starts), page_size, last)
+        starts = _integers("pages.indptr", pages.indptr)[: batch + 1]
+        counts = _lengths("pages.indptr", starts, len(table))
+        last = np.ones_like(counts)
+        if page_size > 1:
+            last = _integers("pages.last_page_lens", pages.last_page_lens)[: len(counts)]
+            demand_last_lengths(counts, page_size, last)
+        seqlens_k = keys_of_list(counts, page_size, last)
     else:
-        starts, seqlens_k = np.arange(len(seqlens_q)) * table.shape[1], np.asarray(pages.seqlens_k)
+        starts, seqlens_k = np.arange(batch) * table.shape[1], _integers("pages.seqlens_k", pages.seqlens_k)[:batch]
+        if len(table) < batch or (seqlens_k < 0).any() or (seqlens_k > table.shape[1] * page_size).any():
+            raise ArgumentError(
+                f"a table of {list(table.shape)} doesn't hold seqlens_k {seqlens_k.tolist()[:8]} of {batch} sequences.",
+                kind="shape",
+            )
     chunks = _chunks(seqlens_q, seqlens_k, chunk, page_size)
     used = chunks[2] > 0
     used[0] |= not used.any()  # a call has at least one sequence
@@ -71,9 +83,15 @@ def _chunks(
 
     Return for the chunks of all sequences, in order: their sequence, their number in it, their queries and their keys.
     """
-    if chunk < 1 or chunk % page_size:
+    demand_type("chunk", chunk, int, "a number of keys")
+    if page_size < 1 or not 1 <= chunk < 2**31 or chunk % page_size:
         raise ArgumentError(
             f"chunk {chunk} must be positive, and a multiple of the {page_size} tokens of a page.", kind="shape"
+        )
+    if len(seqlens_q) != len(seqlens_k):
+        raise ArgumentError(
+            f"queries are of {len(seqlens_q)} sequences, and keys of {len(seqlens_k)}: give tables of one batch.",
+            kind="shape",
         )
     counts = np.maximum(-(-seqlens_k // chunk), 1)
     sequence = np.repeat(np.arange(len(counts)), counts)
@@ -83,6 +101,29 @@ def _chunks(
     until_end = np.where(number > 0, np.minimum(whole, left), whole)
     of_later = np.minimum(whole, np.maximum(left - chunk, 0))
     return sequence, number, until_end - of_later, np.minimum(left, chunk)
+
+
+def _integers(name: str, table: Any) -> Lengths:
+    """A table of the host, of whole numbers."""
+    try:
+        array = np.asarray(table)
+    except (TypeError, ValueError, RuntimeError) as error:  # a tensor of a GPU
+        raise ArgumentError(f"{name} must be an array of the host: {error}. Copy it.", kind="device") from error
+    if array.ndim not in (1, 2) or array.dtype.kind not in "iu":
+        raise ArgumentError(f"{name} is {array.dtype} {list(array.shape)}: give whole numbers.", kind="dtype")
+    return array
+
+
+def _lengths(name: str, sums: Any, most: int = 2**31 - 1) -> Lengths:
+    """Lengths of running sums, which must ascend from 0 to at most ``most``."""
+    array = _integers(name, sums)
+    wide = array.astype(np.int64).reshape(-1)
+    lengths = wide[1:] - wide[:-1]
+    if array.ndim > 1 or not len(lengths) or array[0] != 0 or (lengths < 0).any() or array[-1] > most:
+        raise ArgumentError(
+            f"{name} must ascend from 0 to at most {most}, [batch + 1], not {array.tolist()[:8]}.", kind="shape"
+        )
+    return lengths
 
 
 def _sums(lengths: NDArray[np.int64]) -> Lengths:

@@ -6,13 +6,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ckpm.attention.jit.missing import compile_command, find_missing
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.attention.launch.workspaces import Workspaces
+from ckpm.attention.plan_cache import PlanCache
 from ckpm.attention.problems.validation import split_contradictions, validate
 from ckpm.attention.registry import Compile, Instance, Registry
 from ckpm.attention.selection import (
@@ -35,18 +36,16 @@ from ckpm.attention.selection import (
     to_keep,
 )
 from ckpm.attention.splitting import best_split
-from ckpm.base.errors import CompileError, NoKernelError, UsageError
+from ckpm.base.errors import CompileError, NoKernelError, UsageError, demand_type
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import own_upstreams, upstreams
 from ckpm.matrix.keys import is_split
-from ckpm.matrix.problems.problem import Problem, missing_load, needs_named_loads, serving_kernels
+from ckpm.matrix.problems.problem import Problem, needs_named_loads
+from ckpm.matrix.problems.serving import missing_load, serving_kernels
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
-
-
-_MOST_PLANS = 4096  # above this number all are forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +101,8 @@ class Dispatcher:
         tuning: TuningDatabase | None = None,
         compile: Compile | None = None,  # noqa: A002 - the name fits
     ) -> None:
+        demand_type("registry", registry, Registry, "ckpm.Registry()")
+        demand_type("device", device, Device, "ckpm.choose(...)'s device")
         if not callable(order):
             check_order(str(order))
         if order == MEASURED and tuning is None:
@@ -109,12 +110,8 @@ class Dispatcher:
         self.registry, self.device = registry, device
         self._order, self._tuning, self._compile = order, tuning, compile
         self._lock = threading.RLock()
-        self._plans: dict[Problem, LaunchPlan] = {}
-        self._refused: dict[Problem, NoKernelError | CompileError] = {}
-        self._plans_version = registry.version
+        self.cache = PlanCache(registry)
         self._workspaces = Workspaces(device.hip)
-        self.kept: dict[Any, Any] = {}  # of ckpm.attention.plan_cache, forgotten with the plans
-        self.latest: dict[Any, Any] = {}  # the same
         self._libraries: dict[Path, Library] = {}
 
     def plan(self, problem: Problem) -> LaunchPlan:
@@ -128,33 +125,23 @@ class Dispatcher:
         """
         problem = self._with_order(problem)
         try:
-            kept = self._plans.get(problem) if self._plans_version == self.registry.version else None
+            plan = self.cache.entries.get(problem)
         except TypeError:  # a field has a value without a hash
             validate(problem)
             raise
-        if kept is not None:
-            return kept
-        with self._lock:
-            if self._plans_version != self.registry.version:
-                self._forget()
-            if before := self._refused.get(problem):
-                raise type(before)(str(before), kind=before.kind)
-            if problem not in self._plans:
-                self._keep_plan(problem)
-            return self._plans[problem]
+        if plan is None:
+            with self._lock:
+                plan = self.cache.keep(problem, lambda: self._plan_or_refusal(validate(problem)))
+        if not isinstance(plan, LaunchPlan):
+            raise type(plan)(str(plan), kind=plan.kind)
+        return plan
 
-    def _keep_plan(self, problem: Problem) -> None:
-        """Make the plan of a problem, or keep the reason against it."""
+    def _plan_or_refusal(self, problem: Problem) -> LaunchPlan | NoKernelError | CompileError:
+        """The plan of a problem, or the reason against it: a search or a compilation takes long."""
         try:
-            plan = self._make_plan(validate(problem))
-        except (NoKernelError, CompileError) as reason:  # kept, as a search or a compilation takes long
-            if len(self._refused) >= _MOST_PLANS:
-                self._refused.clear()
-            self._refused[problem] = reason.with_traceback(None)
-            raise
-        if self._plans_version != self.registry.version or len(self._plans) >= _MOST_PLANS:
-            self._forget()  # compiling registers libraries
-        self._plans[problem] = plan
+            return self._make_plan(problem)
+        except (NoKernelError, CompileError) as refusal:
+            return refusal.with_traceback(None)
 
     @property
     def reads_ahead(self) -> bool:
@@ -201,19 +188,14 @@ class Dispatcher:
         }
         return ChoiceExplanation(problem=original, choice=choice, refused=refused)
 
-    def _forget(self) -> None:
-        """Forget all plans: after a change of the registry, and at the end."""
-        self._plans, self._refused, self._plans_version = {}, {}, self.registry.version
-        self.kept.clear()
-        self.latest.clear()
-
     def close(self) -> None:
         """Forget all plans and free their workspaces."""
         with self._lock:
             self._workspaces.close()
-            self._forget()
+            self.cache.forget()
 
     def _with_order(self, problem: Problem) -> Problem:
+        demand_type("the problem", problem, Problem, "ckpm.Problem(...), or ProblemBuilder's build()")
         return replace(problem, batch_invariant=True) if self.batch_invariant else problem
 
     def _make_plan(self, problem: Problem) -> LaunchPlan:
@@ -334,7 +316,7 @@ class Dispatcher:
         assert path is not None, "a built kernel has a library"
         if path not in self._libraries:
             named = host(library_with(choice.stages[0].key.family))
-            self._libraries[path] = self.device.load(path, named.arguments)
+            self._libraries[path] = self.device.load(path, named.arguments, choice.stages[0].sha256)
         return self._libraries[path]
 
 

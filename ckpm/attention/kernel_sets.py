@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckpm.attention.registry import Instance
-from ckpm.base.errors import LibraryError, unknown_word
+from ckpm.base.errors import LibraryError, demand_type, unknown_word
 from ckpm.matrix.dialects import check_upstream, dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import MASK_IMPLS
@@ -44,13 +44,17 @@ def kernel_set(
 
     ``kernel_set("fwd", dtype="bf16", hdim_q=128, mask="*", bias=("no", "alibi"), tile={"bm0": 128}, warp={"wk0": 16})``
     """
-    if mask_impl not in MASK_IMPLS:
+    for argument, value in (("family", family), ("arch", arch), ("upstream", upstream)):
+        demand_type(argument, value, str, "a word")
+    demand_type("receipt", receipt, int, "a number")
+    if str(mask_impl) not in MASK_IMPLS:
         raise LibraryError(unknown_word("mask set", str(mask_impl), MASK_IMPLS), kind="unknown-kernel")
     upstream_dialect = dialect(check_upstream(upstream).dialect)
     upstream_dialect.check_arch(arch)
     keys = enumerate_keys(upstream_dialect.family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
     left = keys
     for name, value in _wanted_values(fields, {"tile": tile, "wave": wave, "warp": warp}).items():
+        demand_type(name, value, (str, int, tuple), "a value, a tuple of several, or '*'")
         if value == ANY:
             continue
         before, left = (

@@ -1,96 +1,113 @@
-"""Plans of calls with tensors of PyTorch on the GPU, kept by shapes, strides and dtypes.
+"""Plans of a dispatcher, kept by problem, and by the arguments of calls with tensors of PyTorch on their GPU.
 
 A later call with such tensors fills in addresses and launches. Checks are not repeated.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import functools
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ckpm.attention.arrays.options import Options
-from ckpm.attention.arrays.posing import Posed, pose
-from ckpm.attention.arrays.pytorch import namespace
-from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.outputs import Form
+from ckpm.attention.arrays.posing import Posed
 from ckpm.attention.arrays.tensors import WORDS, OnDevice
-from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.plan import LaunchPlan
-from ckpm.base.errors import ProblemError
+from ckpm.attention.registry import Registry
+from ckpm.matrix.problems.problem import Problem
 
-_MOST = 4096  # above this number all are forgotten
-_FIELDS = tuple(field.name for field in dataclasses.fields(Pages))
-
-
-Outputs = Callable[[LaunchPlan, Posed], tuple[Sequence[str], Any]]
+_MOST = 4096  # entries; above this number all are forgotten
 
 
-class Kept(NamedTuple):
-    """A plan and the posed call that it was made of.
-
-    ``inputs`` are its pointers, each with the index of its tensor and an offset. ``run`` launches the plan with the
-    addresses of the inputs and of ``more`` pointers, in order, and a stream. ``pick`` returns the tensors of the
-    inputs, and ``read_address`` the address of one. ``offsets`` are empty if all are 0. ``o`` is the caller's
-    description of its outputs.
-    """
+class PlannedCall(NamedTuple):
+    """A call on the device, ready to run. ``addresses`` returns the addresses of the plan's inputs from its tensors."""
 
     plan: LaunchPlan
-    posed: Posed
-    inputs: tuple[tuple[str, int, int], ...]
-    run: Callable[[Sequence[int], int], None]
+    problem: Problem
+    outputs: Sequence[Form]
+    addresses: Callable[[Sequence[Any]], list[int]]
+
+
+class _Latest(NamedTuple):
+    """The latest call with a key, and PyTorch's guards of its tensors, which read a whole signature at once."""
+
+    call: PlannedCall
+    check: Callable[..., bool]
     pick: Callable[[Sequence[Any]], Sequence[Any]]
-    read_address: Callable[[Any], int]
-    offsets: tuple[int, ...]
-    o: Any = None
-
-    def addresses(self, tensors: Sequence[Any]) -> list[int]:
-        """Addresses of the inputs."""
-        addresses = map(self.read_address, self.pick(tensors))
-        return [*map(operator.add, addresses, self.offsets)] if self.offsets else [*addresses]
-
-    def pointers(self, tensors: Sequence[Any]) -> dict[str, int]:
-        """Addresses of the inputs by the C ABI's names."""
-        return dict(zip((name for name, _, _ in self.inputs), self.addresses(tensors), strict=True))
+    pick_absent: Callable[[Sequence[Any]], Any]
+    absent: Any
 
 
-def find(dispatcher: Dispatcher, key: Any, tensors: Sequence[Any], make: Callable[[], Kept | None]) -> Kept | None:
-    """The plan of a key and of tensors, made at the first call; None if ``make`` returns none.
+class PlanCache:
+    """Plans by problem, calls by their arguments, and refusals of both, until the registry changes.
 
-    The tensors of the latest call with a key are compared by PyTorch's own guards, which read all of a signature at
-    once. Other tensors are looked up by their signatures.
+    Threads may use it at once. What is made of an old registry is kept with the old registry's entries.
     """
-    if (latest := find_latest(dispatcher, key, tensors)) is not None:
-        return latest
-    near = dispatcher.registry.version, key
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all entries."""
+        self._state: tuple[int, dict[Any, Any]] = self._registry.version, {}
+
+    @property
+    def entries(self) -> dict[Any, Any]:
+        """The entries of the current registry."""
+        version, entries = self._state
+        if version != self._registry.version:
+            self.forget()
+            entries = self._state[1]
+        return entries
+
+    def keep(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The entry of a key, made if it is not there."""
+        return _keep(self.entries, key, make)
+
+    def find_call(self, key: Any, tensors: Sequence[Any]) -> PlannedCall | None:
+        """The latest call with a key, if its tensors were like these."""
+        version, entries = self._state
+        latest: _Latest | None = entries.get(key) if version == self._registry.version else None
+        if latest is None:
+            return None
+        call, check, pick, pick_absent, absent = latest
+        return call if check(*pick(tensors)) and pick_absent(tensors) == absent else None
+
+    def keep_call(self, key: Any, tensors: Sequence[Any], make: Callable[[], PlannedCall | None]) -> PlannedCall | None:
+        """The call of a key and of tensors like these, made if it is not there; None if ``make`` returned none."""
+        entries = self.entries
+        call: PlannedCall | None = _keep(entries, (key, *map(_signature, tensors)), make)
+        if call is not None and (latest := _guard(call, tensors)) is not None:
+            entries[key] = latest
+        return call
+
+
+def _keep(entries: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    with contextlib.suppress(KeyError):
+        return entries[key]
+    entry = make()
+    if len(entries) >= _MOST:
+        entries.clear()
+    entries[key] = entry
+    return entry
+
+
+def _guard(call: PlannedCall, tensors: Sequence[Any]) -> _Latest | None:
+    """Guards of a call's tensors. None without PyTorch's, and for a tensor given twice, which they refuse."""
     there = [tensor for tensor in tensors if tensor is not None]
-    whole = near, *map(type, tensors), *map(signature, there)
-    try:
-        kept: Kept | None = dispatcher.kept[whole]
-    except KeyError:
-        kept = make()
-        if len(dispatcher.kept) >= _MOST:
-            dispatcher.kept.clear()
-            dispatcher.latest.clear()
-        dispatcher.kept[whole] = kept
-    if kept is not None and len(set(map(id, there))) == len(there) > 0 and (guards := _guards()) is not None:
-        lengths, steps = [list(tensor.shape) for tensor in there], [list(tensor.stride()) for tensor in there]
-        guard = guards(*there, dynamic_dims_sizes=lengths, dynamic_dims_strides=steps).check
-        places = [at for at, tensor in enumerate(tensors) if tensor is not None]
-        absent: list[Any] = [at for at, tensor in enumerate(tensors) if tensor is None]
-        pick, pick_absent = operator.itemgetter(*places), operator.itemgetter(*absent or [slice(0)])
-        dispatcher.latest[near] = pick, guard, pick_absent, pick_absent(tensors), kept
-    return kept
-
-
-def find_latest(dispatcher: Dispatcher, key: Any, tensors: Sequence[Any]) -> Kept | None:
-    """The plan of the latest call with a key, if its tensors were like these."""
-    if (latest := dispatcher.latest.get((dispatcher.registry.version, key))) is None:
+    guards = _guards()
+    if guards is None or len(set(map(id, there))) < len(there):
         return None
-    pick, guard, pick_absent, absent, kept = latest
-    return kept if guard(*pick(tensors)) and pick_absent(tensors) == absent else None
+    lengths, steps = [list(tensor.shape) for tensor in there], [list(tensor.stride()) for tensor in there]
+    check = guards(*there, dynamic_dims_sizes=lengths, dynamic_dims_strides=steps).check
+    places = [at for at, tensor in enumerate(tensors) if tensor is not None]
+    absent: list[Any] = [at for at, tensor in enumerate(tensors) if tensor is None]
+    pick_absent = operator.itemgetter(*absent or [slice(0)])
+    return _Latest(call, check, operator.itemgetter(*places), pick_absent, pick_absent(tensors))
 
 
 @functools.cache
@@ -103,96 +120,33 @@ def _guards() -> Any:
     return TensorGuards
 
 
-def signature(tensor: Any) -> tuple[Any, ...]:
-    """Shape, strides, dtype and GPU: all of a tensor that a plan depends on."""
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()
-
-
-def stand_in(at: int, tensor: Any) -> Any:
-    """A tensor's shape and dtype, with the address ``at``; None for None."""
+def _signature(tensor: Any) -> Any:
+    """Type, shape, strides, dtype and GPU of a tensor: all that a plan depends on."""
     if tensor is None:
         return None
-    word = WORDS[str(tensor.dtype).rpartition(".")[2]]
-    return OnDevice(address=at, shape=tuple(tensor.shape), dtype=word, strides=tensor.stride())
+    return type(tensor), tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()
 
 
-def keep(dispatcher: Dispatcher, posed: Posed, more: Sequence[str] = (), o: Any = None) -> Kept:
-    """Make a plan of posed stand-ins, whose addresses are 1, 2 and so on."""
-    plan = dispatcher.plan(posed.problem)
-    there = [name for name in plan.inputs if name in posed.inputs]
-    inputs = tuple((name, posed.inputs[name].address - 1, posed.offset(name)) for name in there)
-    pick, offsets = operator.itemgetter(*(at for _, at, _ in inputs)), tuple(offset for *_, offset in inputs)
-    read_address = sys.modules["torch"].Tensor.data_ptr  # faster than the method of each
-    return Kept(plan, posed, inputs, plan.bind((*there, *more)), pick, read_address, offsets if any(offsets) else (), o)
+def stand_ins(tensors: Sequence[Any]) -> list[OnDevice | None]:
+    """Shapes and dtypes of a call's tensors, with the addresses 1, 2 and so on; None for None.
 
-
-def find_posed(
-    dispatcher: Dispatcher, pose_call: Any, tensors: Sequence[Any], numbers: Any, outputs: Outputs
-) -> Kept | None:
-    """The kept plan of a call whose tensors and numbers ``pose_call`` converts; None as :func:`find_kept`.
-
-    ``outputs`` returns :func:`keep`'s ``more`` and ``o`` from a plan and its posed call.
+    Raises:
+        KeyError: no kernel reads a tensor's dtype.
     """
-
-    def make() -> Kept | None:
-        if len({tensor.get_device() for tensor in tensors if tensor is not None}) > 1:
-            return None
-        try:
-            (q, k, v), options = pose_call([stand_in(at, tensor) for at, tensor in enumerate(tensors, 1)], numbers)
-            posed = pose(dispatcher.device, q, k, v, Options(**options))
-        except (ProblemError, KeyError):
-            return None
-        return keep(dispatcher, posed, *outputs(dispatcher.plan(posed.problem), posed))
-
-    try:
-        return find(dispatcher, (pose_call, numbers), tensors, make)
-    except (AttributeError, TypeError):  # a number or an array among the tensors, or a number without a hash
-        return None
+    return [
+        None if tensor is None else OnDevice(
+            address=at, shape=tuple(tensor.shape), dtype=WORDS[str(tensor.dtype).rpartition(".")[2]],
+            strides=tensor.stride(),
+        )
+        for at, tensor in enumerate(tensors, 1)
+    ]  # fmt: skip
 
 
-def find_kept(dispatcher: Dispatcher, arguments: Mapping[str, Any], outputs: Outputs) -> tuple[Kept, list[Any]] | None:
-    """The kept plan of ``fmha``'s Q, K, V and options, and its tensors; None if the call has to be posed each time.
-
-    The latter are calls whose inputs are converted (scales that are numbers or have 16 bits), calls with arrays other
-    than tensors of one GPU, and refused calls.
-    """
-    torch, tensors = namespace(arguments["q"]), list[Any]()
-
-    def sign(value: Any) -> Any:
-        if isinstance(value, OnDevice):
-            raise TypeError("an address of the caller's")
-        if not isinstance(value, torch.Tensor):
-            return value
-        tensors.append(value)
-        return signature(value)
-
-    def make() -> Kept | None:
-        if len({tensor.get_device() for tensor in tensors}) > 1:
-            return None
-        places = iter(range(1, len(tensors) + 1))
-        try:
-            posing = _map_leaves(
-                arguments, lambda value: stand_in(next(places), value) if isinstance(value, torch.Tensor) else value
-            )
-            arrays = posing.pop("q"), posing.pop("k"), posing.pop("v")
-            posed = pose(dispatcher.device, *arrays, Options(**posing))
-        except (ProblemError, KeyError):  # posing the tensors themselves converts them, or raises with their names
-            return None
-        return keep(dispatcher, posed, *outputs(dispatcher.plan(posed.problem), posed))
-
-    try:
-        kept = find(dispatcher, tuple(_map_leaves(arguments, sign).items()), (), make)
-    except TypeError:  # an array without a hash; posing raises errors of options
-        return None
-    return None if kept is None else (kept, tensors)
-
-
-def _map_leaves(arguments: Mapping[str, Any], act: Callable[[Any], Any]) -> dict[str, Any]:
-    """The arguments with each table, tuple's element or other value replaced by ``act``'s result."""
-    replaced: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if isinstance(value, Pages):
-            replaced[name] = Pages(**{field: act(getattr(value, field)) for field in _FIELDS})
-        else:
-            replaced[name] = tuple(map(act, value)) if isinstance(value, tuple) else act(value)
-    return replaced
+def read_addresses(posed: Posed, plan: LaunchPlan) -> Callable[[Sequence[Any]], list[int]]:
+    """Return ``addresses`` of a :class:`PlannedCall` whose posed inputs are stand-ins of its tensors."""
+    pick = operator.itemgetter(*(posed.inputs[name].address - 1 for name in plan.inputs))
+    offsets = [posed.offset(name) for name in plan.inputs]
+    read = sys.modules["torch"].Tensor.data_ptr  # faster than the method of each
+    if any(offsets):
+        return lambda tensors: [*map(operator.add, map(read, pick(tensors)), offsets)]
+    return lambda tensors: [*map(read, pick(tensors))]

@@ -5,13 +5,14 @@ A registry may be used by several threads: readers see a whole state, and :attr:
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import LibraryError, NameSyntaxError, RecordError
+from ckpm.base.errors import ArgumentError, LibraryError, NameSyntaxError, RecordError, demand_type
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.base.trust import demand_trusted_library
@@ -33,7 +34,7 @@ Compile = Callable[[Sequence["Instance"]], Sequence[Path]]  # declared kernels o
 class Instance:
     """One kernel for one arch. ``library`` is None if it was only declared.
 
-    Instances with a higher ``priority`` come first.
+    Instances with a higher ``priority`` come first. ``sha256`` is the library's, '' if it wasn't checked.
     """
 
     key: Key
@@ -42,6 +43,7 @@ class Instance:
     dialect: str
     library: Path | None = None
     priority: int = 0
+    sha256: str = field(default="", compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -105,16 +107,21 @@ class Registry:
         Raises:
             LibraryError: an instance is registered already.
         """
+        try:
+            instances = tuple(instances)
+        except TypeError as error:
+            raise ArgumentError(f"instances: {error}. Give those that kernel_set returns.", kind="type") from error
         with self._lock:
             registered = dict(self._instances)
             for instance in instances:
+                demand_type("an instance", instance, Instance, "an Instance, such as kernel_set returns")
                 before = registered.get(instance.identity)
                 if before is not None and (before.library is not None or instance.library is None):
                     raise LibraryError(_duplicate(instance, before), kind="duplicate-kernel")
                 registered[instance.identity] = instance
             self._set(registered)
 
-    def add_library(self, library: Path, priority: int = 0) -> tuple[Instance, ...]:
+    def add_library(self, library: str | os.PathLike[str], priority: int = 0) -> tuple[Instance, ...]:
         """Add the kernels of the manifest beside a built library, and return them.
 
         Raises:
@@ -123,7 +130,8 @@ class Registry:
                 already.
             TrustError: another user could have made the library.
         """
-        added = _instances_of(library, priority)
+        demand_type("the library", library, str | os.PathLike, "the path of a libckpm.so")
+        added = _instances_of(Path(library), priority)
         self.add(added)
         return added
 
@@ -133,6 +141,7 @@ class Registry:
         Raises:
             LibraryError: no registered kernel has the name.
         """
+        demand_type("name", name, str, "a kernel's name")
         for instance in self.instances(arch):
             if instance.name == name:
                 return instance
@@ -144,6 +153,7 @@ class Registry:
         Raises:
             LibraryError: a name is not registered, or the priority is not a whole number.
         """
+        demand_type("names", names, tuple | list | set | frozenset, "a list of kernels' names")
         if not isinstance(priority, int):
             raise LibraryError(f"the priority is {priority!r}: it must be a whole number.", kind="priority")
         with self._lock:
@@ -158,17 +168,18 @@ class Registry:
                 }
             )
 
-    def write(self, file: Path) -> None:
+    def write(self, file: str | os.PathLike[str]) -> None:
         """Export the registry as JSON, in one step.
 
         Raises:
             DiskFullError, OutputError: the file can't be written.
         """
+        demand_type("the file", file, str | os.PathLike, "its path")
         rows = [instance.row() for instance in self._instances.values()]
-        write_atomically(file, as_text({"format": FORMAT, "kernels": rows}))
+        write_atomically(Path(file), as_text({"format": FORMAT, "kernels": rows}))
 
     @classmethod
-    def read(cls, file: Path) -> Registry:
+    def read(cls, file: str | os.PathLike[str]) -> Registry:
         """Import an export of :meth:`write`. Libraries are checked as by :meth:`add_library`, and opened when needed.
 
         Raises:
@@ -176,6 +187,8 @@ class Registry:
             LibraryError: a dialect or library has no such kernel, or a row comes twice.
             An error of ckpm.base.errors: see :meth:`add_library`.
         """
+        demand_type("the file", file, str | os.PathLike, "its path")
+        file = Path(file)
         document = Source(location=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
         form = document.get("format").whole()
         if form != FORMAT:
@@ -184,9 +197,8 @@ class Registry:
             )
         document.allow(("format", "kernels"))
         instances = tuple(map(_instance, document.get("kernels").items()))
-        registry = cls(instances)
-        _check_libraries(file, instances)
-        return registry
+        cls(instances)  # a row twice
+        return cls(_check_libraries(file, instances))
 
 
 def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
@@ -195,11 +207,11 @@ def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
         raise LibraryError(f"{library}: no such library. Build it first.")
     demand_trusted_library(library)
     manifest = Manifest.read(library.parent / MANIFEST)
-    check_library(library, manifest)
+    digest = check_library(library, manifest)
     return tuple(
         Instance(
             key=key, arch=arch, upstream=manifest.upstream, dialect=manifest.dialect,
-            library=library.absolute(), priority=priority,
+            library=library.absolute(), priority=priority, sha256=digest,
         )
         for arch in manifest.archs
         for key in manifest.keys()  # noqa: SIM118 - not a mapping's
@@ -207,13 +219,19 @@ def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
     )  # fmt: skip
 
 
-def _check_libraries(file: Path, instances: Sequence[Instance]) -> None:
-    """Refuse a file that lists a kernel which its library doesn't have."""
+def _check_libraries(file: Path, instances: Sequence[Instance]) -> Iterator[Instance]:
+    """The instances with their libraries' sha256. Refuse a file that lists a kernel which its library doesn't have."""
     built = {
-        library: set(_instances_of(library)) for library in {instance.library for instance in instances} if library
+        library: {instance: instance.sha256 for instance in _instances_of(library)}
+        for library in {instance.library for instance in instances}
+        if library
     }
     for instance in instances:
-        if instance.library is not None and replace(instance, priority=0) not in built[instance.library]:
+        if instance.library is None:
+            yield instance
+        elif digest := built[instance.library].get(replace(instance, priority=0)):
+            yield replace(instance, sha256=digest)
+        else:
             raise LibraryError(
                 f"{file}: {instance.library} has no {instance.name} for {instance.arch} of {instance.upstream}. "
                 f"{_REMEDY}",

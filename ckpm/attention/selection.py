@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ckpm.attention.problems.shapes import to_shape
 from ckpm.attention.registry import Instance
 from ckpm.base.errors import NoKernelError, UsageError, unknown_word
 from ckpm.kernels.families.backward import convert_dq
-from ckpm.kernels.families.libraries import host, libraries, library_with
+from ckpm.kernels.families.libraries import libraries, library_with
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.matrix.keys import Key, is_v3
-from ckpm.matrix.problems import problem as kernels_of
+from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.ledger import house_ledger, source
-from ckpm.matrix.problems.matching import Matcher, padding
 from ckpm.matrix.problems.problem import Problem, few_blocks, loads
+from ckpm.matrix.problems.serving import match, missing_kernel
 
 Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
 
@@ -63,9 +61,10 @@ def find_serving(family: str, instances: Sequence[Instance], problem: Problem) -
     able: list[Instance] = []
     reasons: list[str] = []
     for group in groups.values():
-        names, reason = _names_that_serve(family, group, problem)
+        matched = match([instance.key for instance in group], problem)
+        names = {key.name for key in matched.kernels}
         able += [instance for instance in group if instance.name in names]
-        reasons += [reason] if reason else []
+        reasons += [matched.reason] if matched.reason else []
     return Serving(tuple(sorted(able, key=lambda instance: -instance.priority)), tuple(dict.fromkeys(reasons)))
 
 
@@ -93,31 +92,6 @@ def _has_v3(serving: Serving) -> bool:
     return any(is_v3(instance.key.pipeline) for instance in serving.instances)
 
 
-def _names_that_serve(family: str, group: Sequence[Instance], problem: Problem) -> tuple[set[str], str]:
-    """The names of one library's kernels that serve; if there are none, the reason."""
-    keys = [instance.key for instance in group]
-    if host(library_with(family)).table_problems:
-        reason = kernels_of.missing_kernel(keys, problem) or ""
-        return {key.name for key in kernels_of.serving_kernels(keys, problem)}, reason
-    match = Matcher(keys)(family, to_shape(problem))
-    able = [key for key in match.kernels if _dispatch_takes(key, problem)]
-    refused = f"dispatch launches none of the {len(match.kernels)} that fit at a seqlen_k of {problem.seqlen_k}"
-    return {key.name for key in able}, match.reason or ("" if able else refused)
-
-
-def _dispatch_takes(key: Key, problem: Problem) -> bool:
-    """Return False if the dispatch of qr_async takes another kernel for the length of keys.
-
-    In batch mode it takes the kernel without padding of keys if ``seqlen_k`` is a multiple of kN0 and there are no
-    ``cu_seqlens``, and else the kernel with padding (fwd_spellings.attention_conditions). Launches of these families
-    can't name a kernel instead.
-    """
-    if key.pipeline != "qr_async" or key.mode == "group":
-        return True
-    whole = problem.seqlen_k > 0 and problem.seqlen_k % key.tile.bn0 == 0 and not problem.cu_seqlens
-    return whole != ("sk" in padding(key.pad))
-
-
 def known_defect(instance: Instance, problem: Problem) -> str:
     """The known defect of CK that a problem would meet in a kernel, as a reason against it; "" without one."""
     entry = house_ledger().find_for_call(problem, instance.name, source(instance.upstream, instance.dialect))
@@ -140,8 +114,8 @@ def refusal(instance: Instance, problem: Problem) -> str:
         return f"it is for {instance.arch}, not for {problem.arch}"
     if family not in stages(problem.family):
         return f"it is of {family}, which no call of {problem.family} runs"
-    names, reason = _names_that_serve(family, [instance], problem)
-    return known_defect(instance, problem) if names else reason.replace(" among 1 that fit otherwise", "")
+    reason = missing_kernel([instance.key], problem).replace(" among 1 that fit otherwise", "")
+    return reason or known_defect(instance, problem)
 
 
 # Orders among kernels that serve

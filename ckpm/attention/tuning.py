@@ -11,15 +11,16 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.problems.shapes import to_shape
-from ckpm.base.errors import OutputError, ProblemError, RecordError
+from ckpm.base.errors import OutputError, ProblemError, RecordError, demand_type
 from ckpm.base.files import write_error
 from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.testing import to_shape
 
 SCHEMA = 1
 _MARK = 0x636B706D  # PRAGMA application_id: "ckpm"
@@ -71,8 +72,9 @@ class TuningDatabase:
     Another process may hold it locked for up to ``wait`` seconds.
     """
 
-    def __init__(self, file: Path, wait: float = _WAIT) -> None:
-        self.file, self._wait = file, wait
+    def __init__(self, file: str | os.PathLike[str], wait: float = _WAIT) -> None:
+        demand_type("the file", file, str | os.PathLike, "its path")
+        self.file, self._wait = Path(file), wait
         with self._connect():
             pass
 

@@ -19,11 +19,18 @@ _LONG_LINE, _END = 2000, 500  # characters
 # kernels' names are full, begins none, and `&` only before what may be a character's name.
 _MARKED = re.compile(r"[\\`*\[\]|~$<]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w)|(?<!\w)@(?=\w)")
 _BLOCK = re.compile(r"(\d*)([-+=#>.)])")  # at a line's start: lists, headings, rules, quotes
+_USER = re.compile(r"""://[^\s"<>]*@""")  # to the last @, as a password may contain some
 _REFERENCES = {"&": "&amp;", "<": "&lt;", "@": "@<!-- -->"}  # a mention sends mail
 
 
+def without_passwords(text: str) -> str:
+    """The text with ``***`` in place of user and password of each URL."""
+    return _USER.sub("://***@", text) if "://" in text else text
+
+
 def printable(text: str) -> str:
-    """The text with its lines and tabs; other characters that aren't printable are escaped."""
+    """The text with its lines and tabs, without passwords; characters that aren't printable are escaped."""
+    text = without_passwords(text)
     plain = text.replace("\n", "").replace("\t", "").isprintable()
     return text if plain else "".join(character if character in "\n\t" else _escape(character) for character in text)
 

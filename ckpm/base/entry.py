@@ -9,11 +9,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from .display import forgiving_output, one_line, show
 from .display import message as shown
-from .errors import CkPrefillError, OutputError, ProcessLimitError
-from .files import write_error
+from .errors import CkPrefillError, MemoryLimitError, OutputError, ProcessLimitError
+from .files import append, write_error
 
 _CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended, for example by `| head`
 FAILURES = "CKPM_FAILURES"  # the variable with the file of recorded failures, for the caller of nox
@@ -30,6 +31,8 @@ def exit_code(command: Callable[[], int]) -> int:
     forgiving_output()
     try:
         try:
+            if sys.stdout is None:
+                raise OutputError("standard output: it is closed. Send it to a file, or to /dev/null.")
             with name_process_limits():
                 code = command()
         finally:
@@ -55,15 +58,21 @@ def exit_code(command: Callable[[], int]) -> int:
 
 @contextlib.contextmanager
 def name_process_limits() -> Iterator[None]:
-    """Raise ProcessLimitError for the errors of Python and libraries if the system starts no process or thread."""
+    """Raise ProcessLimitError and MemoryLimitError for what Python and libraries raise at the limits of the system."""
     try:
         yield
+    except MemoryError as error:
+        raise MemoryLimitError from error
+    except OSError as error:
+        if isinstance(error, BlockingIOError):
+            raise ProcessLimitError(f"{error.filename or 'a process'} can't be started") from error
+        if error.errno == errno.ENOMEM:
+            raise MemoryLimitError from error
+        raise
     except RuntimeError as error:
         if "can't start new thread" not in str(error):
             raise
         raise ProcessLimitError("a thread can't be started") from error
-    except BlockingIOError as error:
-        raise ProcessLimitError(f"{error.filename or 'a process'} can't be started") from error
     except KeyboardInterrupt as error:
         if _starts_threads():
             raise
@@ -88,8 +97,8 @@ def _record(error: CkPrefillError) -> None:
             "infrastructure": error.infrastructure,
             "message": str(error),
         }
-        with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as stream:  # noqa: PTH123
-            stream.write(json.dumps(row) + "\n")
+        with contextlib.suppress(OSError):
+            append(Path(file), json.dumps(row) + "\n")
 
 
 def _tell(message: str, code: int) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from types import UnionType
 
-from .display import one_line
+from .display import one_line, without_passwords
 
 _LONGEST_WORD = 120
 
@@ -26,7 +27,7 @@ class CkPrefillError(Exception):
     usual_kind = ""
 
     def __init__(self, message: str, *, kind: str = "") -> None:
-        super().__init__(message)
+        super().__init__(without_passwords(message))  # here, because messages are also recorded
         self.kind = kind or self.usual_kind
 
 
@@ -96,7 +97,11 @@ class ProblemError(InputError):
 
 
 class ArgumentError(ProblemError):
-    """An array that does not fit its argument: shape, dtype, device, layout."""
+    """An argument of a wrong type, or an array that does not fit its argument: shape, dtype, device, layout."""
+
+
+class DefectWarning(UserWarning):
+    """A known defect of a kernel that some contents of the caller's memory meet (`keep` in matrix/ledger.yaml)."""
 
 
 class SetupError(CkPrefillError):
@@ -201,6 +206,17 @@ class ProcessLimitError(ServiceError):
         )
 
 
+class MemoryLimitError(ServiceError):
+    """The system gives this process no more memory."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is not enough memory for this (the machine's, a container's limit, or ulimit -v). Allow more, or "
+            "take less at once: -j 1, or fewer kernels or cases.",
+            kind="memory",
+        )
+
+
 class UnsignedError(CkPrefillError):
     """A bundle in order whose signer is unknown: it has no signature, or no allowed signers were named."""
 
@@ -213,3 +229,12 @@ class RefusedError(CkPrefillError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def demand_type(name: str, value: object, kinds: type | UnionType | tuple[type, ...], wanted: str) -> None:
+    """Refuse an argument of another type. ``wanted`` names what to give."""
+    if isinstance(value, kinds):
+        return
+    text = repr(value) if isinstance(value, int | float | str | bytes | tuple | list | dict | None) else ""
+    shown = text if 0 < len(text) <= _LONGEST_WORD // 2 else f"of type {type(value).__name__}"
+    raise ArgumentError(f"{name} is {shown}: give {wanted}.", kind="type")

@@ -25,6 +25,7 @@ _REASONS = {
     errno.EPERM: "This user may not write there",
     errno.EROFS: "That file system is read-only",
     errno.ELOOP: "It is a link, or its links lead in a circle",
+    errno.ENXIO: "It is a pipe that no program reads, or a device that is not there",
     errno.ENAMETOOLONG: "The name is too long for the file system",
 }
 _REFUSED = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a disk", stat.S_IFSOCK: "a socket, which can't be opened"}
@@ -72,6 +73,14 @@ def write_atomically(file: Path, data: bytes) -> None:
         if kind not in (0, stat.S_IFREG):
             raise OutputError(f"{target}: can't be written: it is {_REFUSED.get(kind, 'no file')}. Name a file.")
         _replace(target, data)
+
+
+def append(file: Path, text: str) -> None:
+    """Add text to a file that other programs write, too. Raises OSError, also for a pipe that no program reads."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(file, flags, 0o666), "w", encoding="utf-8") as stream:
+        os.set_blocking(stream.fileno(), True)
+        stream.write(text)
 
 
 def is_special(file: Path) -> bool:

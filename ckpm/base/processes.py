@@ -1,4 +1,7 @@
-"""Processes of a build: one group that ends with its owner, and a lock that is held until all have ended.
+"""Processes that this program starts: their commands and environments, and the group of a build with its lock.
+
+A child imports nothing of the folder it runs in. A tool (compiler, SCons, pip, git) gets the variables of a table:
+others, such as SCONSFLAGS or GIT_DIR, would steer it.
 
 A pool is threads that run processes. If its owner fails or is ended, the processes end and nothing more begins.
 
@@ -14,6 +17,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -26,8 +30,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from .errors import ProcessLimitError
+from .errors import ProcessLimitError, UsageError
 from .files import StoppedError, make_folder, name_write_errors, open_lock
+from .paths import IMPORTS, PYTHONPATH
 
 # Seconds that SCons may take to record the built files when its compilers have ended; then it is killed.
 _PATIENCE_SECONDS = 10
@@ -35,6 +40,45 @@ _PATIENCE_SECONDS = 10
 _POOL_SECONDS = 20
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 log = logging.getLogger(__name__)
+# pip's settings that lead to packages; the others say what pip does with them, and where.
+PIP_SETTINGS = (
+    *("index-url", "extra-index-url", "find-links", "no-index", "trusted-host", "proxy", "cert", "client-cert"),
+    *("timeout", "default-timeout", "retries", "constraint", "keyring-provider", "disable-pip-version-check"),
+)
+_PIP = "|".join(name.replace("-", "_").upper() for name in (*PIP_SETTINGS, "config-file", "cache-dir"))
+# The way of pip and git to their servers.
+SERVERS = rf"PIP_({_PIP})|\w*_(proxy|PROXY)|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|GIT_SSL_\w+|GIT_CONFIG_\w+"
+_KEPT = re.compile(
+    r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TERM|LD_LIBRARY_PATH|XDG_\w+|NIX_\w+|DASK_\w+|VIRTUAL_ENV"
+    r"|CKPM_\w+|CK_ROOT|ROCM_PATH|HIP_PATH|PYTHON(DONTWRITEBYTECODE|PYCACHEPREFIX|USERBASE|NOUSERSITE|HOME|UTF8)"
+    rf"|{SERVERS}"
+)
+
+
+def python_command(*arguments: str) -> tuple[str, ...]:
+    """The command of a Python process, for example with ``-m MODULE``, that imports nothing of the current folder."""
+    return (sys.executable, "-P", *arguments)
+
+
+def own_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a child that is a part of this program: all variables, ``more``, and where ckpm is."""
+    return {**os.environ, **search_path(), **(more or {})}
+
+
+def tool_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a tool: variables that don't steer it, ``more``, and where ckpm is."""
+    kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
+    return {**kept, **search_path(), **(more or {})}
+
+
+def search_path() -> dict[str, str]:
+    """The variable by which a child finds ckpm. Raises UsageError: no path can name ckpm's folder."""
+    if os.pathsep in str(IMPORTS):
+        raise UsageError(
+            f"{IMPORTS}: a folder with '{os.pathsep}' in its name can't be searched for Python's modules, and the "
+            "processes of this command need that. Move the clone, or the environment with ckpm, to another folder."
+        )
+    return {"PYTHONPATH": PYTHONPATH}
 
 
 @contextmanager
@@ -267,7 +311,7 @@ def end_with_owner(pipe: int, stop: Callable[[], None]) -> None:
 
 def owned_command(command: Sequence[str]) -> list[str]:
     """The command line that runs a command in a :func:`group`, so that it ends with the owner."""
-    return [sys.executable, "-P", "-m", "ckpm.base.processes", *command]
+    return [*python_command("-m", "ckpm.base.processes"), *command]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -290,10 +334,16 @@ if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 
 
+def run_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run git in a folder, whatever repository a hook's variables name. Raises OSError if git can't be started."""
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, env=tool_environment(), capture_output=True, check=False)
+
+
 def git(folder: Path, *arguments: str) -> bytes | None:
     """Output of a git command in a folder; None if it fails, or git is not installed."""
     try:
-        run = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
+        run = run_git(folder, *arguments)
     except OSError:
         return None
     return run.stdout if run.returncode == 0 else None

@@ -150,10 +150,10 @@ class Value:
 
         try:
             record = msgspec.convert(self.value, kind)
-        except msgspec.ValidationError as error:
+        except msgspec.ValidationError:
             from .tablefile import explain  # only here: it loads YAML, which SCons starts without
 
-            path, message = explain(error, self.value, kind)
+            path, message = explain(self.value, kind)
             raise self._at(path).fail(message) from None
         for path in _unknown(self.value, msgspec.to_builtins(record)):
             raise self._at(path).fail("no such field")

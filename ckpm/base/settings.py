@@ -36,7 +36,7 @@ def nameable(path: Path, otherwise: str) -> Path:
 
 def _chosen_cache() -> Path:
     if chosen := os.environ.get("CKPM_CACHE"):
-        return Path(chosen).absolute()
+        return _absolute(chosen)
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():  # relative paths are ignored (XDG Base Directory Specification)
         return base / "ck-prefill-matrix"
@@ -54,4 +54,12 @@ def ck_root(checkout: Path | None = None, upstreams: Sequence[str] = ()) -> Path
             "the two options out."
         )
     root = os.environ.get("CK_ROOT")
-    return checkout or (Path(root) if root else None)
+    return checkout or (_absolute(root) if root else None)
+
+
+def _absolute(text: str) -> Path:
+    """The path that a variable names; ``~`` is the home folder, also where a quoted one got past the shell."""
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"{text}: this user has no such home folder: write the folder's whole path.") from error

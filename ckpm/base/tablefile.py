@@ -7,9 +7,11 @@ over its parent. :func:`decode` makes a :class:`Record` of the tree.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
+import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -23,14 +25,11 @@ from .display import one_line
 from .errors import TableError
 
 T = TypeVar("T")
+R = TypeVar("R", bound="Record")
 
 _DEEPEST = 64  # levels; the deepest table of ours has 8
 _MOST_VALUES = 200_000  # of a table; an alias counts as all its values
 _LONGEST = 1000  # characters of an error message: names may be as long as a file
-_KINDS = {
-    **{"int": "a whole number", "str": "text", "bool": "true or false", "float": "a number", "null": "empty"},
-    **{"array": "a list", "object": "a mapping", "date": "a date such as 2027-06-30"},
-}
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
@@ -249,6 +248,7 @@ Words = Annotated[str, msgspec.Meta(min_length=1)] | Annotated[tuple[str, ...], 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+Later = Annotated[str, msgspec.Meta(max_length=0)]  # set by the reader of a table, which doesn't contain the field
 
 
 def word_list(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -282,6 +282,11 @@ class Table(Generic[T]):
                 raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}", *path)
 
 
+def add_names(records: Mapping[str, R], field: str = "name") -> dict[str, R]:
+    """The records of a mapping with their names as ``field``, whose type is Later."""
+    return {name: msgspec.structs.replace(record, **{field: name}) for name, record in records.items()}
+
+
 def read_table(file: Path, kind: type[T]) -> Table[T]:
     """Read a YAML or JSON file as a declared record. Raises TableError, also for a wrong field."""
     return decode(load(file), kind)
@@ -292,8 +297,8 @@ def decode(root: Field, kind: type[T]) -> Table[T]:
     values = plain(root)
     try:
         return Table(msgspec.convert(values, kind, str_keys=True), root)
-    except msgspec.ValidationError as error:
-        path, message = explain(error, values, kind)
+    except msgspec.ValidationError:
+        path, message = explain(values, kind)
         raise Table(None, root).fail(message, *path) from None
 
 
@@ -306,85 +311,110 @@ def plain(field: Field) -> Any:
     return field.value
 
 
-def explain(error: msgspec.ValidationError, values: Any, kind: type) -> tuple[list[str | int], str]:
-    """Return the path of the value that msgspec refuses, with the names that it writes as ``[...]``, and the reason."""
-    text = str(error)
-    message, _, location = text.partition(" - at ")
-    top = {"": values}
-    holder: Any = top
-    key: Any = ""
-    path: list[str | int] = []
-    types: list[inspect.Type] = [inspect.type_info(kind)]
-    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", location):
-        here = holder[key]
-        part: Any = int(index) if index.isdigit() else name
-        if index == "...":
-            part = next(member for member in here if _fails_with(text, top, kind, holder, key, {member: here[member]}))
-        holder, key = here, part
-        path.append(part)
-        types = [inner for candidate in types for inner in _inner_types(candidate, part)]
-    names = [name for candidate in types for name in _known_names(candidate)]
-    value = holder[key]
-    if unknown := re.search("unknown field `(.*)`", message):
-        path.append(unknown[1])
-    return path, _reword(message, value, names)
+Misfit = tuple[list[str | int], str]
+_BOUNDS = {"ge": (">=", operator.ge), "gt": (">", operator.gt), "le": ("<=", operator.le), "lt": ("<", operator.lt)}
+_RECORDS = (inspect.StructType, inspect.DataclassType)
+# What the kinds of a record take, and its words, in the order in which a message lists them.
+_KINDS: Mapping[type[inspect.Type], tuple[tuple[type, ...], str]] = {
+    inspect.BoolType: ((bool,), "true or false"),
+    inspect.IntType: ((int,), "a whole number"),
+    inspect.FloatType: ((int, float), "a number"),
+    inspect.StrType: ((str,), "text"),
+    inspect.DateType: ((datetime.date, str), "a date such as 2027-06-30"),
+    **dict.fromkeys((inspect.TupleType, inspect.VarTupleType, inspect.ListType), ((list,), "a list")),
+    **dict.fromkeys((inspect.DictType, inspect.StructType, inspect.DataclassType), ((dict,), "a mapping")),
+    inspect.NoneType: ((type(None),), "empty"),
+}
 
 
-def _inner_types(kind: inspect.Type, part: str | int) -> Iterator[inspect.Type]:
-    """The types that a name or position of a value may have."""
-    if isinstance(kind, inspect.UnionType):
-        for member in kind.types:
-            yield from _inner_types(member, part)
-    elif isinstance(kind, inspect.StructType | inspect.DataclassType):
-        yield from (field.type for field in kind.fields if field.encode_name == part)
-    elif isinstance(kind, inspect.DictType):
-        yield kind.value_type
-    elif isinstance(kind, inspect.VarTupleType):
-        yield kind.item_type
-    elif isinstance(kind, inspect.TupleType) and isinstance(part, int):
-        yield kind.item_types[part]
+def explain(values: Any, kind: type) -> Misfit:
+    """Return the path and the reason of the first value for which msgspec refuses to convert ``values``."""
+    return _misfit(values, inspect.type_info(kind)) or ([], "does not fit")
 
 
-def _known_names(kind: inspect.Type) -> Iterator[str]:
-    """The fields of a record, or the words of a field that has a choice."""
-    if isinstance(kind, inspect.UnionType):
-        for member in kind.types:
-            yield from _known_names(member)
-    elif isinstance(kind, inspect.StructType | inspect.DataclassType):
-        yield from (field.encode_name for field in kind.fields)
-    elif isinstance(kind, inspect.DictType):
-        yield from _known_names(kind.key_type)
-    elif isinstance(kind, inspect.LiteralType):
-        yield from map(str, kind.values)
+def _misfit(value: Any, kind: inspect.Type) -> Misfit | None:
+    """The path and reason of the first value that doesn't fit; None if all fit."""
+    kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    if any(isinstance(choice, inspect.AnyType) for choice in kinds):
+        return None
+    fitting = next((choice for choice in kinds if type(value) in _KINDS[_class_of(choice)][0]), None)
+    if fitting is None:
+        wanted = dict.fromkeys(text for listed, (_, text) in _KINDS.items() if listed in map(_class_of, kinds))
+        return [], f"must be {' or '.join(wanted)}" + ("" if isinstance(value, dict) else f", not {describe(value)}")
+    if reason := _against(value, fitting):
+        return [], reason
+    for part, member, member_kind in _members(value, fitting):
+        if member_kind is None:
+            return [part], f"unknown field; known here: {', '.join(_fields(fitting))}"
+        if misfit := _misfit(member, member_kind):
+            return [part, *misfit[0]], misfit[1]
+    if missing := [name for name, field in _fields(fitting).items() if field.required and name not in value]:
+        return [], f"field '{missing[0]}' is missing; it has {', '.join(value) or 'no field'}"
+    if isinstance(fitting, _RECORDS):
+        try:
+            msgspec.convert(value, fitting.cls, str_keys=True)
+        except msgspec.ValidationError as error:  # a record's own check of its fields together
+            return [], str(error)
+    return None
 
 
-def _reword(message: str, value: Any, names: Sequence[str]) -> str:
-    """Return msgspec's message in the words of a table."""
-    listed = f"; known here: {', '.join(names)}" if names else ""
-    if missing := re.fullmatch("Object missing required field `(.*)`", message):
-        return f"field '{missing[1]}' is missing; it has {', '.join(value) or 'no field'}"
-    if message.startswith("Object contains unknown field"):
-        return f"unknown field{listed}"
-    if re.match("Expected `\\w+` of length >= 1", message):
+def _class_of(kind: inspect.Type) -> type[inspect.Type]:
+    """The class of a kind; of a choice of words or numbers the class of these."""
+    if isinstance(kind, inspect.LiteralType):
+        return inspect.IntType if isinstance(kind.values[0], int) else inspect.StrType
+    return type(kind)
+
+
+def _against(value: Any, kind: inspect.Type) -> str:
+    """The reason against a value of the right kind without its members; "" if there is none."""
+    if isinstance(kind, inspect.LiteralType) and value not in kind.values:
+        return f"unknown word '{value}'; known here: {', '.join(map(str, kind.values))}"
+    if isinstance(kind, inspect.DictType):
+        numbered = isinstance(kind.key_type, inspect.IntType)
+        keys = (int(key) if numbered and key.isdecimal() else key for key in value)
+        if misfit := next(filter(None, (_misfit(key, kind.key_type) for key in keys)), None):
+            return misfit[1]
+    if isinstance(kind, inspect.DateType) and isinstance(value, str) and not _is_date(value):
+        return f"must be {_KINDS[inspect.DateType][1]}"
+    if getattr(kind, "max_length", None) == 0 and value:
+        return "unknown field"  # of a table: its reader sets it (tablefile.Later)
+    if getattr(kind, "min_length", None) and not value:
         return "is empty"
-    if message.startswith("Invalid enum value"):
-        wrong = [name for name in value if name not in names] if isinstance(value, dict) else [value]
-        return f"unknown word '{wrong[0]}'{listed}"
-    if expected := re.fullmatch("Expected `(.*)`, got `.*`", message):
-        actual = "" if isinstance(value, dict) else f", not {describe(value)}"
-        return f"must be {' or '.join(_KINDS.get(kind, kind) for kind in expected[1].split(' | '))}{actual}"
-    message = message.replace("Invalid RFC3339 encoded date", "must be a date such as 2027-06-30")
-    message = re.sub("`([^`]*)`", lambda kind: _KINDS.get(kind[1], kind[1]), message)
-    return message.replace("Expected", "must be")
+    if isinstance(kind, inspect.TupleType) and len(value) != len(kind.item_types):
+        return f"must be a list of length {len(kind.item_types)}, got {len(value)}"
+    if isinstance(kind, inspect.StrType) and kind.pattern and not re.search(kind.pattern, value):
+        return f"must be text matching regex {kind.pattern!r}"
+    for name, (sign, holds) in _BOUNDS.items():
+        bound = getattr(kind, name, None)
+        if bound is not None and not holds(value, bound):  # NaN meets none
+            return f"must be {_KINDS[_class_of(kind)][1]} {sign} {bound}"
+    return ""
 
 
-def _fails_with(text: str, top: Any, kind: type, holder: Any, key: Any, trial: Any) -> bool:
-    """Return True if msgspec's message is the same with ``trial`` instead of a mapping."""
-    kept, holder[key] = holder[key], trial
-    try:
-        msgspec.convert(top[""], kind, str_keys=True)
-    except msgspec.ValidationError as error:
-        return str(error) == text
-    finally:
-        holder[key] = kept
+def _is_date(text: str) -> bool:
+    with contextlib.suppress(msgspec.ValidationError):
+        msgspec.convert(text, datetime.date)
+        return True
     return False
+
+
+def _fields(kind: inspect.Type) -> dict[str, inspect.Field]:
+    """The fields of a record by name."""
+    if isinstance(kind, _RECORDS):
+        return {field.encode_name: field for field in kind.fields}
+    return {}
+
+
+def _members(value: Any, kind: inspect.Type) -> Iterator[tuple[str | int, Any, inspect.Type | None]]:
+    """The members of a mapping or list: name or position, value, kind; None for a name that a table's record lacks."""
+    if isinstance(kind, inspect.DictType):
+        yield from ((name, member, kind.value_type) for name, member in value.items())
+    elif isinstance(kind, inspect.TupleType):
+        yield from zip(range(len(value)), value, kind.item_types, strict=True)
+    elif isinstance(kind, inspect.VarTupleType | inspect.ListType):
+        yield from ((at, item, kind.item_type) for at, item in enumerate(value))
+    elif isinstance(kind, _RECORDS):
+        fields = _fields(kind)
+        for name, member in value.items():
+            if name in fields or (isinstance(kind, inspect.StructType) and kind.forbid_unknown_fields):
+                yield name, member, fields[name].type if name in fields else None

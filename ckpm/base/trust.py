@@ -13,7 +13,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from .errors import TrustError
+from .errors import SetupError, TrustError
 from .files import make_folder, name_write_errors
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -83,10 +83,17 @@ def demand_trusted_library(library: Path) -> None:
 
 
 def demand_private(cache: Path) -> None:
-    """Make the cache folder if it is missing, and :func:`refuse_shared`."""
+    """Make the cache folder if it is missing, and :func:`refuse_shared`. Refuse one in which nothing can be run."""
     keep_others_out()
     make_folder(cache, _OTHERWISE)
     refuse_shared(cache)
+    if why := why_no_program(cache):
+        raise SetupError(f"{cache}: {why}: {_OTHERWISE}.", kind="noexec")
+
+
+def why_no_program(path: Path) -> str:
+    """The reason why neither a program nor a library is run from the file system of a path; '' if it is."""
+    return "its file system is mounted with noexec" if os.statvfs(path).f_flag & os.ST_NOEXEC else ""
 
 
 def refuse_shared(cache: Path) -> None:

@@ -11,16 +11,15 @@ import fcntl
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from .files import open_lock
-from .processes import group, owned_command
+from .processes import group, owned_command, python_command
 
 ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # a variable of the embedded toolchain's environment
-_CORE = (sys.executable, "-P", "-m", "ckpm_emulator", "core")
+_CORE = python_command("-m", "ckpm_emulator", "core")
 
 
 def lacks_libcxx(environment: Mapping[str, str]) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError
 from ckpm.base.paths import PROJECT
+from ckpm.base.processes import own_environment, python_command, tool_environment
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
@@ -47,8 +48,8 @@ def _list(folder: Path, *options: str) -> _Run:
     for _ in range(3):
         with (folder / "names.txt").open("wb") as output:
             started = time.perf_counter()
-            command = [sys.executable, "-m", "ckpm", "list", "--family", "all", *options]
-            process = subprocess.Popen(command, cwd=PROJECT, stdout=output, stderr=subprocess.DEVNULL)
+            command = python_command("-m", "ckpm", "list", "--family", "all", *options)
+            process = subprocess.Popen(command, env=own_environment(), stdout=output, stderr=subprocess.DEVNULL)
             _, status, usage = os.wait4(process.pid, 0)
             seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -133,8 +134,8 @@ def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
 
     The packaged set is timed inside the processes, because Python's start takes longer than the work.
     """
-    command = [sys.executable, "-c", _RENDER_PROGRAM, NEWEST, "200", str(folder)]
-    newest = min(seconds_of(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
+    command = python_command("-c", _RENDER_PROGRAM, NEWEST, "200", str(folder))
+    newest = min(seconds_of(lambda: subprocess.run(command, env=own_environment(), check=True)) for _ in range(3))
     count = len(select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200)))
     packaged = len(select(dialect(tree.dialect), Selection(archs=("gfx950",))))
     codegen_command = [sys.executable, "-B", "-c", _CODEGEN_PROGRAM, str(folder)]
@@ -183,7 +184,7 @@ def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
                 cuid="0" * 16,
                 prefix_map={},
             )
-            subprocess.run(command, env={**os.environ, **toolchain.environment}, check=True, capture_output=True)
+            subprocess.run(command, env=tool_environment(toolchain.environment), check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -235,7 +236,7 @@ def _scons(request: BuildRequest) -> _Build:
     plan, _ = prepare(request)
     library = next(step.target for step in plan.steps if step.kind == "library")
     command = [*scons_command(f"{plan.folder}/plan.json", jobs.processors(), request.object_cache), library]
-    environment = {**os.environ, **plan.environment}
+    environment = tool_environment(plan.environment)
     process = subprocess.run(command, cwd=request.work, env=environment, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started
     if process.returncode != 0:

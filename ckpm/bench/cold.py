@@ -7,10 +7,8 @@ out.
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +16,8 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError
-from ckpm.base.paths import PROJECT, PYTHONPATH
+from ckpm.base.paths import PROJECT
+from ckpm.base.processes import own_environment, python_command
 from ckpm.bench.figures import Figure
 from ckpm.kernels.code.toolchains import detect
 
@@ -73,7 +72,7 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
 
 def python(cache: Path, *arguments: str) -> Spent:
     """Run Python with a cache folder and measure it; a failure is an InconclusiveError."""
-    return _spent([sys.executable, *arguments], {"CKPM_CACHE": str(cache)})
+    return _spent(python_command(*arguments), {"CKPM_CACHE": str(cache)})
 
 
 def _libcxx(toolchain: str, cache: Path) -> Spent:
@@ -88,12 +87,7 @@ def _libcxx(toolchain: str, cache: Path) -> Spent:
 def _spent(command: Sequence[str], environment: Mapping[str, str]) -> Spent:
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
-        command,
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=PROJECT, env=own_environment(environment), capture_output=True, text=True, check=False
     )
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:

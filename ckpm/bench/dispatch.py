@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from unittest import mock
+from unittest.mock import Mock, patch
 
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.kernel_sets import kernel_set
@@ -38,13 +38,14 @@ _RATIO = 10
 
 
 class _Unlaunched(EmulatedDevice):
-    """An emulated device whose libraries are empty, for plans that never run."""
+    """A device without memory and libraries, for plans that never run."""
+
+    compute_units = 256
 
     def __init__(self, calls: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> None:
-        super().__init__("gfx950")
-        self._calls = calls
+        self.arch, self.hip, self._calls = "gfx950", Mock(), calls
 
-    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
+    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments, sha256: str = "") -> Library:
         return Library(
             path=path,
             family="batch_prefill",
@@ -112,7 +113,7 @@ def measure_operator() -> list[Figure]:
         return launched[0] - begin
 
     operators.dispatch_to(dispatcher)
-    with mock.patch.object(operators, "_is_in_place", is_in_place), torch.inference_mode():
+    with patch.object(operators, "_is_in_place", is_in_place), torch.inference_mode():
         median = min(statistics.median(seconds() for _ in range(_CALLS)) for _ in range(_ROUNDS))
     operators.dispatch_to(None)
     took = f"{median * 1e6:.1f} us"

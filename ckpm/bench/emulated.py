@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.launching import plan_of, upload
 from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError, RecordError
-from ckpm.base.paths import PROJECT, PYTHONPATH
+from ckpm.base.processes import own_environment, python_command
 from ckpm.base.records import Source, Value
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.abi import Status
@@ -89,9 +87,8 @@ def _best(
 
 def _output_of(command: Sequence[str]) -> str:
     """Standard output of one of our Python modules; a failure is an InconclusiveError."""
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     process = subprocess.run(
-        [sys.executable, *command], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
+        python_command(*command), env=own_environment(), capture_output=True, text=True, check=False
     )
     if process.returncode != 0:
         raise InconclusiveError(

@@ -18,6 +18,7 @@ from distributed import get_worker
 
 from ckpm.base import settings
 from ckpm.base.errors import CkPrefillError, InconclusiveError, SetupError
+from ckpm.base.processes import tool_environment
 from ckpm.cluster.identity import BuildSources, Identity
 from ckpm.cluster.session import Session, session_here, task_here
 from ckpm.kernels.code.toolchains import detect
@@ -72,7 +73,7 @@ def compile_job(job: Job) -> CompiledStep:
         request, identity = session.once("request", lambda: _request(job.recipe))
         with tempfile.TemporaryDirectory(prefix="ckpm-", dir=get_worker().local_directory) as folder:
             step = _own_step(job, request, identity, Path(folder))
-            environment = {**os.environ, **request.toolchain.environment}
+            environment = tool_environment(request.toolchain.environment)
             code, output = _run(session, key, step, Path(folder), environment)
             data = (Path(folder) / step.target).read_bytes() if code == 0 else b""
     except (CkPrefillError, OSError) as error:

@@ -16,7 +16,7 @@ from typing import Any
 from ckpm.base.console import number
 from ckpm.base.errors import ServiceError
 from ckpm.base.jobs import UNIT_BYTES
-from ckpm.base.paths import PYTHONPATH
+from ckpm.base.processes import search_path
 from ckpm.cluster.connection import GPU, make_credentials
 from ckpm.cluster.site import Site
 
@@ -66,7 +66,7 @@ def _options(site: Site, logs: Path) -> dict[str, Any]:
     """Arguments of SLURMCluster. Processors and memory of a job limit its number of compilers."""
     from dask.utils import parse_bytes
 
-    paths = {"PYTHONPATH": PYTHONPATH, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}}
+    paths = {**search_path(), **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in paths.items()]
     memory = parse_bytes(site.memory)
     return {

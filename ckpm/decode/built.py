@@ -21,9 +21,9 @@ from ckpm.decode.attention import Stages, compiled_stages
 from ckpm.decode.guard.compiling import Code, demand_triton
 from ckpm.decode.problem import DecodeProblem, problems
 from ckpm.matrix.dialects import check_built_arch
+from ckpm.matrix.sessions import sessions
 
 FOLDER, MANIFEST = "decode", "decode.json"
-ARCHS = ("gfx942", "gfx950")
 _FORMAT = 1
 _AGAIN = "Build again: nox -s build-decode"
 
@@ -49,7 +49,8 @@ class BuiltDecode:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--arch", action="append", help=f"may be given again (default: {', '.join(ARCHS)})")
+    archs = ", ".join(sessions().emulated)
+    parser.add_argument("--arch", action="append", help=f"may be given again (default: {archs})")
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.set_defaults(run=run)
 
@@ -57,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the decode kernels of each arch."""
     demand_triton()
-    for arch in args.arch or ARCHS:
+    for arch in args.arch or sessions().emulated:
         check_built_arch(arch)
         file = manifest_path(args.work, arch)
         write(file, arch, {problem: compiled_stages(problem.candidates(arch)) for problem in problems(arch)})

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import jinja2
 
+from ckpm.base.display import without_passwords
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import make_folder, name_write_errors, write_atomically
 from ckpm.base.paths import PROJECT
@@ -100,10 +101,8 @@ def labels(repository: Path = PROJECT) -> Labels:
 
     origin, revision = ask("remote", "get-url", "origin"), ask("rev-parse", "HEAD") or "unknown"
     changed = ask("status", "--porcelain", "--untracked-files=no")
-    scheme, separator, rest = origin.partition("://")
-    if separator:
-        origin = f"{scheme}://{rest.rpartition('@')[2]}" if "@" in rest.partition("/")[0] else origin
-    is_url = bool(separator) and scheme != "file"
+    origin = without_passwords(origin).replace("://***@", "://")
+    is_url = "://" in origin and not origin.startswith("file:")
     revision = f"{revision}-changed" if changed else revision
     return Labels(origin, revision) if is_url else Labels(revision=revision)
 

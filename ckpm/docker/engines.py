@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckpm.base.errors import SetupError
+from ckpm.base.errors import SetupError, UsageError
 from ckpm.docker.failures import PERMISSION_REMEDY
 
 _SECONDS = 60  # a daemon that takes longer to report its version does not work
@@ -38,14 +38,25 @@ class Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A folder or file of this machine, and its path in the container."""
+    """A folder or file of this machine, and its path in the container.
+
+    ``own`` ones get a label of SELinux by which every container may use them (z). The system's files keep theirs: other
+    programs need it.
+    """
 
     source: Path
     target: Path
     writable: bool = False
+    own: bool = False
 
     def __str__(self) -> str:
-        return f"{self.source}:{self.target}:{'rw' if self.writable else 'ro'}"
+        """The value of ``--volume``. Raises UsageError: it can't contain the path."""
+        if unfit := [path for path in (self.source, self.target) if ":" in str(path)]:
+            raise UsageError(
+                f"{unfit[0]}: a folder with ':' in its name can't be mounted in a container. Move it, or name another "
+                "one (the clone's folder, CKPM_CACHE, CK_ROOT, files of pip's settings)."
+            )
+        return f"{self.source}:{self.target}:{'rw' if self.writable else 'ro'}{',z' if self.own else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

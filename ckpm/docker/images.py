@@ -13,48 +13,42 @@ from msgspec import Meta
 
 from ckpm.base.errors import UnknownWordError
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Record, Table, read_table
+from ckpm.base.tablefile import Later, Record, Table, add_names, read_table
 from ckpm.matrix.dialects import archs, upstreams
 
 FOLDER = data("docker")
 
 
-class _Purpose(Record, frozen=True):
+class Purpose(Record, frozen=True):
+    """Purpose of an image. ``lineage``: this and the extended purposes, smallest first. ``shm_size`` like 16g."""
+
     healthcheck: tuple[str, ...]
     extends: str | None = None
     devices: tuple[str, ...] = ()
     shm_size: Annotated[str, Meta(pattern="^[1-9][0-9]*[kmg]$")] = ""
+    name: Later = ""
+    lineage: Annotated[tuple[str, ...], Meta(max_length=0)] = ()  # set by images()
 
 
-class _Base(Record, frozen=True):
-    epoch: int
-    rocm: str
-    packages: dict[str, tuple[str, ...]]
-    suite: str = ""
-    reference: Annotated[str, Meta(pattern=":")] = ""  # with a tag for people; the image is pulled by its digest
-    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")] = ""
-
-
-class Base(_Base, frozen=True, kw_only=True):
+class Base(Record, frozen=True):
     """Base of an image: a Debian ``suite`` that is bootstrapped here, or a ``reference`` of a registry.
 
     ``epoch`` is the time of every file in the image, in seconds since 1970. ``packages``: for each
     purpose, the packages that it adds.
     """
 
-    name: str
+    epoch: int
+    rocm: str
+    packages: dict[str, tuple[str, ...]]
+    suite: str = ""
+    reference: Annotated[str, Meta(pattern=":")] = ""  # with a tag for people; the image is pulled by its digest
+    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")] = ""
+    name: Later = ""
 
     @property
     def pinned(self) -> str:
         """``name:tag@digest`` of a registry's image."""
         return f"{self.reference}@{self.digest}"
-
-
-class Purpose(_Purpose, frozen=True, kw_only=True):
-    """Purpose of an image. ``lineage``: this and the extended purposes, smallest first. ``shm_size`` like 16g."""
-
-    name: str
-    lineage: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +90,8 @@ class _Image(Record, frozen=True):
 class ImageTable(Record, frozen=True):
     """The record of images.yaml."""
 
-    purposes: dict[str, _Purpose]
-    bases: dict[str, _Base]
+    purposes: dict[str, Purpose]
+    bases: dict[str, Base]
     images: dict[str, _Image]
 
 
@@ -106,13 +100,15 @@ def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
     """All images by name."""
     table = read_table(file, ImageTable)
     purposes: dict[str, Purpose] = {}
-    for name, purpose in table.record.purposes.items():
+    for name, purpose in add_names(table.record.purposes).items():
         above: tuple[str, ...] = ()
         if purpose.extends is not None:
             table.demand_known(purpose.extends, purposes, "purposes", name, "extends")
             above = purposes[purpose.extends].lineage
-        purposes[name] = Purpose(name=name, lineage=(*above, name), **msgspec.structs.asdict(purpose))
-    bases = {name: _base(table, name, base) for name, base in table.record.bases.items()}
+        purposes[name] = msgspec.structs.replace(purpose, lineage=(*above, name))
+    bases = add_names(table.record.bases)
+    for base in bases.values():
+        _check_base(table, base)
     packages = [name for name, package in upstreams().items() if package.base == name]
     by_name = {}
     for name, row in table.record.images.items():
@@ -129,15 +125,13 @@ def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
     return by_name
 
 
-def _base(table: Table[ImageTable], name: str, base: _Base) -> Base:
-    """Check a row of the table."""
+def _check_base(table: Table[ImageTable], base: Base) -> None:
     if bool(base.suite) == bool(base.reference):
-        raise table.fail("needs either a suite of Debian or a reference of a registry", "bases", name)
+        raise table.fail("needs either a suite of Debian or a reference of a registry", "bases", base.name)
     if bool(base.reference) != bool(base.digest):  # the packages of a suite are recorded in docker/locks
-        raise table.fail("a reference has a digest, a suite has none", "bases", name)
+        raise table.fail("a reference has a digest, a suite has none", "bases", base.name)
     if set(base.packages) != set(table.record.purposes):
-        raise table.fail(f"must have {', '.join(table.record.purposes)}", "bases", name, "packages")
-    return Base(name=name, **msgspec.structs.asdict(base))
+        raise table.fail(f"must have {', '.join(table.record.purposes)}", "bases", base.name, "packages")
 
 
 def image(name: str) -> Image:

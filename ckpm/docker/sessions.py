@@ -11,7 +11,6 @@ import argparse
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from ckpm.base.entry import FAILURES
 from ckpm.base.errors import UsageError
 from ckpm.base.files import make_folder
 from ckpm.base.paths import INSTALLED, PROJECT
+from ckpm.base.processes import python_command, tool_environment
 from ckpm.base.rocm_choice import VARIABLE
 from ckpm.docker import building, context, running
 from ckpm.docker.command import DEFAULT_WORK
@@ -73,8 +73,10 @@ def run(args: argparse.Namespace) -> int:
 
 def demand_sessions(names: Sequence[str]) -> None:
     """Refuse sessions that nox doesn't list. Without nox on this machine, nox in the container checks the names."""
-    listing = [sys.executable, "-m", "nox", "--noxfile", str(PROJECT / "noxfile.py"), "--list", "--session", *names]
-    done = subprocess.run(listing, capture_output=True, text=True, errors="replace", check=False)
+    listing = python_command("-m", "nox", "--noxfile", str(PROJECT / "noxfile.py"), "--list", "--session", *names)
+    done = subprocess.run(
+        listing, env=tool_environment(), capture_output=True, text=True, errors="replace", check=False
+    )
     _, separator, unknown = done.stderr.partition("Sessions not found: ")
     if separator:
         raise UsageError(f"noxfile.py has no session {unknown.strip()}. `nox -l` lists the sessions.")
@@ -103,20 +105,20 @@ def plan(
     folder = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")
     files = {*_pip_paths(pip), *(Path(path).absolute() for name in _CERTIFICATES if (path := os.environ.get(name)))}
     mounts = [
-        Mount(source=root, target=root, writable=True),
-        Mount(source=cache, target=cache, writable=True),
-        Mount(source=folder, target=_ENVIRONMENTS, writable=True),
-        Mount(source=conf, target=_PIP_CONF),
-        *(Mount(source=path, target=path) for path in sorted(files) if path.exists()),
+        Mount(source=root, target=root, writable=True, own=True),
+        Mount(source=cache, target=cache, writable=True, own=True),
+        Mount(source=folder, target=_ENVIRONMENTS, writable=True, own=True),
+        Mount(source=conf, target=_PIP_CONF, own=True),
+        *(_readable(path) for path in sorted(files) if path.exists()),
     ]
     if repository := repository_of(root):
-        mounts.append(Mount(source=repository, target=repository, writable=True))
+        mounts.append(Mount(source=repository, target=repository, writable=True, own=True))
     record = Path(os.environ.get(FAILURES, "")).absolute()
     if record.is_file():
-        mounts.append(Mount(source=record, target=record, writable=True))
-    checkout = os.environ.get("CK_ROOT")
-    if checkout and Path(checkout).is_dir():
-        mounts.append(Mount(source=Path(checkout).absolute(), target=Path(checkout).absolute()))
+        mounts.append(Mount(source=record, target=record, writable=True, own=True))
+    checkout = settings.ck_root()
+    if checkout and checkout.is_dir():
+        mounts.append(_readable(checkout))
     passed = {name: os.environ[name] for name in (*_PASSED, *_CERTIFICATES, VARIABLE) if name in os.environ}
     devices = present(chosen.purpose.devices)
     return ContainerRun(
@@ -127,7 +129,7 @@ def plan(
         mounts=mounts,
         environment={
             **passed,
-            **({"CK_ROOT": str(Path(checkout).absolute())} if checkout else {}),
+            **({"CK_ROOT": str(checkout)} if checkout else {}),
             **({FAILURES: str(record)} if record.is_file() else {}),
             "HOME": str(folder / "home"),  # this user has no home in the image
             "CKPM_CACHE": str(cache),
@@ -137,6 +139,11 @@ def plan(
         groups=device_groups(devices),
         shm_size=chosen.purpose.shm_size if devices else "",
     )
+
+
+def _readable(path: Path) -> Mount:
+    """The mount of a file or folder that only a user's own label of SELinux may change."""
+    return Mount(source=path, target=path, own=path.stat().st_uid == os.getuid() != 0)
 
 
 def repository_of(root: Path) -> Path | None:

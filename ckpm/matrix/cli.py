@@ -32,6 +32,7 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
 
 def add_count_options(parser: argparse.ArgumentParser) -> None:
     add_selection_options(parser)
+    _add_tune(parser)
     parser.add_argument(
         "--sweep", type=Path, default=None, metavar="FILE", help="of a sweep configuration's kernels alone"
     )
@@ -41,6 +42,7 @@ def add_count_options(parser: argparse.ArgumentParser) -> None:
 
 def add_why_options(parser: argparse.ArgumentParser) -> None:
     add_selection_options(parser)
+    _add_tune(parser)
     _add_format(parser)
     parser.add_argument("name", metavar="NAME")
     parser.set_defaults(run=_why)
@@ -97,7 +99,7 @@ def _list(args: argparse.Namespace) -> None:
 
 def _selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     if args.sweep is None:
-        return selection_from(args)
+        return _tuned_selection(args)
     from ckpm.matrix.configurations.sweeps import sweep_selection
 
     return sweep_selection(args)
@@ -148,7 +150,7 @@ def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], tota
 
 def _show(args: argparse.Namespace) -> None:
     from ckpm.matrix.explain import find_key, receipts_with
-    from ckpm.matrix.problems.problem import serves_every_batch
+    from ckpm.matrix.problems.serving import serves_every_batch
 
     family, key = find_key(dialect_from(args), args.name, args.mask)
     row: dict[str, Any] = {
@@ -166,10 +168,25 @@ def _show(args: argparse.Namespace) -> None:
     _emit(format_rows(fields, args.format, align([list(field.values()) for field in fields])))
 
 
+def _add_tune(parser: argparse.ArgumentParser) -> None:
+    purpose = "take fwd's tiles of a custom tune configuration"
+    parser.add_argument("--tune", type=Path, default=None, metavar="FILE", help=purpose)
+
+
+def _tuned_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
+    """The dialect, with the tiles of ``--tune``, and the selection."""
+    chosen, selection = selection_from(args)
+    if args.tune:
+        from ckpm.matrix.configurations.tuned import take_tuned
+
+        chosen = take_tuned(chosen, args.tune)
+    return chosen, selection
+
+
 def _why(args: argparse.Namespace) -> None:
     from ckpm.matrix.explain import why
 
-    chosen, selection = selection_from(args)
+    chosen, selection = _tuned_selection(args)
     explanation = why(chosen, selection, args.name)
     if args.format == "json":
         _emit(json.dumps({"selected": not explanation.reasons, **asdict(explanation)}, indent=1) + "\n")

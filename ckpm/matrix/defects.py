@@ -4,51 +4,43 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ckpm.base.errors import WhereError
-from ckpm.base.tablefile import Record, read_table
+from ckpm.base.tablefile import Later, Record, add_names, read_table
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.keys import Key
-from ckpm.matrix.where import Predicate, compile_where
+from ckpm.matrix.where import compile_where
 
 
-@dataclass(frozen=True, slots=True)
-class Defect:
-    """A defect. ``holds(key)`` is True for the kernels of ``dialect`` and ``family`` that don't compile."""
+class Defect(Record, frozen=True):
+    """A defect. ``where`` is true for the kernels of ``dialect`` and ``family`` that don't compile."""
 
-    name: str
-    dialect: str
-    family: str
-    reason: str
-    holds: Predicate
-
-
-class _DefectRow(Record, frozen=True):
     dialect: str
     family: str
     where: str
     reason: str
+    name: Later = ""
+
+    def holds(self, key: Key) -> bool:
+        return compile_where(self.where)(key)
 
 
 class DefectTable(Record, frozen=True):
     """The record of defects.yaml."""
 
-    defects: dict[str, _DefectRow]
+    defects: dict[str, Defect]
 
 
 @functools.cache
 def defects() -> tuple[Defect, ...]:
     """The known defects."""
     table = read_table(TABLES / "defects.yaml", DefectTable)
-    entries = []
-    for name, row in table.record.defects.items():
+    for name, defect in table.record.defects.items():
         try:
-            holds = compile_where(row.where)
+            compile_where(defect.where)
         except WhereError as error:
             raise table.fail(str(error), "defects", name, "where") from error
-        entries.append(Defect(name, row.dialect, row.family, row.reason, holds))
-    return tuple(entries)
+    return tuple(add_names(table.record.defects).values())
 
 
 def defect_of(key: Key, dialect: str) -> Defect | None:

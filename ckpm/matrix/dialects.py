@@ -15,7 +15,7 @@ import msgspec
 
 from ckpm.base.errors import SetupError, TableError, UnknownWordError, UsageError
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Field, Record, Table, decode, load, overlay, read_table
+from ckpm.base.tablefile import Field, Later, Record, Table, add_names, decode, load, overlay, read_table
 from ckpm.matrix.families import Family
 from ckpm.matrix.family_tables import read_family
 
@@ -51,7 +51,7 @@ class _KnownArchs(Record, frozen=True):
 
 
 class Feature(Record, frozen=True):
-    """What a pull request added after the features' base. A checkout has it if its ``file`` contains the words of
+    """Changes of a pull request after the features' base. A checkout has them if its ``file`` contains the words of
     ``has`` and none of ``lacks``. ``tables`` is laid over the tables of the families, ``cpp`` over the dialect's
     row in kernels/spellings.yaml. ``parameters`` follow the base's parameters of C++ templates.
     """
@@ -147,23 +147,7 @@ class Dialect:
         raise UnknownWordError("family", name, (*self.families, *self.hand_written))
 
 
-class _UpstreamRow(Record, frozen=True):
-    """An upstream: a package of its own, or the tree of ``base`` with our ``headers``."""
-
-    summary: str
-    dialect: str
-    package: str = ""
-    version: str = ""
-    file: str = ""
-    sha256: str = ""
-    tree: str = ""
-    base: str = ""
-    headers: str = ""
-    license: str = ""
-    default_tier: str = ""
-
-
-class PackagedUpstream(_UpstreamRow, frozen=True, kw_only=True):
+class PackagedUpstream(Record, frozen=True):
     """A CK tree in a package of the Python package index: the exact file, its sha256, and the tree's path in it.
 
     ``base`` names the upstream that owns the tree: another one, or this one itself. ``headers`` is the folder of
@@ -171,7 +155,19 @@ class PackagedUpstream(_UpstreamRow, frozen=True, kw_only=True):
     ``default_tier`` is what builds take without --tier; '' for the command's own default.
     """
 
-    name: str
+    summary: str
+    dialect: str
+    package: str = ""
+    version: str = ""
+    file: str = ""
+    sha256: str = ""
+    size: int = 0  # bytes of the file
+    tree: str = ""
+    base: str = ""
+    headers: str = ""
+    license: str = ""
+    default_tier: str = ""
+    name: Later = ""
 
     @property
     def has_codegen(self) -> bool:
@@ -179,58 +175,46 @@ class PackagedUpstream(_UpstreamRow, frozen=True, kw_only=True):
         return not self.headers
 
 
-class _ComputeUnitRow(Record, frozen=True):
+class ComputeUnit(Record, frozen=True):
+    """The bounds of the waves on one compute unit. Sources: matrix/archs.yaml."""
+
     vgprs: int  # 32-bit registers a lane, on one SIMD, arch and accumulation registers in one file
     vgpr_granule: int
     waves: int  # slots of one SIMD
     simds: int
+    lds_bytes: Annotated[int, msgspec.Meta(ge=0, le=0)] = 0  # the arch's, which compute_units() sets
 
 
-class ComputeUnit(_ComputeUnitRow, frozen=True, kw_only=True):
-    """The bounds of the waves on one compute unit. Sources: matrix/archs.yaml."""
+class Arch(Record, frozen=True):
+    """An arch. ``compute_unit`` is None for archs that the matrix lists, but no library is built for."""
 
-    lds_bytes: int
-
-
-class _ArchRow(Record, frozen=True):
-    device: str
     generation: str
     wave_size: int
     lds_bytes: int
-    compute_unit: _ComputeUnitRow | None = None
-
-
-class Arch(_ArchRow, frozen=True, kw_only=True):
-    """An arch. ``compute_unit`` is None for archs that the matrix lists, but no library is built for."""
-
-    name: str
-    compute_unit: ComputeUnit | None
+    compute_unit: ComputeUnit | None = None
+    name: Later = ""
 
 
 class ArchTable(Record, frozen=True):
     """The record of archs.yaml."""
 
-    archs: dict[str, _ArchRow]
+    archs: dict[str, Arch]
 
 
 @functools.cache
 def archs() -> Mapping[str, Arch]:
     """The archs of archs.yaml by name."""
-    rows = read_table(TABLES / "archs.yaml", ArchTable).record.archs
-    return {name: _arch(name, **msgspec.structs.asdict(row)) for name, row in rows.items()}
-
-
-def _arch(name: str, compute_unit: _ComputeUnitRow | None, **fields: Any) -> Arch:
-    if compute_unit is None:
-        return Arch(name=name, compute_unit=None, **fields)
-    unit = ComputeUnit(lds_bytes=fields["lds_bytes"], **msgspec.structs.asdict(compute_unit))
-    return Arch(name=name, compute_unit=unit, **fields)
+    return add_names(read_table(TABLES / "archs.yaml", ArchTable).record.archs)
 
 
 @functools.cache
 def compute_units() -> Mapping[str, ComputeUnit]:
     """The compute unit of each arch that libraries are built for."""
-    return {name: arch.compute_unit for name, arch in archs().items() if arch.compute_unit}
+    return {
+        name: msgspec.structs.replace(arch.compute_unit, lds_bytes=arch.lds_bytes)
+        for name, arch in archs().items()
+        if arch.compute_unit
+    }
 
 
 def check_arch(name: str) -> Arch:
@@ -267,13 +251,13 @@ def check_receipt(receipt: str | int) -> int:
     return int(receipt)
 
 
-_PACKAGE = ("package", "version", "file", "sha256", "tree")
+_PACKAGE = ("package", "version", "file", "sha256", "size", "tree")
 
 
 class UpstreamTable(Record, frozen=True):
     """The record of upstreams.yaml; ``profiles`` maps an upstream's profile to the upstream that it stands for."""
 
-    upstreams: dict[str, _UpstreamRow]
+    upstreams: dict[str, PackagedUpstream]
     profiles: dict[str, dict[str, str]]
 
 
@@ -287,7 +271,7 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
     """Read a table of upstreams."""
     table = read_table(file, UpstreamTable)
     by_name: dict[str, PackagedUpstream] = {}
-    for name, row in table.record.upstreams.items():
+    for name, row in add_names(table.record.upstreams).items():
         if row.base and row.base not in by_name:
             raise table.fail(f"must be an upstream listed above: {', '.join(by_name)}", "upstreams", name, "base")
         required = ("headers",) if row.base else _PACKAGE
@@ -298,10 +282,9 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
                     f"{kind} has {', '.join(required)}; '{field}' is {'missing' if field in required else 'unknown'}",
                     "upstreams", name,
                 )  # fmt: skip
-        own = {field: getattr(row, field) for field in ("summary", "dialect", "headers", "default_tier")}
         package = by_name[row.base] if row.base else row
         tree = {field: getattr(package, field) for field in (*_PACKAGE, "license")}
-        by_name[name] = PackagedUpstream(name=name, base=row.base or name, **own, **tree)
+        by_name[name] = msgspec.structs.replace(row, base=row.base or name, **tree)
     return by_name
 
 
@@ -400,7 +383,10 @@ def read_dialect(folder: Path, added: tuple[str, ...] = ()) -> Dialect:
         enumerators=head.enumerators,
         targets=head.targets,
         parameters={
-            name: (*own_parameters, *(word for one in chosen for word in features()[one].parameters.get(name, ())))
+            name: (
+                *own_parameters,
+                *(word for feature in chosen for word in features()[feature].parameters.get(name, ())),
+            )
             for name, own_parameters in head.parameters.items()
         },
         asked_everything=inherited.asked_everything is not False,
@@ -418,7 +404,7 @@ def _check_features(own: Table[DialectHead], chosen: Sequence[str], ancestors: S
         if name in chosen[:index]:
             raise own.fail(f"the dialect has the feature {name} twice")
     if table.base not in ancestors:
-        raise own.fail(f"features are laid over dialect {table.base}, which is no ancestor of this dialect")
+        raise own.fail(f"features are laid over dialect {table.base}, and this dialect has other ancestors")
 
 
 def lineage(folder: Path) -> list[Field]:
@@ -449,7 +435,7 @@ class Families(Mapping[str, Family]):
         self._names = [name for name in wanted if name in files]
 
     def with_family(self, family: Family) -> Families:
-        """These families with another one of the same name."""
+        """Replace a family by another one of its name, in a copy."""
         families = Families(self._folders, tuple(self._names), self._features)
         families._read = {**self._read, family.name: family}
         return families

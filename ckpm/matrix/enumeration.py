@@ -17,7 +17,7 @@ from typing import Any
 from ckpm.matrix.families import REQUEST_FIELDS, Axis, Constraint, Family, Pipelines, Value, fits
 from ckpm.matrix.keys import KEY_FIELDS, Key
 from ckpm.matrix.names import writer
-from ckpm.matrix.rules import Rule, broken
+from ckpm.matrix.rule import Rule, broken
 
 Partial = tuple[Any, ...]
 

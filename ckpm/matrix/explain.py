@@ -26,7 +26,7 @@ from ckpm.matrix.enumeration import enumerate_names, keeps
 from ckpm.matrix.families import Constraint, Family, Pipelines, Value, fits, tile_place
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, takes_pages
 from ckpm.matrix.names import make_key, names_with, own_name, parse
-from ckpm.matrix.rules import broken
+from ckpm.matrix.rule import broken
 from ckpm.matrix.selection import Selection, absences, conditions, select, shard_of
 
 

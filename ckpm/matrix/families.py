@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpm.matrix.keys import Tile
-from ckpm.matrix.rules import Rule
+from ckpm.matrix.rule import Rule
 
 Value = str | int | bool
 Constraint = Mapping[str, tuple[Value, ...]]  # field -> the values it may have

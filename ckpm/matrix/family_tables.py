@@ -24,7 +24,8 @@ from ckpm.matrix.families import (
     parse_tile,
 )
 from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, TILE_NUMBERS, Tile
-from ckpm.matrix.rules import RULES, Rule
+from ckpm.matrix.rule import Rule
+from ckpm.matrix.rules import RULES
 
 _TABLE_FIELDS = (
     *(

@@ -169,10 +169,6 @@ def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = Fa
         help=f"{', '.join(dialect_names())}, or with features of pull requests: {with_features(list(features())[-2:])} "
         "(default: the upstream's own dialect)",
     )
-    if not checkouts:
-        parser.add_argument(
-            "--tune", type=Path, default=None, metavar="FILE", help="take fwd's tiles of a custom tune configuration"
-        )
     parser.add_argument(
         "--mask", choices=MASK_IMPLS, default="simplified", help="upstream's mask set (default: %(default)s)"
     )
@@ -208,16 +204,6 @@ def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full"
 
 
 def dialect_from(args: argparse.Namespace) -> Dialect:
-    """The dialect of ``--dialect`` or ``--upstream``, with the tiles of ``--tune``."""
-    chosen = _named_dialect(args)
-    if file := getattr(args, "tune", None):
-        from ckpm.matrix.tuned import tuned  # only here: few commands take it
-
-        return tuned(chosen, file)
-    return chosen
-
-
-def _named_dialect(args: argparse.Namespace) -> Dialect:
     """The dialect of ``--dialect`` or ``--upstream``. A checkout is refused: only kernels/ finds out its dialect."""
     if args.dialect is not None:
         return dialect(args.dialect)

@@ -1,29 +1,16 @@
 """Named reasons why the matrix has no kernel for a combination of axis values.
 
-The parameters of a rule are fields of a key. Its name states the requirement; it returns True for a kernel that breaks
-the requirement. A dialect's table lists its rules. The docstring's first line is the reason
-shown by ``ckpm why``; the second paragraph names the place of upstream that the rule mirrors.
+The parameters of a rule are fields of a key (ckpm.matrix.rule). Its name states the requirement; it returns True for a
+kernel that breaks the requirement. A dialect's table lists its rules. The source is the place of upstream that the rule
+mirrors.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 from ckpm.matrix.keys import ANY_PAGE, FP8_KV_DTYPES, MIXED_DTYPES, Tile, has_large_head, is_split, is_v3
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A named predicate: ``excludes(*values of fields)`` is True for combinations without a kernel."""
-
-    name: str
-    fields: tuple[str, ...]
-    reason: str
-    source: str
-    excludes: Callable[..., bool]
+from ckpm.matrix.rule import Rule, rules_of
 
 
 def group_mode_pads_both_seqlens(mode: str, pad: str) -> bool:
@@ -372,7 +359,7 @@ def qr_and_qr_async_take_128_row_tiles(
     """on gfx9, qr and qr_async take tiles of 128 keys at head dims 128x128, and of 128 queries at all others below 512
 
     codegen/ops/fmha_fwd.py, get_fwd_blobs; later CompatibilityRuleFactoryGfx9.check_hdim_tile, which exempts fp32,
-    mxfp8 and mxfp4; rocm-libraries pull request 12011 for head dim 512.
+    mxfp8 and mxfp4. Head dim 512: rocm-libraries pull request 12011.
     """
     if not _restricts_tiles(arch_trait, dtype) or pipeline not in ("qr", "qr_async") or hdim_q >= 512:
         return False
@@ -604,23 +591,4 @@ def fp32_has_receipts_of_its_own(receipt: int, dtype: str) -> bool:
     return (dtype == "fp32") != (receipt in (800, 801))
 
 
-def _rule(function: Callable[..., bool]) -> Rule:
-    reason, _, source = (inspect.getdoc(function) or "").partition("\n\n")
-    fields = tuple(inspect.signature(function).parameters)
-    return Rule(function.__name__, fields, reason, " ".join(source.split()), function)
-
-
-RULES: Mapping[str, Rule] = {
-    name: _rule(function)
-    for name, function in tuple(globals().items())
-    if inspect.isfunction(function) and function.__module__ == __name__ and not name.startswith("_")
-}
-
-
-def broken(rules: tuple[Rule, ...], values: Mapping[str, Any]) -> list[Rule]:
-    """The rules that exclude ``values`` (field name to value); a rule that needs a missing field is skipped."""
-    return [
-        rule
-        for rule in rules
-        if all(name in values for name in rule.fields) and rule.excludes(*(values[name] for name in rule.fields))
-    ]
+RULES: Mapping[str, Rule] = rules_of(globals())

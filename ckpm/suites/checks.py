@@ -24,7 +24,8 @@ from ckpm.base.errors import HipError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import BATCH_CHECKS, PAIRWISE, SuiteCase, counterpart, other_batches
-from ckpm.matrix.problems.problem import few_blocks, missing_kernel, missing_load, refused_for, serves, serving_kernels
+from ckpm.matrix.problems.problem import few_blocks
+from ckpm.matrix.problems.serving import missing_kernel, missing_load, refused_for, serves, serving_kernels
 from ckpm.suites.philox import drawn
 from ckpm.suites.signatures import FAULTS, why_not_predicted
 

@@ -26,20 +26,22 @@ from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
 from ckpm.base.outputs import demand_place
-from ckpm.base.results import FOREIGN_LIBRARY, SOME_CASES, UNSUPPORTED, Results
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, UNSUPPORTED, Results
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import folder_name
 from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, chosen_upstream, split_words
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
+from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
 from ckpm.matrix.problems.pairs import legal, met
 from ckpm.matrix.problems.tables import find
+from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.suites import kernel_cases, suites
 from ckpm.suites.coverage import Coverage, Covered, format_figure, format_share
 from ckpm.suites.pool import ENVIRONMENT, CasePool, OtherMachines, WorkerPool, worker_command
+from ckpm.suites.rounding import check_rounding
 from ckpm.suites.suites import Case, JudgedCase, LocatedLibrary
 from ckpm.suites.summary import SuiteProgress, details, summary
 from ckpm.suites.unsupported import unsupported_line
@@ -85,7 +87,7 @@ def _families() -> tuple[str, ...]:
 
 
 def add_options(root: argparse.ArgumentParser) -> None:
-    root.add_argument("--suite", required=True, help=", ".join((*SUITES, FAMILY_SUITE)))
+    root.add_argument("--suite", required=True, help=", ".join(sessions().suites))
     root.add_argument(
         "--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_families())}"
     )
@@ -122,8 +124,8 @@ def read_options(args: argparse.Namespace) -> SuiteOptions:
         raise UsageError("--jobs must be at least 1")
     if args.hazards and args.device == "hip":
         raise UsageError("--hazards is an option of the emulator: leave out --rocm, or add --device emulator")
-    if args.suite not in (*SUITES, FAMILY_SUITE):
-        raise UnknownWordError("suite", args.suite, (*SUITES, FAMILY_SUITE))
+    if args.suite not in sessions().suites:
+        raise UnknownWordError("suite", args.suite, sessions().suites)
     checked: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args)}
     values = {
         field.name: checked[field.name] if field.name in checked else getattr(args, field.name)
@@ -139,25 +141,25 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
     """
     started, o = time.monotonic(), options
     library = _library(o)
-    upstream, dialect = library.manifest.upstream, library.manifest.dialect
-    ledger, kind = read_ledger(o.ledger), o.device
+    manifest = library.manifest
+    ledger, kind, spoken_of = read_ledger(o.ledger), o.device, source(manifest.upstream, manifest.dialect)
     ledger.check_dates(datetime.date.today())
     with connect() if connect else contextlib.nullcontext() as there:
-        spoken_of = source(upstream, dialect)
         cases = suites.with_signatures(_cases(o, kind, library), ledger, spoken_of, o.arch)
-        folder = folder_name(upstream, o.family)
+        folder = folder_name(manifest.upstream, o.family)
         # a case run again does not replace its suite's results
         output = o.output or o.work / "build" / o.arch / folder / f"{'reproduced' if o.reproduce else o.suite}.json"
         junit.clear(output, library.library, library.library.with_name(MANIFEST))  # no report on an earlier run
         pool, description = _pool(o, kind, library, len(cases), there)
-        log.info(f"{len(cases)} cases of {o.suite} on {kind} {o.arch}, {upstream}, {description}")
+        log.info(f"{len(cases)} cases of {o.suite} on {kind} {o.arch}, {manifest.upstream}, {description}")
         unwaited = functools.cache(lambda: suites.unwaited_loads(library, o.arch))
         judged: list[JudgedCase] = []
         executed = Coverage()
         with SuiteProgress(len(cases)) as progress:
             for case, reply in pool.run(cases):
                 executed.add(reply.get("executed", {}))
-                judged.append(suites.judge(case, reply, ledger, spoken_of, o.arch, unwaited))
+                checked_reply = check_rounding(reply, case.problem, manifest, o.arch)
+                judged.append(suites.judge(case, checked_reply, ledger, spoken_of, o.arch, unwaited))
                 progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda result: order[result.case.name])
@@ -192,6 +194,7 @@ def _pool(
     setup: dict[str, Any] = {
         "device": kind, "arch": o.arch, "library": str(library.library), "manifest": str(library.manifest_file),
         "threads": 0 if there is None and size == 1 else 1, "hazards": o.hazards, "family": o.family,
+        "sha256": library.file_facts[LIBRARY_SHA256],
     }  # fmt: skip
     if there is None:
         return WorkerPool(command=worker_command(setup), size=size, environment=ENVIRONMENT), f"{size} at once"

@@ -22,7 +22,8 @@ from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.sessions import FAMILY_SUITE
 from ckpm.suites import appendkv_cases, backward_cases, fwd_cases
 from ckpm.suites.checks import CaseBench, EndError, Result, in_a_line, outcome_of
 from ckpm.suites.fwd_cases import Ended

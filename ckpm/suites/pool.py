@@ -14,7 +14,6 @@ import re
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ckpm.base.errors import DeviceError, RefusedError
-from ckpm.base.paths import PYTHONPATH
+from ckpm.base.processes import own_environment, python_command
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.suites import Case
 
@@ -38,7 +37,7 @@ _TAIL = 4000  # bytes of a dead worker's standard error that are evidence
 _FAULTS = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP))
 _GPU_FAULT = re.compile(r"[Mm]emory access fault.*", re.DOTALL)
 _LOST = ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "device lost", "GPU reset", "No space left", "Cannot allocate memory")
-ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 Reply = dict[str, Any]
 
 
@@ -61,7 +60,7 @@ class OtherMachines(Protocol):
 
 def worker_command(setup: Mapping[str, Any]) -> tuple[str, ...]:
     """The command that starts ckpm/suites/worker.py with a setup."""
-    return (sys.executable, "-m", "ckpm.suites.worker", json.dumps(setup))
+    return python_command("-m", "ckpm.suites.worker", json.dumps(setup))
 
 
 class Worker:
@@ -85,7 +84,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **environment},
+            env=own_environment(environment),
             start_new_session=True,  # an interrupt is for the pool, which then ends its workers
         )
         self._pending = b""

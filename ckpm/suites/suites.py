@@ -25,11 +25,11 @@ from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
-from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase, wave_instructions
+from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.matrix.problems.ledger import Ledger, LedgerEntry, LedgerVerdict
 from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.tables import problems
-from ckpm.suites.rounding import check_rounding
+from ckpm.matrix.sessions import FAMILY_SUITE
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
@@ -200,7 +200,6 @@ def judge(
     Loads come late where the device's options allow it. On a GPU this can't be observed. A case that could not run, for
     example because of a damaged code object, has no kernel whose code could be read.
     """
-    reply = check_rounding(reply, case.problem, upstream, arch)
     late = any(variant.get("late_loads") for variant in case.variants) and reply["outcome"] != "infrastructure"
     late = late and bool(reply.get("kernel")) and reply["kernel"] in unwaited()
     verdict = ledger.judge(

@@ -10,7 +10,8 @@ from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
-from ckpm.matrix.problems.problem import Problem, in_words, lacking_field, needed_values
+from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.serving import in_words, match, missing_kernel, needed_values
 from ckpm.matrix.selection import Selection, select
 
 _SHOWN = 4  # fields, and values of each
@@ -32,7 +33,7 @@ def unsupported_line(problems: Sequence[Problem], manifest: Manifest, arch: str)
     keys = manifest.keys(tuple(manifest.kernels))
     lacks: dict[str, Counter[str]] = {}
     for need, count in needs.items():
-        if lack := lacking_field(keys, examples[need]):
+        if lack := match(keys, examples[need]).lack:
             lacks.setdefault(lack[0], Counter())[in_words(lack[1])] += count
         else:
             lacks.setdefault("dispatch", Counter())["takes no kernel of this library"] += count
@@ -67,7 +68,7 @@ def _elsewhere(
         if name != manifest.upstream:
             choices[f"--upstream {name}"] = _keys(upstream.dialect, arch, manifest.mask_impl, "smoke")
     return [
-        (option, sum(count for need, count in needs.items() if lacking_field(keys, examples[need]) is None))
+        (option, sum(count for need, count in needs.items() if not missing_kernel(keys, examples[need])))
         for option, keys in choices.items()
         if keys
     ]

@@ -52,8 +52,8 @@ def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Ma
 
 
 def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
-    """Load the device and the library of a setup, whose members are device, arch, library, manifest, threads, hazards
-    and family (the library's name).
+    """Load the device and the library of a setup, whose members are device, arch, library, sha256, manifest, threads,
+    hazards and family (the library's name).
     """
     # Only here: the tests of serve() do without NumPy and the emulator.
     from ckpm.attention.launch.device import choose
@@ -66,7 +66,7 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
     emulated = {"threads": setup["threads"], "hazards": setup["hazards"]}
     device = choose(setup["device"], setup["arch"], **(emulated if setup["device"] == "emulator" else {}))
     family, path = setup["family"], Path(setup["library"])
-    library = device.load(path, host(family).arguments)
+    library = device.load(path, host(family).arguments, setup["sha256"])
     if library.family != family:
         raise LibraryError(f"{path}: it holds kernels of {library.family}, not of {family}. Ask for that --family.")
     keys = manifest_keys(Path(setup["manifest"]), library.kernels)

@@ -44,7 +44,7 @@ def _package(cache: Path) -> Path:
     with hold_lock(file.with_suffix(".lock")):
         if not file.is_file():
             file.parent.mkdir(parents=True, exist_ok=True)
-            download(package.package, package.version, package.file, file)
+            download(package, file)
         if sha256_of(file) != package.sha256:
             file.unlink()
             raise TrustError(f"{file}: not the package of upstreams.yaml; it is deleted. Run again.", kind="untrusted")

@@ -9,7 +9,7 @@ from pathlib import Path
 from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
 from ckpm.matrix.problems.performance import performance_problems
-from ckpm.matrix.problems.problem import missing_kernel
+from ckpm.matrix.problems.serving import missing_kernel
 from ckpm.timing.measure import EVERY, add_measured_options, kernel_name, on_library
 from ckpm.timing.record import Timed, Timings
 

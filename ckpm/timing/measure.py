@@ -38,7 +38,7 @@ from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, chosen_upstre
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.performance import compulsory_bytes, performance_problems
-from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, missing_load, refused_for, serving_kernels
+from ckpm.matrix.problems.serving import measured_kernel, missing_kernel, missing_load, refused_for, serving_kernels
 
 EVERY = "*"  # kernel names: dispatch chooses
 GATED_TIER = "smoke"  # the problems of the gates
@@ -123,7 +123,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     manifest = manifest_of(library, arch)
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=GPU_PAGE)
-    loaded = device.load(library)
+    loaded = device.load(library, sha256=file_facts[LIBRARY_SHA256])
     keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, kernel)]
     counted, left_out = [], {}
     for problem in performance_problems(tier):

@@ -23,12 +23,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from ckpm.attention.launch.counters import Measured
 from ckpm.base.errors import GateError
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Positive, Record, read_table
+from ckpm.base.tablefile import Later, Positive, Record, add_names, read_table
 from ckpm.matrix.dialects import compute_units
 
 TABLE = data("reports", "gates", "model.yaml")
@@ -49,7 +47,7 @@ class Machine(Record, frozen=True):
     lds_write: Positive
     l1: Positive
     matrix_flops: Positive
-    arch: str = ""  # its name in the table
+    arch: Later = ""
 
     @property
     def hbm_bytes_a_cycle(self) -> float:
@@ -96,8 +94,7 @@ class MachineTable(Record, frozen=True):
 
 def machines(file: Path = TABLE) -> dict[str, Machine]:
     """Read the machines by arch."""
-    archs = read_table(file, MachineTable).record.archs
-    return {arch: msgspec.structs.replace(machine, arch=arch) for arch, machine in archs.items()}
+    return add_names(read_table(file, MachineTable).record.archs, "arch")
 
 
 def machine_of(arch: str, machines_by_arch: Mapping[str, Machine] | None = None) -> Machine:

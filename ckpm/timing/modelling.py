@@ -15,6 +15,7 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.launch.launching import LaunchOutcome, run_problem
 from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
+from ckpm.base.results import LIBRARY_SHA256
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest, identity_facts, keys_of, manifest_of
 from ckpm.matrix.dialects import compute_units
@@ -132,7 +133,7 @@ def open_library(library: Path, arch: str, *, foreign: bool = False) -> Modelled
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=GPU_PAGE)
     assert isinstance(device, EmulatedDevice)
-    loaded = device.load(library, host(DEFAULT_FAMILY).arguments)
+    loaded = device.load(library, host(DEFAULT_FAMILY).arguments, file_facts[LIBRARY_SHA256])
     keys = keys_of(manifest, loaded.kernels, library)
     return Modelled(
         device=device, library=loaded, manifest=manifest, keys=keys, numbers=machine, file_facts=file_facts

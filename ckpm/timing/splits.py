@@ -19,7 +19,7 @@ from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
+from ckpm.matrix.problems.serving import missing_kernel, serving_kernels
 from ckpm.timing import grid
 from ckpm.timing.clock import LAUNCH_SECONDS
 from ckpm.timing.model import machines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import MeasureError
+from ckpm.base.processes import tool_environment
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 
@@ -76,7 +76,7 @@ class Stream:
 def assemble(stream: Stream, arch: str) -> bytes:
     """The code object of a stream."""
     tc = toolchains.detect("embedded", cache=cache_folder())
-    environment = {**os.environ, **tc.environment}
+    environment = tool_environment(tc.environment)
     with tempfile.TemporaryDirectory() as folder:
         source, object_file, linked = (Path(folder, f"stream{suffix}") for suffix in (".s", ".o", ".hsaco"))
         source.write_text(_FRAME.format(arch=arch, body=stream.body, lds=LDS_BYTES), encoding="utf-8")

@@ -11,19 +11,18 @@ import argparse
 import dataclasses
 import fnmatch
 import subprocess
-import sys
 from pathlib import Path
 
 from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
 from ckpm.base.outputs import demand_place
-from ckpm.base.paths import PROJECT
+from ckpm.base.processes import own_environment, python_command
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.performance import performance_problems
-from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
+from ckpm.matrix.problems.serving import missing_kernel, serving_kernels
 from ckpm.timing.command import summary
 from ckpm.timing.modelling import Modelled, ModelRequest, open_library
 from ckpm.timing.record import Timed, Timings
@@ -79,11 +78,11 @@ def library(
     toolchain: str, work: Path, *, upstream: str = UPSTREAM, family: str = DEFAULT_FAMILY, where: str = WHERE
 ) -> Path:
     """Build kernels for ARCH below ``work``; by default the kernels of both versions that serve the tables."""
-    command = [*(sys.executable, "-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain)]
+    command = [*python_command("-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain)]
     command += ["--upstream", upstream, "--family", family, "--tier", "full", "--where", where]
     show(f"building {upstream}, family {family}, below {work}")
     process = subprocess.run(
-        [*command, "--work", str(work.absolute())], cwd=PROJECT, capture_output=True, text=True, check=False
+        [*command, "--work", str(work.absolute())], env=own_environment(), capture_output=True, text=True, check=False
     )  # fmt: skip
     if process.returncode != 0:
         raise MeasureError(f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}")

@@ -7,6 +7,7 @@ library only, because it runs before anything is installed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,6 +16,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from ckpm.base.files import append
 
 PAUSES = (10.0, 60.0)  # seconds before the second and third try: a package index is often back after a minute
 
@@ -53,10 +56,9 @@ def _explain(command: str, code: int) -> None:
     """Write the exit code and the command to the log and to the job's summary."""
     print(f"::error::exit code {code}. To reproduce it, in a clone of this commit: {command}", flush=True)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with Path(summary).open("a", encoding="utf-8") as stream:
-            stream.write(
-                f"Failed with exit code {code}. To reproduce it, in a clone of this commit:\n\n    {command}\n\n"
-            )
+        text = f"Failed with exit code {code}. To reproduce it, in a clone of this commit:\n\n    {command}\n\n"
+        with contextlib.suppress(OSError):  # the command's exit code counts
+            append(Path(summary), text)
 
 
 if __name__ == "__main__":

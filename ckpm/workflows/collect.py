@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from ckpm.base.errors import InconclusiveError, InputError
@@ -44,7 +44,9 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
         artifacts: a folder for each job's artifact, named like the job.
         output: ``build/``, the input of reports.
     """
-    planned = _planned_jobs(_read(plan))
+    document = _read(plan)
+    planned = _planned_jobs(document)
+    results = [_results(run) for run in document.get("runs").items()]
     missing = [text for entry in planned["builds"] if (text := _without_kernels(artifacts / entry["name"]))]
     junit_files: list[Path] = []
     for entry in [*planned["runs"], *planned["checks"]]:
@@ -54,7 +56,8 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
                 # links stay links: a link can lead to its own folder
                 shutil.copytree(folder, output, dirs_exist_ok=True, symlinks=True, copy_function=_copy)
         junit_files += sorted(file for file in folder.rglob("*.xml") if file.is_file())
-    missing += [text for entry in planned["runs"] if (text := _without_cases(artifacts / entry["name"], entry))]
+    for entry, names in zip(planned["runs"], results, strict=True):
+        missing += [text] if (text := _without_cases(artifacts / entry["name"], names)) else []
     if junit_files:
         merge(junit_files, output / "all.xml")
     if missing:
@@ -81,23 +84,16 @@ def _without_kernels(folder: Path) -> str:
     return f"{folder.name}: no manifest with a kernel in it"
 
 
-def _without_cases(folder: Path, entry: Mapping[str, str]) -> str:
+def _results(run: Value) -> list[str]:
+    """The suites and gates of a run, by the names of their result files."""
+    suites = [suite.text() for suite in run.get("suites").items()]
+    return [*suites, "gate"] if run.get("gate").truth() else suites
+
+
+def _without_cases(folder: Path, results: Iterable[str]) -> str:
     """Return the defect of a run's artifact, "" if every suite has a case and every gate a row."""
-    wanted = list(_sessions(entry["command"]))
-    lacking = [suite for suite in wanted if not _has_result(folder, suite)]
+    lacking = [result for result in results if not _has_result(folder, result)]
     return f"{folder.name}: no results of {', '.join(lacking)}" if lacking else ""
-
-
-def _sessions(command: str) -> Iterator[str]:
-    """The suites and gates of a command, by the names of their result files."""
-    sessions = command.partition(" -- ")[0].partition(" -s ")[2].split()
-    for session in sessions:
-        if session.startswith("test-"):
-            yield {"test-fwd": "kernels"}.get(session, session.removeprefix("test-"))
-        elif session.startswith("sanitize-"):
-            yield "sanitize"
-        elif session == "perf-gate":
-            yield "gate"
 
 
 def _has_result(folder: Path, suite: str) -> bool:

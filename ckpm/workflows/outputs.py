@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ckpm.base.files import append
+
 Jobs = dict[str, list[dict[str, str]]]
 
 
@@ -41,8 +43,7 @@ def main(file: str) -> None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         sys.exit(f"error: {file}: is not a readable plan: {error!r}. Write it with ckpm plan --output.")
     lines = [f"{name}={json.dumps(entries)}" for name, entries in planned.items()]
-    with Path(os.environ["GITHUB_OUTPUT"]).open("a", encoding="utf-8") as stream:
-        stream.write("\n".join(lines) + "\n")
+    append(Path(os.environ["GITHUB_OUTPUT"]), "\n".join(lines) + "\n")
     for name, entries in planned.items():
         print(f"{name}: {', '.join(entry['name'] for entry in entries) or 'none'}")
 

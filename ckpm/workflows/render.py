@@ -6,7 +6,7 @@ import argparse
 import difflib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,9 +20,10 @@ from ckpm.base.files import write_if_changed
 from ckpm.base.paths import PROJECT, data
 from ckpm.base.tablefile import Record, read_table
 from ckpm.kernels.changes.plan import every_build
-from ckpm.kernels.changes.rules import Rules, rules
+from ckpm.kernels.changes.rules import rules
+from ckpm.matrix.sessions import sessions
 from ckpm.reports.release.sbom import find_needed, pins
-from ckpm.reports.release.stages import read_stages
+from ckpm.reports.release.stages import StageTable, read_stages
 
 HERE = data(".github")
 FOLDER = Path(".github") / "workflows"
@@ -44,8 +45,6 @@ class _Gpu(Record, frozen=True):
 
 
 class _Release(Record, frozen=True):
-    upstream: str
-    archs: list[str]
     waivers: str
     builder: str
 
@@ -108,29 +107,30 @@ def render_all() -> dict[Path, str]:
 
 
 def settings() -> dict[str, Any]:
-    """The values for the templates: workflows.yaml, and the sessions that build and run each arch."""
+    """The values for the templates: workflows.yaml, and the sessions, archs and stages of other tables."""
     values = msgspec.structs.asdict(read_table(HERE / "workflows.yaml", WorkflowTable).record)
-    table = rules()
-    prefill = next(library for library in table.libraries if library.name == "batch_prefill")
-    hardware = [suite for suite in prefill.suites if "{arch}" not in table.suites[suite]]
+    table = sessions()
+    hardware = (table.suites[suite] for suite in table.table_suites if not table.suites[suite].device)
+    stages = read_stages()
     return {
         **values,
-        "build": {runner.arch: runner.build for runner in table.runners},
-        "suites": {runner.arch: _sessions(table, prefill.suites, runner.arch) for runner in table.runners},
-        "hardware_suites": _sessions(table, hardware, ""),
-        "objects": every_build(table),
-        **_release_stages(values["release"].archs),
+        "build": {arch: table.build.format(arch=arch) for arch in table.archs},
+        "gpu_sessions": " ".join([*(suite.session for suite in hardware), table.gate]),
+        "tests": table.test_files,
+        "objects": every_build(rules()),
+        "release": {**msgspec.structs.asdict(values["release"]), "archs": stages.archs, "upstream": stages.upstream},
+        **_release_stages(stages),
         "quoted": lambda patterns: ", ".join(f"'{pattern}'" for pattern in patterns),
     }
 
 
-def _release_stages(archs: Sequence[str]) -> dict[str, Any]:
+def _release_stages(release: StageTable) -> dict[str, Any]:
     """The jobs of a release, without the stages that need every arch: these run in the job that joins the shards.
 
     A stage that one other stage needs is in that stage's job. A stage that several stages need has a job of its own.
     Stages of one arch that need the same jobs are a matrix.
     """
-    table = read_stages().stages
+    table = release.stages
     own = {name: stage for name, stage in table.items() if stage.each_arch}
     users = {name: [user for user, stage in own.items() if name in stage.needs] for name in own}
     last = {name: users[name][0] if len(users[name]) == 1 else name for name in own}
@@ -145,27 +145,23 @@ def _release_stages(archs: Sequence[str]) -> dict[str, Any]:
                 if last[need] != job and any(need in own[name].needs for name in own if last[name] == job)
             ],
         }
-        for arch in archs
+        for arch in release.archs
         for job in dict.fromkeys(last[name] for name in own)
     ]
     project = [name for name, stage in table.items() if not stage.each_arch and not stage.needs]
-    release = []
+    grouped = []
     for _, alike in itertools.groupby(jobs, key=_alike):
         first, *others = alike
         if others:
             first = {**first, "name": f"{first['arch']}-stages"}
-        release.append({**first, "matrix": [job["stages"][-1] for job in (first, *others)] if others else []})
+        grouped.append({**first, "matrix": [job["stages"][-1] for job in (first, *others)] if others else []})
     shards = ["project", *(job["name"] for job in jobs)]
-    return {"project_stages": project, "release_jobs": release, "shards": shards}
+    return {"project_stages": project, "release_jobs": grouped, "shards": shards}
 
 
 def _alike(job: Mapping[str, Any]) -> tuple[str, Any]:
     """The arch and needs of a job with one stage, which jobs of one matrix share; the name of any other job."""
     return job["arch"], job["needs"] if len(job["stages"]) == 1 and job["needs"] else job["name"]
-
-
-def _sessions(table: Rules, suites: Any, arch: str) -> str:
-    return " ".join(table.suites[suite].format(arch=arch) for suite in suites)
 
 
 def nox_requirements(requirements: str) -> str:

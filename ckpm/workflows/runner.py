@@ -27,6 +27,7 @@ import yaml
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, InputError, UnknownWordError
 from ckpm.base.paths import PROJECT
+from ckpm.base.processes import SERVERS, python_command, tool_environment
 from ckpm.kernels.changes.history import commit_of
 from ckpm.workflows.render import FOLDER, check, names
 
@@ -34,9 +35,7 @@ Texts = Mapping[str, str]
 _VALUE = re.compile(r"\$\{\{ *(.*?) *\}\}")
 _LIST = re.compile(r"fromJSON\((.*)\)")
 # The environment of a fresh machine: paths, language, and the way of pip and git to their servers.
-_KEPT = re.compile(
-    r"PATH|LANG|LC_\w+|TZ|TMPDIR|PIP_\w+|\w*_proxy|\w*_PROXY|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|GIT_SSL_\w+"
-)
+_KEPT = re.compile(rf"PATH|LANG|LC_\w+|TZ|TMPDIR|{SERVERS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +175,11 @@ def _run_job(run: WorkflowRun, label: str, job: Mapping[str, Any], values: Texts
 def _act(run: WorkflowRun, step: Mapping[str, Any], folder: Path, values: Texts) -> str:
     action, inputs, clone = step["uses"].partition("@")[0], step.get("with", {}), folder / "clone"
     if action == "actions/checkout":
-        subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(run.repository), str(clone)], check=True)
-        subprocess.run(["git", "-C", str(clone), "checkout", "--quiet", "--detach", run.commit], check=True)
+        _git("clone", "--quiet", "--no-checkout", str(run.repository), str(clone))
+        _git("-C", str(clone), "checkout", "--quiet", "--detach", run.commit)
         return f"cloned {run.commit[:12]}"
     if action == "actions/setup-python":
-        subprocess.run([sys.executable, "-m", "venv", str(folder / "python")], check=True)
+        subprocess.run(python_command("-m", "venv", str(folder / "python")), check=True)
         return f"this machine's Python {sys.version_info.major}.{sys.version_info.minor} in a new environment"
     artifacts = run.work / "artifacts"
     if action == "actions/upload-artifact":
@@ -188,6 +187,10 @@ def _act(run: WorkflowRun, step: Mapping[str, Any], folder: Path, values: Texts)
     if action == "actions/download-artifact":
         return download({key: fill(str(text), values) for key, text in inputs.items()}, clone, artifacts)
     return f"left out: {action}"
+
+
+def _git(*arguments: str) -> None:
+    subprocess.run(["git", *arguments], env=tool_environment(), check=True)
 
 
 def upload(inputs: Texts, clone: Path, artifacts: Path) -> str:

@@ -46,11 +46,11 @@ def cache_folder() -> Path:
 
 
 def _chosen_folder() -> Path:
-    if chosen := os.environ.get("CKPM_CACHE"):
-        return Path(chosen).absolute()
-    import platformdirs  # only here: a start with CKPM_CACHE, as of a decoder, does without
-
     try:
+        if chosen := os.environ.get("CKPM_CACHE"):
+            return Path(chosen).expanduser().absolute()
+        import platformdirs  # only here: a start with CKPM_CACHE, as of a decoder, does without
+
         return platformdirs.user_cache_path("ck-prefill-matrix")
     except RuntimeError as error:
         raise UsageError("this user has no home folder for the cache: set CKPM_CACHE to a folder.") from error

@@ -19,7 +19,7 @@ from typing import Any
 
 from ckpm_emulator import program_cache, standalone, toolchain
 from ckpm_emulator.entry import demand_writable, ended_by_signals, exit_code, printable
-from ckpm_emulator.errors import CheckFailedError, DeviceError, InputError
+from ckpm_emulator.errors import CheckFailedError, DeviceError, InputError, OutputError
 from ckpm_emulator.options import ARCHS, Options, Trace
 
 _AMD = "tinygrad.runtime.autogen.amd"
@@ -74,8 +74,12 @@ def _add_run(commands: Any) -> None:
     run = commands.add_parser("run", help="run a HIP program, unmodified, on the emulated device")
     run.add_argument("--arch", choices=list(ARCHS), help="default: what the program has code for, else gfx950")
     run.add_argument("--checks", default="", metavar="NAMES", help=f"all, or some of {','.join(standalone.CHECKS)}")
-    run.add_argument("--cus", type=_number, default=Options.cu_count, metavar="N", help="compute units that it shows")
+    run.add_argument("--cus", type=_number, metavar="N", help="compute units that it shows; default: a board's")
     run.add_argument("--threads", type=_number, default=0, metavar="N", help="of the host; default: one a processor")
+    run.add_argument(
+        "--srd-range-rule", choices=["on", "off"], help="a buffer's whole range must be mapped; default: on for gfx950"
+    )
+    run.add_argument("--expect-faults", action="store_true", help="a program that goes on after a fault may end with 0")
     run.add_argument("--trace", type=Path, metavar="FILE", help="write the instructions of each launch's first wave")
     run.add_argument("--counters", type=Path, metavar="FILE", help="counts of all launches as JSON, at the end")
     run.add_argument("--root", type=Path, metavar="FOLDER", help="the program is from the distribution installed there")
@@ -90,6 +94,8 @@ def _number(text: str) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
+    if sys.stdout is None and chosen.run is not _run_program:  # a program may do without
+        raise OutputError("standard output: it is closed. Send it to a file, or to /dev/null.")
     code: int = chosen.run(chosen)
     return code
 
@@ -106,13 +112,25 @@ def _run_program(chosen: argparse.Namespace) -> int:
         demand_writable(file)
     if chosen.trace:
         options = options.replace(trace=Trace(file=str(chosen.trace.absolute())))
-    standalone.execute(standalone.Run(command=command, options=options, counters=chosen.counters, root=chosen.root))
+    if chosen.srd_range_rule:
+        options = options.replace(srd_range_rule=chosen.srd_range_rule == "on")
+    run = standalone.Run(
+        command=command,
+        options=options,
+        counters=chosen.counters,
+        root=chosen.root,
+        faults_expected=chosen.expect_faults,
+    )
+    standalone.execute(run)
     return 0
 
 
 def _checks(chosen: str) -> dict[str, bool]:
     """Options by the names of checks."""
-    names = standalone.CHECKS if chosen == "all" else tuple(filter(None, chosen.split(",")))
+    names = [name for name in chosen.split(",") if name]
+    if "all" in names:
+        names = [*(name for name in standalone.CHECKS if name not in standalone.ALLOWED), *names]
+        names.remove("all")
     if unknown := [name for name in names if name not in standalone.CHECKS]:
         raise DeviceError(f"no such check: {', '.join(unknown)}. Known: all, {', '.join(standalone.CHECKS)}.", 1)
     return {"lds_bounds": False, **dict.fromkeys(names, True)}

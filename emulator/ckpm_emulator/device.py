@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -211,7 +212,9 @@ class EmulatedGpu:
         try:
             library = ctypes.CDLL(file, mode=ctypes.RTLD_LOCAL)
         except OSError as error:
-            raise LibraryError(f"the library doesn't load: {error}", kind="load") from error
+            noexec = os.statvfs(file).f_flag & os.ST_NOEXEC
+            why = ". Its file system is mounted with noexec: move it to another folder" if noexec else ""
+            raise LibraryError(f"the library doesn't load: {error}{why}", kind="load") from error
         bad = [row for row in self.modules() if row["error"] and row["handle"] not in handles]
         if bad:
             raise LibraryError(f"{file}: {bad[0]['reason']}", kind="load")

@@ -18,6 +18,8 @@ from ckpm_emulator.errors import EmulatorError, OutputError
 
 _CLOSED_PIPE = 141  # a shell's exit code of a program that SIGPIPE ended
 _INTERRUPTED = 130  # the same for SIGINT
+_LIMIT = 12  # ckpm's exit code of a limit of the system
+_AT_LIMIT = "the system gives no more memory or processes (ulimit -v, ulimit -u, limits of a container). Allow more."
 _OF_AN_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF)
 
 
@@ -42,9 +44,15 @@ def exit_code(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         _abandon_stdout()
         return _CLOSED_PIPE
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "can't start new thread" not in str(error):
+            raise
+        return _report(_AT_LIMIT, _LIMIT)
     except KeyboardInterrupt:
         return _report("interrupted; run the same command again to go on", _INTERRUPTED)
     except OSError as error:
+        if error.errno in (errno.ENOMEM, errno.EAGAIN):
+            return _report(_AT_LIMIT, _LIMIT)
         subject = error.filename or ("standard output" if error.errno in _OF_AN_OUTPUT else "the system refuses")
         if error.filename is None:
             _abandon_stdout()

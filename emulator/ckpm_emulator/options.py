@@ -5,12 +5,30 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from ckpm_emulator.errors import DeviceError
 
 ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}  # core: Options::arch
 PAGE = 4096
 _NO_WORKGROUP, _LONGEST = -1, -2  # core: Options::record_workgroup
+
+
+def processors(root: Path = Path("/")) -> int:
+    """The number of processors that this process may use: by affinity, and by the processor time of its groups."""
+    most, top = len(os.sched_getaffinity(0)), root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = {PurePosixPath("/"), *(PurePosixPath(line.rpartition(":")[2]) for line in lines)}
+    for name in names.union(*(name.parents for name in names)):
+        for group in (top / name.relative_to("/"), top / "cpu" / name.relative_to("/")):
+            files = (group / file for file in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"))
+            share = " ".join(file.read_text() for file in files if file.is_file()).split()
+            if len(share) == 2 and share[0].isdigit():  # else there is no group, or no limit: max, -1
+                most = min(most, max(1, -(-int(share[0]) // int(share[1]))))
+    return most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +55,7 @@ class Options:
     """All settings; the defaults are a GPU of the arch with byte-exact addresses and no other check."""
 
     arch: str = "gfx950"
-    cu_count: int = 256  # kernels choose their tile by it
+    cu_count: int | None = 256  # kernels choose their tile by it; None: what a board of the arch has
     threads: int = 0  # host threads that run workgroups; 0: one a processor
     granularity: int = 1  # addresses must lie in the bytes asked for (1) or in their pages (4096)
     srd_range_rule: bool | None = None  # a buffer's whole range must be mapped; None: on for gfx950 only
@@ -48,12 +66,14 @@ class Options:
     uninitialised: bool = False  # a decision by a register, LDS or scratch that was never written is a fault
     uninitialised_memory: bool = False  # of device memory, too
     leaks: bool = False  # of a program that runs by itself: report what it has not freed when it ends
-    alignment: bool = False  # an access that is not aligned to its size, at most 4, is a fault
+    alignment: bool = False  # a misaligned atomic or scalar load is a fault
+    unaligned: bool = False  # so is any access that is not aligned to its size, at most 4, which the hardware allows
     barriers: bool = False  # so is a barrier with lanes off, and one where other waves wait at another
     late_lds_reads: bool = False  # with late_loads: so is a write of LDS over a read that was not waited for
     interleaved: bool = False  # a wave that waits for memory lets the others go on first
     global_races: bool = False  # so are unordered accesses of two waves to device memory; on one host thread
     lds_bounds: bool = True  # so is a read outside of LDS; without, the first one is reported, and all read 0
+    open_rules: bool = False  # so is an instruction on whose result sources disagree
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
     exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
     wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed
@@ -80,14 +100,15 @@ class Options:
         """The core's options by name, in an order that can be applied."""
         values = {
             "arch": ARCHS[self.arch],
-            "cu_count": self.cu_count,
-            "threads": self.threads or len(os.sched_getaffinity(0)),
+            "threads": self.threads or processors(),
             "granularity": self.granularity,
             "srd_range_rule": -1 if self.srd_range_rule is None else int(self.srd_range_rule),
             "guard": self.guard_bytes,
         }
         if self.memory_bytes is not None:  # after the arch, which sets a board's
             values["capacity"] = self.memory_bytes
+        if self.cu_count is not None:
+            values["cu_count"] = self.cu_count
         checks = [field.name for field in dataclasses.fields(self) if field.type == "bool" and field.name != "hazards"]
         values |= {name: int(getattr(self, name)) for name in checks}
         values["uninitialised"] = int(self.uninitialised or self.uninitialised_memory)

@@ -6,6 +6,7 @@ There is one runtime in a process, as there is one libamdhip64: kernel libraries
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -69,9 +70,10 @@ class Runtime:
                 function = getattr(self.c, name)
                 function.restype, function.argtypes = result, arguments
         except (OSError, AttributeError) as error:
-            raise CompileError(
-                f"the emulator's core doesn't load: {error}. Remove {path.parent}.", kind="core"
-            ) from error
+            remedy = f"Remove {path.parent}"
+            if os.statvfs(path).f_flag & os.ST_NOEXEC:  # a new one would not load either
+                remedy = "Its file system is mounted with noexec: set CKPM_CACHE to another folder"
+            raise CompileError(f"the emulator's core doesn't load: {error}. {remedy}.", kind="core") from error
         self.path = path
         self._builder = builder
         self.build_failure: Exception | None = None

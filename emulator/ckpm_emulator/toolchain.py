@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckpm_emulator.cache import adopt, cache_folder, checked_link, is_adopted
 from ckpm_emulator.errors import CompileError, SetupError, UsageError
+from ckpm_emulator.options import processors
 from ckpm_emulator.trust import demand_trusted, keep_others_out
 
 INSTALLED = Path(__file__).parent / "core"  # a folder for each instruction set
@@ -36,6 +37,8 @@ _LEVELS: Mapping[str, tuple[str, ...]] = {
 ISA_LEVELS = tuple(_LEVELS)
 _TRIAL = "#include <bit>\n#include <span>\nint main() { return std::popcount(0u) + int(std::span<int>().size()); }\n"
 _SHOWN_ERRORS = 20
+# What compilers and CMake get of the user's variables: others, such as CXXFLAGS or CMAKE_BUILD_TYPE, steer them.
+_KEPT = re.compile(r"PATH|HOME|USER|LANG|LC_\w+|TMPDIR|LD_LIBRARY_PATH|NIX_\w+|CCACHE_\w+|PYTHON(USERBASE|HOME)")
 _LOG = logging.getLogger("ckpm.emulator")  # ckpm's commands print the lines of all loggers below ckpm
 
 
@@ -49,8 +52,13 @@ class Compiler:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the compiler."""
-        environment = {**os.environ, **self.environment}
-        return subprocess.run([*self.command, *arguments], env=environment, capture_output=True, text=True)
+        command = [*self.command, *arguments]
+        return subprocess.run(command, env=_environment(self), capture_output=True, text=True, errors="replace")
+
+
+def _environment(compiler: Compiler) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
+    return {**kept, "PYTHONSAFEPATH": "1", **compiler.environment}  # no ziglang.py of the current folder is run
 
 
 def isa_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
@@ -130,11 +138,11 @@ def library(
 
 
 def _with_version(command: tuple[str, ...]) -> Compiler:
+    compiler = Compiler(command=command, identity="")
     try:
-        run = subprocess.run([*command, "--version"], capture_output=True, text=True)
+        return replace(compiler, identity=compiler.run("--version").stdout.partition("\n")[0])
     except OSError as error:
-        return Compiler(command=command, identity=f"broken {error}")  # its trial reports the reason
-    return Compiler(command=command, identity=run.stdout.partition("\n")[0])
+        return replace(compiler, identity=f"broken {error}")  # its trial reports the reason
 
 
 def _why_unfit(compiler: Compiler) -> str:
@@ -213,9 +221,8 @@ class _Build:
             digest.write_text(_content(self._folder))
 
     def _run(self, *command: str) -> None:
-        environment = {name: value for name, value in os.environ.items() if name not in ("CXXFLAGS", "LDFLAGS")}
         run = subprocess.run(
-            command, env={**environment, **self._compiler.environment}, capture_output=True, text=True, check=False
+            command, env=_environment(self._compiler), capture_output=True, text=True, errors="replace", check=False
         )
         if run.returncode:
             lines = f"{run.stdout}\n{run.stderr}".splitlines()
@@ -255,7 +262,7 @@ def _job_count() -> int:
     """CKPM_JOBS, else the number of processors."""
     chosen = os.environ.get("CKPM_JOBS", "")
     if not chosen:
-        return len(os.sched_getaffinity(0))
+        return processors()
     if not re.fullmatch("[0-9]{1,4}", chosen) or int(chosen) < 1:
         raise UsageError(f"CKPM_JOBS={shlex.quote(chosen)}: set it to a number of compilers, 1 or more, or unset it.")
     return int(chosen)

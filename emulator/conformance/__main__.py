@@ -2,21 +2,24 @@
 
 hipcub --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
+checks --arch A [--only PROGRAM] [--accept]
+
+The last one is of this project: its correct programs under all checks.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ckpm_emulator.entry import exit_code
 from ckpm_emulator.errors import UsageError
-from conformance import gtests, rocm_examples
+from conformance import checks, gtests, rocm_examples
 from conformance.stored import OUTCOMES, Outcome
 
-HIPCUB, EXAMPLES = "hipcub", "rocm-examples"
+HIPCUB, EXAMPLES, CHECKS = "hipcub", "rocm-examples", "checks"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     examples = suites.add_parser(EXAMPLES, allow_abbrev=False)
     examples.add_argument("--clone", type=Path, help="ROCm's examples, below --root")
     gtests.add_options(examples, run_examples)
+    gtests.add_options(suites.add_parser(CHECKS, allow_abbrev=False), run_checks)
     return arguments
 
 
@@ -48,6 +52,20 @@ def run_examples(args: argparse.Namespace) -> int:
     return gtests.finish(args, OUTCOMES / f"{EXAMPLES}.yaml", lambda: _examples(args))
 
 
+def run_checks(args: argparse.Namespace) -> int:
+    """Run correct programs under all checks. Return 1 if they differ from the stored outcomes."""
+    return gtests.finish(args, OUTCOMES / f"{CHECKS}.yaml", lambda: _print_each(checks.outcomes(args.arch, args.only)))
+
+
+def _print_each(outcomes: Iterable[tuple[str, Outcome]]) -> Mapping[str, Outcome]:
+    """Print each outcome as it comes. Return the outcomes by name."""
+    seen = {}
+    for name, outcome in outcomes:
+        seen[name] = outcome
+        print(f"{name}: {': '.join(filter(None, outcome))}", flush=True)
+    return seen
+
+
 def _examples(args: argparse.Namespace) -> Mapping[str, Outcome]:
     """Run examples and print their outcomes. Return the outcomes by name."""
     root, clone = args.root.absolute(), args.clone and args.clone.absolute()
@@ -56,11 +74,7 @@ def _examples(args: argparse.Namespace) -> Mapping[str, Outcome]:
     chosen = [example for example in rocm_examples.examples(args.arch) if args.only in (None, example.name)]
     if not chosen:
         raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml lists them.")
-    seen = {}
-    for example in chosen:
-        seen[example.name] = rocm_examples.outcome(example, args.arch, root, clone)
-        print(f"{example.name}: {': '.join(filter(None, seen[example.name]))}", flush=True)
-    return seen
+    return _print_each((example.name, rocm_examples.outcome(example, args.arch, root, clone)) for example in chosen)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -113,7 +113,7 @@ def starter(program: Path, arch: str, root: Path, folder: Path = ROOT) -> Start:
     options = ["--arch", arch, *(["--root", str(root)] if root != Path("/") else [])]
 
     def start(arguments: Sequence[str]) -> str:
-        command = [sys.executable, "-m", "ckpm_emulator", "run", *options, "--", str(program), *arguments]
+        command = [sys.executable, "-P", "-m", "ckpm_emulator", "run", *options, "--", str(program), *arguments]
         try:
             done = subprocess.run(
                 command,

@@ -93,6 +93,18 @@ def test_failed_assertion_is_printed_and_ends_launch(arch: str) -> None:
     assert "workgroup (1, 0, 0) wave 0" in report
 
 
+# Compiled with and without subnormal f32.
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+@pytest.mark.parametrize("flush", [False, True])
+def test_functions_have_promised_precision(arch: str, level: str, flush: bool) -> None:
+    subnormals = "-fgpu-flush-denormals-to-zero" if flush else "-fno-gpu-flush-denormals-to-zero"
+    arguments = ("1000", "flush") if flush else ("1000",)
+    lines = output(sample("functions", level, subnormals), *arguments, options=("--arch", arch)).decode().splitlines()
+    assert len(lines) == 16
+    assert [line for line in lines if ", 0 wrong" not in line] == []
+
+
 def test_host_runs_function_for_each_lane() -> None:
     status, *lines = output(sample("host_calls"), "function").decode().splitlines()
     assert status == "hipSuccess"

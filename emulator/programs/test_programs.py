@@ -118,7 +118,7 @@ def test_absent_function_is_named_at_end() -> None:
     done = run(sample("failures"), "absent")
     assert done.stdout.decode().split() == [NOT_SUPPORTED, NOT_SUPPORTED]
     assert done.stderr.decode().splitlines() == [
-        f"emulator: answered {NOT_SUPPORTED}, for want of these functions: hipCtxCreate (2 calls)"
+        f"emulator: answered {NOT_SUPPORTED}, for want of these functions: hipCtxSynchronize (2 calls)"
     ]
 
 

@@ -20,9 +20,10 @@ def test_workgroups_wait_for_last_one(how: str, options: tuple[str, ...]) -> Non
     assert _lines(how, "9", options=options) == ["hipSuccess", *(str(1000 + group) for group in range(9))]
 
 
-def test_waves_wait_for_later_wave_of_workgroup() -> None:
+@pytest.mark.parametrize("options", [(), ("--checks", "all")])
+def test_waves_wait_for_later_wave_of_workgroup(options: tuple[str, ...]) -> None:
     """Each of four waves adds one to the value of the next wave, so that the first one reads 1003."""
-    assert _lines("waves", "2") == ["hipSuccess", "1003", "1003"]
+    assert _lines("waves", "2", options=options) == ["hipSuccess", "1003", "1003"]
 
 
 def test_barrier_of_grid_that_fits() -> None:

@@ -20,6 +20,7 @@ ACCESSES = {
     "atomic-of-two": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nglobal_atomic_add_x2 v9, v[2:3], s[4:5]", 8),
     "buffer": (f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen", 4),
     "lds": ("ds_write_b32 v9, v0", 4),
+    "lds-atomic": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nds_add_u64 v9, v[2:3]", 8),
     "scalar": (
         "v_readfirstlane_b32 s12, v9\ns_add_u32 s12, s4, s12\ns_mov_b32 s13, s5\ns_load_dword s9, s[12:13], 0",
         4,
@@ -35,6 +36,10 @@ def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, **checks: boo
     return launch_fault(device, code, source, out, threads=threads)
 
 
+# What the hardware refuses: atomics, and scalar loads.
+REFUSED = ("atomic", "atomic-of-two", "lds-atomic", "scalar")
+
+
 @pytest.mark.parametrize("away", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", ACCESSES)
 @on_device("gfx942", whole=True)
@@ -43,6 +48,8 @@ def test_misaligned_access_is_fault(device: EmulatedGpu, name: str, away: int) -
     body = f"v_mov_b32 v9, {away}\n{code}\ns_waitcnt vmcnt(0) lgkmcnt(0)"
     assert fault_of(device, body, alignment=False) is None
     fault = fault_of(device, body, alignment=True)
+    assert bool(fault) == (away % step != 0 and name in REFUSED)
+    fault = fault_of(device, body, unaligned=True)
     assert bool(fault) == (away % step != 0)
     if fault:
         check_fault(fault, "alignment", detail=f"which is not a multiple of {step}")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import multiprocessing
+import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ckpm_emulator import toolchain
+from ckpm_emulator import runtime, toolchain
 from ckpm_emulator.errors import CompileError, SetupError, UsageError
 
 ANSWER = (
@@ -59,6 +61,25 @@ def test_core_is_built_once_for_each_state(source: Path, tmp_path: Path) -> None
     source.with_name("second.cpp").write_text('extern "C" int emu_second() { return 2; }\n')
     assert build(cache) not in (library, changed)
     assert list((cache / "build").glob("*/CMakeCache.txt"))  # kept, so that a change compiles what depends on it
+
+
+def test_variables_of_other_builds_have_no_effect(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steering = {"CXXFLAGS": "-nope", "CMAKE_TOOLCHAIN_FILE": "/nope", "CMAKE_CXX_COMPILER_LAUNCHER": "/nope"}
+    for name, text in {**steering, "CMAKE_BUILD_TYPE": "Debug", "CPATH": str(tmp_path), "DESTDIR": "/nope"}.items():
+        monkeypatch.setenv(name, text)
+    (tmp_path / "bit").write_text("#error a header of the user's\n")
+    assert ctypes.CDLL(str(build(tmp_path / "emulator"))).emu_answer() == 3
+
+
+def test_core_in_cache_without_programs_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    core = tmp_path / "libamdhip64.so"
+    core.write_text("can't be mapped")
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    monkeypatch.setattr(runtime, "_refuse_other_runtime", lambda: None)  # cores of other tests
+    with pytest.raises(CompileError, match=r"mounted with noexec: set CKPM_CACHE to another folder"):
+        runtime.Runtime(core, lambda *_: b"")
 
 
 def test_core_of_another_clone_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_resource_of_invalid_format_is_unbound(word: int, expected: int) -> None
 
 def test_resource_beyond_memory_faults_only_if_lane_is_on() -> None:
     """LLVM, SIInstrInfo::hasUnwantedEffectsWhenEXECEmpty: a vector memory instruction has no effect with EXEC 0."""
-    assembly, beyond = "buffer_load_dword v30, v20, s[40:43], 0 offen\n", resource(0xFFFFFFFF)
+    assembly, beyond = "buffer_load_dword v30, v20, s[40:43], 0 offen\n", resource(0xFFFFFFF0)
     options = {"srd_range_rule": 1}
     run_wave(assembly, {20: 0}, beyond, execute=0, memory=DATA, options=options)
     with pytest.raises(RuntimeError, match="buffer"):

@@ -109,23 +109,25 @@ def test_nothing_allocated_and_null(device: EmulatedGpu, small: Path) -> None:
 def test_gfx950_faults_for_whole_range(device: EmulatedGpu, small: Path) -> None:
     buffer = device.malloc(3 * PAGE - 100, "K")
     assert _touch(device, small, buffer.address, "srd", 3 * PAGE) is None
-    fault = _touch(device, small, buffer.address, "srd", 0xFFFFFFFF)
+    fault = _touch(device, small, buffer.address, "srd", 0xFFFFFFF0)
     assert fault
     assert (fault.kind, fault.address, fault.error) == ("srd_range", buffer.address + 3 * PAGE, 700)
     assert "the range of a buffer resource touches an unmapped page" in fault.message
     device.configure(srd_range_rule=False)
-    assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF) is None
+    assert _touch(device, small, buffer.address, "srd", 0xFFFFFFF0) is None
 
 
-NO_SIZE = 2**31 - 2  # num_records that Triton gives each of its resources, whatever lies after the pointer
+# num_records that Triton and FlyDSL give each of their resources, whatever lies after the pointer.
+NO_SIZE, UNLIMITED = 2**31 - 2, 2**32 - 1
 
 
 @on_device("gfx950")
 def test_resource_without_size_has_no_range_to_judge(device: EmulatedGpu, small: Path) -> None:
     """The rule of ranges stays on: one record more or less is a size again."""
     buffer = device.malloc(3 * PAGE - 100, "K")
-    assert _touch(device, small, buffer.address, "srd", NO_SIZE) is None
-    for size in (NO_SIZE - 1, NO_SIZE + 1):
+    for size in (NO_SIZE, UNLIMITED):
+        assert _touch(device, small, buffer.address, "srd", size) is None
+    for size in (NO_SIZE - 1, NO_SIZE + 1, UNLIMITED - 1):
         fault = _touch(device, small, buffer.address, "srd", size)
         assert fault
         assert fault.kind == "srd_range"
@@ -134,9 +136,9 @@ def test_resource_without_size_has_no_range_to_judge(device: EmulatedGpu, small:
 @on_device("gfx942")
 def test_gfx942_checks_addressed_bytes(device: EmulatedGpu, small: Path) -> None:
     buffer = device.malloc(PAGE)
-    assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF) is None
+    assert _touch(device, small, buffer.address, "srd", 0xFFFFFFF0) is None
     device.configure(srd_range_rule=True)
-    assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF)
+    assert _touch(device, small, buffer.address, "srd", 0xFFFFFFF0)
 
 
 def _range_of_a_head_in_the_last_page(device: EmulatedGpu, small: Path) -> tuple[FaultReport | None, int]:

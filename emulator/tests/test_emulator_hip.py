@@ -16,7 +16,7 @@ from emulator_child import on_device
 from emulator_small import code_object, fat_binary, open_small
 from emulator_small import small as small
 
-SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, BAD_POINTER, DIRECTION = 0, 1, 2, 9, 17, 21
+SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, DIRECTION = 0, 1, 2, 9, 21
 NO_FUNCTION, INVALID_DEVICE, INVALID_IMAGE, NO_BINARY, NO_FILE, HANDLE, NOT_FOUND = 98, 101, 200, 209, 301, 400, 500
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, LAUNCH_FAILURE = 700, 701, 719
 
@@ -51,6 +51,89 @@ def test_properties_by_kernels_header(device: EmulatedGpu, small: Path, cus: int
     assert properties.raw[388:392] == cus.to_bytes(4, "little")
     assert properties.raw[1160:1166] == b"gfx950"
     assert device._hip_runtime.c.hipGetDevicePropertiesR0600(properties, 1) == INVALID_DEVICE
+
+
+# HIP 7.0's header: a field of hipDeviceProp_t, its offset and size, and the number of its attribute.
+PROPERTIES = {
+    "luidDeviceNodeMask": (280, 4, 22),
+    "sharedMemPerBlock": (296, 8, 74),
+    "regsPerBlock": (304, 4, 71),
+    "warpSize": (308, 4, 87),
+    "memPitch": (312, 8, 58),
+    "maxThreadsPerBlock": (320, 4, 56),
+    "maxThreadsDim[0]": (324, 4, 26),
+    "maxThreadsDim[1]": (328, 4, 27),
+    "maxThreadsDim[2]": (332, 4, 28),
+    "maxGridSize[0]": (336, 4, 29),
+    "maxGridSize[1]": (340, 4, 30),
+    "maxGridSize[2]": (344, 4, 31),
+    "clockRate": (348, 4, 5),
+    "totalConstMem": (352, 8, 83),
+    "major": (360, 4, 23),
+    "minor": (364, 4, 61),
+    "textureAlignment": (368, 8, 81),
+    "texturePitchAlignment": (376, 8, 82),
+    "deviceOverlap": (384, 4, 12),
+    "multiProcessorCount": (388, 4, 63),
+    "kernelExecTimeoutEnabled": (392, 4, 18),
+    "integrated": (396, 4, 16),
+    "canMapHostMemory": (400, 4, 3),
+    "computeMode": (404, 4, 6),
+    "surfaceAlignment": (568, 8, 79),
+    "concurrentKernels": (576, 4, 8),
+    "ECCEnabled": (580, 4, 0),
+    "pciBusID": (584, 4, 67),
+    "pciDeviceID": (588, 4, 68),
+    "pciDomainID": (592, 4, 69),
+    "asyncEngineCount": (600, 4, 2),
+    "unifiedAddressing": (604, 4, 85),
+    "memoryClockRate": (608, 4, 60),
+    "memoryBusWidth": (612, 4, 59),
+    "l2CacheSize": (616, 4, 19),
+    "persistingL2CacheMaxSize": (620, 4, 70),
+    "maxThreadsPerMultiProcessor": (624, 4, 57),
+    "streamPrioritiesSupported": (628, 4, 78),
+    "globalL1CacheSupported": (632, 4, 14),
+    "localL1CacheSupported": (636, 4, 20),
+    "sharedMemPerMultiprocessor": (640, 8, 76),
+    "regsPerMultiprocessor": (648, 4, 72),
+    "managedMemory": (652, 4, 24),
+    "isMultiGpuBoard": (656, 4, 17),
+    "multiGpuBoardGroupID": (660, 4, 62),
+    "hostNativeAtomicSupported": (664, 4, 15),
+    "pageableMemoryAccess": (672, 4, 65),
+    "concurrentManagedAccess": (676, 4, 9),
+    "computePreemptionSupported": (680, 4, 7),
+    "canUseHostPointerForRegisteredMem": (684, 4, 4),
+    "cooperativeLaunch": (688, 4, 10),
+    "cooperativeMultiDeviceLaunch": (692, 4, 11),
+    "sharedMemPerBlockOptin": (696, 8, 75),
+    "pageableMemoryAccessUsesHostPageTables": (704, 4, 66),
+    "directManagedMemAccessFromHost": (708, 4, 13),
+    "maxBlocksPerMultiProcessor": (712, 4, 25),
+    "accessPolicyMaxWindowSize": (716, 4, 1),
+    "reservedSharedMemPerBlock": (720, 8, 73),
+    "hostRegisterSupported": (728, 4, 90),
+    "memoryPoolsSupported": (744, 4, 88),
+    "memoryPoolSupportedHandleTypes": (760, 4, 91),
+    "maxSharedMemoryPerMultiProcessor": (1416, 8, 10002),
+    "clockInstructionRate": (1424, 4, 10000),
+    "isLargeBar": (1464, 4, 10011),
+    "asicRevision": (1468, 4, 10012),
+}
+
+
+@on_device("gfx942")
+def test_properties_are_those_of_attributes(device: EmulatedGpu) -> None:
+    properties, value = ctypes.create_string_buffer(1472), ctypes.c_int(-1)
+    assert device._hip_runtime.c.hipGetDevicePropertiesR0600(properties, 0) == SUCCESS
+    different = {}
+    for name, (offset, size, attribute) in PROPERTIES.items():
+        assert device._hip_runtime.c.hipDeviceGetAttribute(ctypes.byref(value), attribute, 0) == SUCCESS
+        field = int.from_bytes(properties.raw[offset : offset + size], "little", signed=True)
+        if field != value.value:
+            different[name] = (field, value.value)
+    assert different == {}
 
 
 @on_device("gfx950")
@@ -307,12 +390,12 @@ def test_wrong_frees(device: EmulatedGpu) -> None:
     assert c.hipHostMalloc(ctypes.byref(host), ctypes.c_size_t(10), 0) == SUCCESS
     buffer = device.malloc(10)
     assert c.hipFree(None) == SUCCESS
-    assert c.hipFree(buffer.address + 1) == BAD_POINTER
-    assert c.hipFree(ctypes.addressof(ctypes.c_int())) == BAD_POINTER
-    assert c.hipFree(host) == BAD_POINTER
+    assert c.hipFree(buffer.address + 1) == INVALID_VALUE
+    assert c.hipFree(ctypes.addressof(ctypes.c_int())) == INVALID_VALUE
+    assert c.hipFree(host) == INVALID_VALUE
     assert c.hipHostFree(ctypes.c_void_p(buffer.address)) == INVALID_VALUE
     assert c.hipHostFree(host) == SUCCESS
-    assert (c.hipFree(buffer.address), c.hipFree(buffer.address)) == (SUCCESS, BAD_POINTER)
+    assert (c.hipFree(buffer.address), c.hipFree(buffer.address)) == (SUCCESS, INVALID_VALUE)
 
 
 @on_device("gfx950")
@@ -361,7 +444,7 @@ def test_registered_memory(device: EmulatedGpu) -> None:
     assert c.hipHostRegister(start, ctypes.c_size_t(100), 0) == 712
     assert c.emu_mapped(start.value, 100) == 1
     assert c.emu_mapped(start.value, 101) == 0
-    assert c.hipFree(start) == BAD_POINTER
+    assert c.hipFree(start) == INVALID_VALUE
     assert c.hipHostUnregister(start) == SUCCESS
     assert c.hipHostUnregister(start) == 713
 

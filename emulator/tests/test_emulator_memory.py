@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,20 @@ def test_crossing_chosen_line(device: EmulatedGpu, size: int, line: int) -> None
 
 
 @on_device()
+def test_limit_of_addresses_is_named(device: EmulatedGpu) -> None:
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + GIB, before[1]))
+    pointer, malloc = ctypes.c_void_p(), device._hip_runtime.c.hipMalloc
+    try:
+        assert malloc(ctypes.byref(pointer), ctypes.c_size_t(8 * GIB)) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert "in use; this process gets no more addresses there (ulimit -v limits them)" in device.last_error()
+    assert malloc(ctypes.byref(pointer), ctypes.c_size_t(8 * GIB)) == 0
+
+
+@on_device()
 def test_given_base_is_for_one(device: EmulatedGpu) -> None:
     with device.place_allocations("fixed", at=0x5555_0000_1230):
         here, elsewhere = device.malloc(100), device.malloc(100)
@@ -178,7 +193,7 @@ def test_resource_range(device: EmulatedGpu) -> None:
     assert _srd_mapped(device, base, 10 * PAGE + 4) is None
     assert _srd_mapped(device, base, 11 * PAGE) is None  # the page is there
     assert _srd_mapped(device, base, 11 * PAGE + 1) == page_end
-    assert _srd_mapped(device, base, 0xFFFFFFFF) == page_end
+    assert _srd_mapped(device, base, 0xFFFFFFF0) == page_end
     assert _srd_mapped(device, base - 1, 2) == base - 1
     assert _srd_mapped(device, base, 704, stride=64) is None  # records of 64 bytes
     assert _srd_mapped(device, base, 705, stride=64) == page_end

@@ -8,6 +8,7 @@ import pytest
 from ckpm_emulator.device import EmulatedGpu
 from emulator_assembly import assemble, check_fault, launch, launch_fault
 from emulator_child import on_device
+from test_access_checks import fault_of
 from test_emulator_checks import ARGUMENTS, BARRIER, EXCHANGE, RESOURCE, WAIT_OTHERS, WAIT_VECTOR, run_checked
 from test_host_calls import capture_output
 
@@ -129,6 +130,42 @@ def test_exchange_without_wait_or_barrier_is_race(
 ) -> None:
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
     check_fault(fault, "race", text, detail, access="load")
+
+
+# Two waves add to one dword of LDS after a barrier; OTHER is what else they do to it.
+COUNT = f"""
+v_mov_b32 v2, 0
+v_mov_b32 v3, 1
+v_cmp_eq_u32 vcc, 0, v0
+s_and_saveexec_b64 s[20:21], vcc
+ds_write_b32 v2, v2
+s_mov_b64 exec, s[20:21]
+{WAIT_OTHERS}
+{BARRIER}
+ds_add_u32 v2, v3
+OTHER
+{WAIT_OTHERS}
+{BARRIER}
+ds_read_b32 v4, v2
+{WAIT_OTHERS}
+"""
+
+
+@pytest.mark.parametrize("other", ["ds_add_u32 v2, v3", "ds_max_rtn_u32 v4, v2, v3", "ds_cmpst_b32 v2, v2, v3"])
+@pytest.mark.parametrize("wave_order", [0, 1])
+@on_device("gfx942", whole=True)
+def test_atomics_of_two_waves_are_no_race(device: EmulatedGpu, other: str, wave_order: int) -> None:
+    device.configure(wave_order=wave_order)
+    assert fault_of(device, COUNT.replace("OTHER", other), threads=128, lds_races=True) is None
+
+
+@pytest.mark.parametrize("other", ["ds_write_b32 v2, v3", "ds_read_b32 v4, v2"])
+@pytest.mark.parametrize("wave_order", [0, 1])
+@on_device("gfx942", whole=True)
+def test_atomic_beside_plain_access_is_race(device: EmulatedGpu, other: str, wave_order: int) -> None:
+    device.configure(wave_order=wave_order)
+    fault = fault_of(device, COUNT.replace("OTHER", other), threads=128, lds_races=True)
+    check_fault(fault, "race", "ds_", "no barrier lies")
 
 
 @on_device("gfx942", whole=True)

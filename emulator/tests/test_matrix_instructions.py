@@ -109,6 +109,36 @@ def test_fields_that_manual_leaves_undefined_are_refused() -> None:
         assert reason in lower_one(instructions[0], "gfx942")[1]
 
 
+# --- broadcasts: ROCm/amd_matrix_instruction_calculator, README, "CBSZ and ABID" ---
+
+BROADCASTS = [  # CBSZ and ABID of 16 blocks, and the block of A that each reads
+    (0, 0, range(16)),
+    (1, 1, [1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15]),
+    (2, 1, [1] * 4 + [5] * 4 + [9] * 4 + [13] * 4),
+    (4, 13, [13] * 16),
+]
+
+
+def broadcast_blocks(cbsz: int, abid: int, options: dict[str, int] | None = None) -> list[float]:
+    """The block of A that each block of D comes from: A has the number of its block, B ones."""
+    vectors = {8: (np.arange(64) // 4).astype(np.float32).view(np.uint32), 9: np.float32(1).view(np.uint32)}
+    instruction = f"v_mfma_f32_4x4x1_16b_f32 v[0:3], v8, v9, 0 cbsz:{cbsz} abid:{abid}\n"
+    after = run_wave(instruction, vectors, options=options)
+    return [float(value) for value in after.vector[0, ::4].view(np.float32)]
+
+
+@pytest.mark.parametrize(("cbsz", "abid", "blocks"), BROADCASTS)
+def test_broadcast_reads_one_block_of_each_group(cbsz: int, abid: int, blocks: list[int]) -> None:
+    assert broadcast_blocks(cbsz, abid) == list(blocks)
+
+
+def test_check_refuses_broadcast_to_some_blocks() -> None:
+    with pytest.raises(RuntimeError, match="sources disagree on which blocks"):
+        broadcast_blocks(1, 1, {"open_rules": 1})
+    for cbsz, abid, blocks in (BROADCASTS[0], BROADCASTS[-1]):
+        assert broadcast_blocks(cbsz, abid, {"open_rules": 1}) == list(blocks)
+
+
 # --- where the hardware looks: measured on MI350 ---
 
 

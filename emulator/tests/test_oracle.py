@@ -267,6 +267,7 @@ KNOWN = [  # opcode, operands, result: worked by hand
     ("v_div_fixup_f32", (f32(9), f32(0), f32(1)), INFINITY),
     ("v_div_fixup_f32", (f32(9), f32(0), f32(0)), 0xFFC00000),
     ("v_div_fixup_f32", (f32(-9), f32(2), f32(3)), f32(9)),
+    ("v_div_fixup_f32", (f32(math.nan), f32(-(2.0**-100)), f32(2.0**100)), 0xFF800000),
     ("v_pk_add_f16", (0x3C003C00, 0x40003C00), 0x42004000),
     ("v_pk_max_i16", (0x80000001, 0x00018000), 0x00010001),
     ("v_dot2_f32_f16", (0x3C003C00, 0x40004000, f32(1)), f32(5)),
@@ -298,12 +299,40 @@ def test_carries_and_flags() -> None:
     assert run_one("v_cndmask_b32", S0=1, S1=2, vcc=1 << 5)["D0"] == 2
 
 
-def test_division_steps() -> None:
-    scaled = run_one("v_div_scale_f32", S0=f32(1), S1=f32(1), S2=0x7F000000)  # numerator near the largest number
-    assert (scaled["D0"], scaled["VCC"]) == (f32(2.0**64), 1)
-    plain = run_one("v_div_scale_f32", S0=f32(3), S1=f32(3), S2=f32(7))
-    assert (plain["D0"], plain["VCC"]) == (f32(3), 0)
-    assert run_one("v_div_fmas_f32", S0=f32(1), S1=f32(1), S2=f32(1), vcc=1 << 5)["D0"] == f32(2.0**33)
+# Of gfx11 and gfx12: tinygrad's test/amd/hw/test_vop3.py, and rocm-systems' pull request 11613.
+SCALES = [  # S0, denominator, numerator; the result, and whether v_div_fmas is to scale
+    (3.0, 3.0, 7.0, 3.0, 0),
+    (1.0, 4.0, 1.0, 1.0, 0),
+    (1.0, 1.0, 2.0**127, 2.0**64, 1),  # far apart: the denominator is scaled alone
+    (2.0**127, 1.0, 2.0**127, 2.0**127, 1),
+    (1.0, 2.0**127, 1.0, 1.0, 1),  # the inverse of the denominator is subnormal
+    (2.0**127, 2.0**127, 1.0, 2.0**63, 1),
+    (2.0**127, 2.0**127, 2.0**100, 2.0**63, 0),
+    (2.0**-126, 1.0, 2.0**-126, 2.0**-62, 1),
+    (0.0, 1.0, 0.0, math.nan, 1),
+    (1.0, 0.0, 1.0, math.nan, 1),
+]
+
+
+@pytest.mark.parametrize(("value", "denominator", "numerator", "result", "flag"), SCALES)
+def test_division_scales_operands_that_are_far_apart(
+    value: float, denominator: float, numerator: float, result: float, flag: int
+) -> None:
+    scaled = run_one("v_div_scale_f32", S0=f32(value), S1=f32(denominator), S2=f32(numerator))
+    assert scaled["VCC"] == flag
+    assert as_float(scaled["D0"]) == pytest.approx(result, rel=0, abs=0, nan_ok=True)
+
+
+@pytest.mark.parametrize(("addend", "scale"), [(1.0, 2.0**-64), (2.0, 2.0**64)])
+def test_division_scales_its_result_as_addend_says(addend: float, scale: float) -> None:
+    operands_ = {"S0": f32(2), "S1": f32(3), "S2": f32(addend)}
+    assert run_one("v_div_fmas_f32", **operands_, vcc=1 << 5)["D0"] == f32((6 + addend) * scale)
+    assert run_one("v_div_fmas_f32", **operands_)["D0"] == f32(6 + addend)
+
+
+def test_division_rounds_subnormal_result_once() -> None:
+    """2**-86 + 2**-110, scaled by 2**-64, is above half of the least number; rounded to f32 before, it is that half."""
+    assert run_one("v_div_fmas_f32", S0=f32(2.0**-30), S1=f32(2.0**-80), S2=f32(2.0**-86), vcc=1 << 5)["D0"] == 1
 
 
 def test_mad_u64_u32_has_65th_bit() -> None:

@@ -124,6 +124,31 @@ def test_group_mode_with_bias_its_gradient_and_dropout(dispatcher: Dispatcher) -
     assert (done.dbias[:, 45:, 25:] == 0).all()
 
 
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        ((0, 40), (45, 171)),
+        ((45, 171), (0, 25), (30, 25)),
+        ((45, 171), (0, 25)),
+        ((45, 0), (30, 25)),
+        ((0, 40), (0, 25)),
+    ],
+)
+def test_sequences_without_queries_or_keys_have_zero_gradients(
+    lengths: tuple[tuple[int, int], ...], dispatcher: Dispatcher
+) -> None:
+    random = np.random.default_rng(4)
+    plain = contiguous(5, lengths, (4, 2), DIMS, layout="")
+    bias = [numbers(random, 4, queries, keys) for queries, keys in lengths]
+    whole = np.zeros((4, sum(queries for queries, _ in lengths), max(keys for _, keys in lengths)))
+    for own, row in zip(bias, np.cumsum([0, *(queries for queries, _ in lengths)]), strict=False):
+        whole[:, row : row + own.shape[1], : own.shape[2]] = own
+    call = Call(**{**vars(plain), "more": {"bias": bias}})
+    sizes = {"total_q": sum(map(len, call.q)), "total_k": sum(map(len, call.k))}
+    problem = problem_of(call, mode="group", **sizes, bias="bias", p_drop=0.25, dropout_seed=7, store_randval=True)
+    check(call, dispatcher, problem, bias=whole, dbias=True, dropout=0.25, seed=7, random_values=True)
+
+
 def test_random_backward_problems_agree_or_nothing_serves_them(dispatcher: Dispatcher) -> None:
     """A refusal by a library, a fault or other numbers are failures: only selection may say no."""
     random, ran = Random("backward 1"), 0

@@ -16,6 +16,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from ckpm import commands as cli
+from ckpm.base.files import sha256_of
 from ckpm.base.paths import PROJECT
 from ckpm.base.results import Results
 from ckpm.kernels.code import code_object as codeobject
@@ -155,6 +156,7 @@ def test_worker_launches_after_fault(built: Path) -> None:
         "threads": 1,
         "hazards": False,
         "family": "batch_prefill",
+        "sha256": sha256_of(built / LIBRARY),
     }
     worker = Worker([sys.executable, "-m", "ckpm.suites.worker", json.dumps(setup)], {"PYTHONPATH": str(PROJECT)}, 600)
     try:

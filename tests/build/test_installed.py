@@ -23,7 +23,7 @@ GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x8
 ATTENTION = """
 import numpy as np
 import ckpm
-from ckpm.attention import kernel_set
+from ckpm import kernel_set
 from ckpm.attention.jit.on_demand import on_demand
 kernels = kernel_set(arch="gfx950", family="fwd", mode="batch", dtype="bf16", hdim_q=128, pad="psskddv", mask="no",
                      tile={"bm0": 128, "bn0": 128}, logits=False, bias="no", lse=False, dropout=False, skip=False)

@@ -18,7 +18,8 @@ from ckpm.base.errors import CkPrefillError
 from ckpm.commands import parse
 from ckpm.docker.images import images
 from ckpm.matrix.dialects import check_arch, dialect, upstreams
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
+from ckpm.matrix.problems.case import TIERS
+from ckpm.matrix.sessions import sessions as session_table
 from ckpm.reports.release.libraries import parser as libraries_parser
 from ckpm.session_options import split_options
 from ckpm_emulator.cli import _parser as emulator_parser
@@ -137,7 +138,7 @@ def _values(chosen: dict[str, Any]) -> Iterator[str]:
         "dialect": dialect,
         "upstream": lambda name: _check_name(name, (*upstreams(), "checkout")),
         "tier": lambda name: _check_name(name, TIERS),
-        "suite": lambda name: _check_name(name, (*SUITES, FAMILY_SUITE)),
+        "suite": lambda name: _check_name(name, tuple(session_table().suites)),
         "image": lambda name: None if "@" in name else _check_name(name, tuple(images())),
         "sessions": lambda name: _check_name(name, tuple(sessions())),
     }

@@ -3,7 +3,7 @@
 ``python -I rendered.py ROOT FAMILY...`` prints {"kernels": {"DIALECT FAMILY": {name: digest}}, "libraries": {...}}. A
 kernel's digest is over its C++ text for every arch trait, mask set and some receipts, or, in a dialect that only names
 are known of, over its fields. A library's is over what a build of its smoke tier would compile and sign. Nothing here
-comes from kernels/changes, which is judged by it.
+comes from ckpm/kernels/changes, which is judged by it.
 """
 
 from __future__ import annotations

@@ -21,15 +21,15 @@ from ckpm.base.errors import CkPrefillError
 from ckpm.matrix.dialects import read_dialect
 
 ROOT = Path(__file__).parents[2]
-TABLES = sorted((ROOT / "matrix" / "tables" / "dialects").glob("*/*.yaml"))
-TEMPLATES = sorted((ROOT / "kernels" / "families" / "templates").glob("*.j2"))
+TABLES = sorted((ROOT / "matrix" / "dialects").glob("*/*.yaml"))
+TEMPLATES = sorted((ROOT / "kernels" / "templates").glob("*.j2"))
 WHOLE = [
     *(ROOT / "kernels" / "include").glob("*.h"),
     *(ROOT / "kernels" / "include_fwd").glob("*.h"),
     *(ROOT / "kernels" / "include_bwd").glob("*.h"),
     *(ROOT / "kernels" / "hip").rglob("*.h"),
-    ROOT / "kernels" / "library" / "ckpm.map",
-    ROOT / "kernels" / "families" / "spellings.yaml",
+    ROOT / "kernels" / "ckpm.map",
+    ROOT / "kernels" / "spellings.yaml",
 ]
 RENDERED = ["batch_prefill", "fwd_splitkv_combine", "fwd_appendkv", "fwd_v3"]  # smoke libraries cover the others
 MUTANTS_OF_A_TABLE = 2
@@ -41,7 +41,7 @@ class Checkout:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True)
-        for name in ("base", "matrix", "kernels", "tests/gate"):  # with uncommitted changes
+        for name in ("ckpm", "matrix", "kernels", "tests/gate"):  # with uncommitted changes
             subprocess.run(["cp", "-a", f"{ROOT / name}/.", str(folder / name)], check=True)
         self.git("add", "-A")
         self.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "as it is", "--allow-empty")
@@ -158,7 +158,7 @@ def test_plan_covers_change_of_dialect(checkout: Checkout, table: Path, tmp_path
 
 @pytest.mark.parametrize("name", ["archs", "selections", "defects", "upstreams"])
 def test_plan_covers_change_of_other_table(checkout: Checkout, name: str) -> None:
-    table = ROOT / "matrix" / "tables" / f"{name}.yaml"
+    table = ROOT / "matrix" / f"{name}.yaml"
     original = table.read_text()
     edits = [*sample(list(mutants(original)), 3), re.sub(r"\b16\b|\b64\b|'no'", "1", original, count=1)]
     for text in (text for text in edits if text != original):
@@ -188,12 +188,12 @@ def test_plan_covers_change_of_header_or_spelling(checkout: Checkout, file: Path
     ("toolchain", "flag"), [("base", '"-std=c++17",'), ("embedded", '"--target=x86_64-unknown-linux-gnu",')]
 )
 def test_plan_covers_change_of_toolchain(checkout: Checkout, toolchain: str, flag: str) -> None:
-    file = ROOT / "kernels" / "code" / "toolchains" / f"{toolchain}.py"
+    file = ROOT / "ckpm" / "kernels" / "code" / "toolchains" / f"{toolchain}.py"
     assert flag in file.read_text()
     assert judge(checkout, file, file.read_text().replace(flag, f'{flag} "-Dchanged",'), ["fwd_v3"]) > 0
 
 
 def test_plan_covers_change_of_rule(checkout: Checkout) -> None:
-    file = ROOT / "matrix" / "rules.py"
+    file = ROOT / "ckpm" / "matrix" / "rules.py"
     text = file.read_text().replace("return ", "return not ", 1)
     judge(checkout, file, text, ["batch_prefill"])

@@ -14,7 +14,7 @@ from ckpm.base.errors import CheckFailedError
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SUITES, wave_instructions
 from ckpm.matrix.problems.ledger import read_ledger, source
-from ckpm.matrix.problems.problem import serves
+from ckpm.matrix.problems.serving import serves
 from ckpm.suites import suites
 from ckpm.suites.checks import CaseBench, Result, run_case
 from ckpm.suites.suites import Case, LocatedLibrary, manifest_keys

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import loads, serving_kernels
+from ckpm.matrix.problems.problem import loads
+from ckpm.matrix.problems.serving import serving_kernels
 
 ARCH = "gfx950"
 UPSTREAM = "ckpm"

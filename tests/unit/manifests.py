@@ -40,6 +40,7 @@ def document(kernels: Mapping[str, Any], **change: Any) -> dict[str, Any]:
         "identity": "embedded clang 1",
         "flags": "-O3",
         "link_flags": "-shared",
+        "bf16": "compiler",
         "kernel_count": len(listed),
         "kernels": listed,
         "artifacts": {"libckpm.so": hashlib.sha256(LIBRARY_BYTES).hexdigest(), "obj/a.o": "00"},

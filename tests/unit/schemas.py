@@ -27,6 +27,7 @@ from ckpm.matrix.problems.ledger import LedgerTable
 from ckpm.matrix.problems.tables import ProblemTable
 from ckpm.matrix.problems.testing import TestingTable
 from ckpm.matrix.published import GoldenManifest
+from ckpm.matrix.sessions import SessionTable
 from ckpm.reports.gates.budgets import BudgetTable
 from ckpm.reports.gates.comparing import ThresholdTable
 from ckpm.reports.gates.references import ReferenceTable
@@ -61,6 +62,7 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "selections": (SelectionTable, "matrix/selections.yaml"),
     "spellings": (SpellingTable, "kernels/spellings.yaml"),
     "references": (ReferenceTable, "reports/gates/references.yaml"),
+    "sessions": (SessionTable, "matrix/sessions.json"),
     "slurm": (Site, "docker/slurm.yaml"),
     "stages": (StageTable, "reports/release/stages.yaml"),
     "sweeps": (SweepTable, "matrix/sweeps.yaml"),

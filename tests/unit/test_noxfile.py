@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import nox.registry
@@ -15,19 +18,14 @@ from tests.docs.pages import ROOT
 @pytest.mark.parametrize(
     ("after_dashes", "called_with"),
     [
-        ([], ["tests/programs"]),
-        (["-k", "saxpy"], ["tests/programs", "-k", "saxpy"]),
-        (["-x", "tests/programs/test_graphs.py"], ["-x", "tests/programs/test_graphs.py"]),
-        (["tests/programs/test_graphs.py::test_a"], ["tests/programs/test_graphs.py::test_a"]),
+        ([], ["pytest", "--ignore=tests/a.py", "tests"]),
+        (["-k", "saxpy"], ["pytest", "--ignore=tests/a.py", "tests", "-k", "saxpy"]),
+        (["-x", "tests/a.py"], ["pytest", "-x", "tests/a.py"]),
+        (["tests/a.py::test_a"], ["pytest", "tests/a.py::test_a"]),
     ],
 )
 def test_options_are_added_and_files_replace_folder(after_dashes: list[str], called_with: list[str]) -> None:
-    assert noxfile().add_options(("tests/programs",), after_dashes) == called_with
-
-
-def test_faults_with_files_drop_ignored_file() -> None:
-    options = noxfile().TESTS["faults"].arguments
-    assert noxfile().add_options(options, ["tests/faults/test_killed.py"]) == ["pytest", "tests/faults/test_killed.py"]
+    assert noxfile().add_options(("pytest",), ("--ignore=tests/a.py", "tests"), after_dashes) == called_with
 
 
 def test_judged_libraries_are_those_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +71,22 @@ def test_sessions_are_few_and_grouped() -> None:
 
 def test_tests_by_name_exist() -> None:
     for chosen in noxfile().TESTS.values():
-        module, *arguments = chosen.arguments
-        folders = [word for word in arguments if word.startswith(noxfile().TEST_FILES)]
-        assert all((ROOT / folder).exists() for folder in folders)
-        assert folders or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
+        module = chosen.arguments[0]
+        assert all((ROOT / file.removeprefix("--ignore=")).exists() for file in chosen.files)
+        assert chosen.files or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
         assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()
+
+
+def test_variables_that_steer_pip_and_python_are_dropped() -> None:
+    """Check variables with which pip refuses an environment, and Python the clone's modules."""
+    dropped = {"PIP_USER": "1", "PIP_TARGET": "/x", "PIP_QUIET": "3", "PYTHONSAFEPATH": "1"}
+    kept = {"PIP_EXTRA_INDEX_URL": "x", "PIP_CONFIG_FILE": "x", "PIP_NO_INDEX": "1", "PIP_CERT": "x"}
+    program = "import os, runpy; runpy.run_path('noxfile.py'); print(*os.environ)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, **dropped, **kept},
+        capture_output=True,
+        check=True,
+    )
+    assert {*dropped, *kept} & {*done.stdout.decode().split()} == {*kept}

@@ -24,6 +24,7 @@ READERS = {
     "ckpm/suites/pool.py": "replies of its workers",
     "ckpm/suites/worker.py": "requests of its pool",
     "ckpm/session_options.py": "the noxfile's commands",
+    "ckpm/kernels/upstream/package_index.py": "pages of an index, before unearth reads them",
 }
 
 

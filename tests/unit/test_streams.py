@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.paths import PYTHONPATH
 from ckpm.base.results import CaseResult, Results
 from tests.unit.manifests import document, write_library
 
@@ -32,14 +33,15 @@ def command_line(name: str, files: Path) -> list[str]:
         "list": ["ckpm", "list", "--tier", "smoke"],
         "table": ["ckpm", "report", "--manifest", str(files / "manifest.json")],
         "summary": ["ckpm", "report", "--junit", str(files / "r.json"), "--output", str(files / "r.xml")],
-        "emulator": ["emulator", "--help"],
+        "attempt": ["ckpm.workflows.attempt", "exit 3"],
+        "coverage": ["ckpm_emulator", "coverage", "--isa"],
     }[name]
 
 
 def call(name: str, files: Path, **options: object) -> tuple[int, str, str]:
     """Run a command. Return its exit code, output and error output."""
     usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    environment = {**usual, "PYTHONPATH": str(ROOT), **options.pop("environment", {})}  # type: ignore[dict-item]
+    environment = {**usual, "PYTHONPATH": PYTHONPATH, **options.pop("environment", {})}  # type: ignore[dict-item]
     command = [sys.executable, "-m", *command_line(name, files)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False, **streams)  # type: ignore[call-overload]
@@ -56,11 +58,37 @@ def test_command_with_closed_pipe_ends_with_sigpipe_code(name: str, files: Path)
         os.close(write_end)
 
 
-@pytest.mark.parametrize(("name", "code"), [("list", 0), ("table", 0), ("summary", 8)])
-def test_command_with_closed_output_has_no_traceback(name: str, code: int, files: Path) -> None:
+@pytest.mark.parametrize("name", ["list", "table", "summary", "coverage"])
+def test_command_with_closed_output_is_refused(name: str, files: Path) -> None:
     ended, _, complaints = call(name, files, preexec_fn=lambda: os.close(1), stdout=None)
-    assert (ended, bool(complaints)) == (code, code != 0)
-    assert "Traceback" not in complaints
+    assert (ended, complaints) == (10, "error: standard output: it is closed. Send it to a file, or to /dev/null.\n")
+
+
+@pytest.mark.parametrize("module", ["ckpm.base.entry", "ckpm_emulator.entry"])
+@pytest.mark.parametrize(
+    ("failure", "limit"),
+    [
+        ("MemoryError", "ulimit -v"),
+        ("OSError(12, 'Cannot allocate memory')", "ulimit -v"),
+        ('RuntimeError("can\'t start new thread")', "ulimit -u"),
+    ],
+)
+def test_command_at_limit_of_system_names_it(module: str, failure: str, limit: str) -> None:
+    program = f"def command():\n raise {failure}\nfrom {module} import exit_code\nraise SystemExit(exit_code(command))"
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 12
+    assert done.stderr.startswith("error: ")
+    assert limit in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "name", "code"), [("CKPM_FAILURES", "summary", 8), ("GITHUB_STEP_SUMMARY", "attempt", 3)]
+)
+def test_pipe_without_reader_is_not_waited_for(variable: str, name: str, code: int, files: Path) -> None:
+    os.mkfifo(files / variable)
+    assert call(name, files, environment={variable: str(files / variable)})[0] == code
 
 
 def test_output_escapes_characters_not_in_encoding(files: Path) -> None:

@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
+from types import NoneType
 from typing import Any, TypeVar
 
 import numpy as np
 
+from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import Pages
-from ckpm.base.errors import did_you_mean
+from ckpm.base.errors import ArgumentError, demand_type, did_you_mean
 from ckpm.matrix.problems.problem import tensor_dtypes
 
+# Q, K, V and options of fmha, and functions that make them of a caller's tensors (or stand-ins) and numbers.
+Posable = tuple[tuple[Any, Any, Any], dict[str, Any]]
+Posing = Callable[[Sequence[Any], Any], Posable]
+
+_PAGES = tuple(field.name for field in dataclasses.fields(Pages))
+_WORD, _NUMBER, _SIZE, _FLAG = "a word", "a number", "a whole number", "True or False"
+# Names, types and what to give. Arrays are checked where they are read, and sizes' ranges with the problem.
+_KINDS: tuple[tuple[str, tuple[type, ...], str], ...] = (
+    ("dtype", (str, NoneType), "the word of a dtype, such as 'bf16'"),
+    *((name, (str,), _WORD) for name in ("family", "layout", "mask")),
+    *((name, (int, NoneType), _SIZE) for name in ("max_seqlen_q", "max_seqlen_k")),
+    *((name, (int,), _SIZE) for name in ("sink_size", "seed", "splits", "split_keys")),
+    *((name, (float, int, Real), _NUMBER) for name in ("dropout", "soft_cap", "scale")),
+    *((name, (bool,), _FLAG) for name in ("random_values", "lse", "batch_invariant")),
+    ("pages", (Pages, NoneType), "ckpm.Pages"),
+    ("window", (tuple, list, NoneType), "(left, right), -1 for an open side"),
+    ("descales", (tuple, list, NoneType), "the three factors of Q, K and V"),
+)
+_read_pages = operator.attrgetter(*_PAGES)
 T = TypeVar("T")
 CAUSAL = ("top_left", "bottom_right")  # masks that are causal without a window
 
@@ -66,9 +90,9 @@ class Options:
     come one after another. If these sums are on the device, ``max_seqlen_q`` and ``max_seqlen_k`` are needed.
 
     ``window`` is (left, right) of CK's masks, -1 unbounded. Without it top_left and bottom_right are causal.
-    ``sink_size`` leading keys are always seen. ``sink_logits`` [head] count in the denominator. ``bias`` is [batch,
-    head, query, key] or [head, token, key]. ``alibi_slopes`` are [head] or [batch, head]: -slope * distance is added to
-    scores.
+    ``sink_size`` leading keys are seen beside a window, by queries whose number is below that of the keys.
+    ``sink_logits`` [head] count in the denominator. ``bias`` is [batch, head, query, key] or [head, token, key].
+    ``alibi_slopes`` are [head] or [batch, head]: -slope * distance is added to scores.
 
     ``dropout`` is a probability. Its random bytes are returned with ``random_values``. ``descales`` are the factors of
     Q, K and V in fp8, 1 by default. With ``kv_block_descale`` [page, head, 2] K and V have a factor for each page and
@@ -106,6 +130,46 @@ class Options:
     split_keys: int = 0
     batch_invariant: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse values of another type than their option's, and options that nothing reads."""
+        for name, kinds, wanted in _KINDS:
+            if not isinstance(value := getattr(self, name), kinds):
+                demand_type(name, value, kinds, wanted)
+        if self.pages is not None:
+            demand_type("pages.kv_layout", self.pages.kv_layout, str, _WORD)
+            demand_type("pages.longest", self.pages.longest, (int, NoneType), "the keys of the longest sequence")
+            if len(np.shape(self.pages.indices)) not in (1, 2):
+                raise ArgumentError("pages.indices are page numbers: give [entry], or [batch, entry].", kind="shape")
+        for name, values, length in (("window", self.window, 2), ("descales", self.descales, 3)):
+            if values is not None and len(values) != length:
+                raise ArgumentError(f"{name} has {len(values)} values: give {length}.", kind="type")
+        for side in self.window or ():
+            demand_type("a side of window", side, int, "a whole number, -1 for an open side")
+
+        for name, value, instead in self._unread():
+            if value is not None:
+                raise ArgumentError(f"{name} is not read {instead}.", kind="contradiction")
+
+    def _unread(self) -> Iterator[tuple[str, Any, str]]:
+        """Names and values of options that no kernel reads beside the others, each with what to give instead."""
+        pages = self.pages
+        if pages is not None:
+            yield "max_seqlen_k", self.max_seqlen_k, "beside pages: give Pages(longest=...)"
+            if self.of_family == "batch_prefill":
+                yield "cu_seqlens_k", self.cu_seqlens_k, "beside pages, which have the lengths"
+            if len(np.shape(pages.indices)) == 1:
+                yield "pages.seqlens_k", pages.seqlens_k, "beside a list: give indptr and last_page_lens"
+            else:
+                yield "pages.indptr", pages.indptr, "beside a table of [batch, entry]: give seqlens_k"
+                yield "pages.last_page_lens", pages.last_page_lens, "beside a table of [batch, entry]: give seqlens_k"
+        if self.cu_seqlens_q is None:
+            for name in ("cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"):
+                yield name, getattr(self, name), "without cu_seqlens_q: all sequences have the length of their axis"
+        if self.bias is not None:
+            yield "alibi_slopes", self.alibi_slopes, "beside a bias: add the slopes to it"
+        if self.descales is None:
+            yield "kv_block_descale", self.kv_block_descale, "without descales=(factor of Q, None, None)"
+
     @property
     def of_family(self) -> str:
         return self.family or ("fwd_splitkv" if self.splits else "batch_prefill" if self.pages is not None else "fwd")
@@ -127,9 +191,7 @@ class Options:
         if self.descales is not None:
             fields["qscale"] = "pertensor" if self.kv_block_descale is None else "kv_blockscale"
             if self.of_family != "batch_prefill":
-                fields["descales"] = tuple(
-                    float(scale.item() if hasattr(scale, "item") else scale) for scale in self.descales
-                )
+                fields["descales"] = tuple(read_number("descales", scale) for scale in self.descales)
         return fields
 
     def more(self, dtype: str) -> Mapping[str, tuple[Any, str]]:
@@ -145,3 +207,56 @@ class Options:
                 of_k = of_v = self.kv_block_descale
             inputs |= {"q_descale": (of_q, "fp32"), "k_descale": (of_k, "fp32"), "v_descale": (of_v, "fp32")}
         return {name: (array, word) for name, (array, word) in inputs.items() if array is not None}
+
+
+def read_number(name: str, value: Any) -> float:
+    """A number, or the number of an array of one."""
+    try:
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"{name} must be a number: {error}.", kind="type") from error
+
+
+def as_given(arrays: Sequence[Any], options: dict[str, Any]) -> Posable:
+    q, k, v = arrays
+    return (q, k, v), options
+
+
+class _TensorHere:
+    """Marks a tensor's place among numbers."""
+
+
+def take_apart(q: Any, k: Any, v: Any, options: Mapping[str, Any]) -> tuple[list[Any], tuple[Any, ...]]:
+    """The tensors of a call of PyTorch, and the rest, of which :func:`put_together` makes the call again."""
+    tensors, rest, tensor = [q, k, v], list[Any](), namespace(q).Tensor
+    for name, value in options.items():
+        kind = value.__class__
+        parts = _read_pages(value) if kind is Pages else value if kind is tuple else (value,)
+        rest += name, kind if kind is Pages or kind is tuple else None, len(parts)
+        for part in parts:
+            if isinstance(part, tensor):
+                tensors.append(part)
+                rest.append(_TensorHere)
+            else:
+                rest.append(part)
+    return tensors, tuple(rest)
+
+
+def put_together(tensors: Sequence[Any], rest: Sequence[Any]) -> Posable:
+    """Reverse :func:`take_apart`."""
+    q, k, v, *leaves = tensors
+    others, parts, options = iter(leaves), iter(rest), dict[str, Any]()
+    for name, kind, count in zip(parts, parts, parts, strict=False):
+        values = [next(others) if part is _TensorHere else part for part in itertools.islice(parts, count)]
+        if kind is Pages:
+            options[name] = Pages(**dict(zip(_PAGES, values, strict=True)))
+        else:
+            options[name] = tuple(values) if kind is tuple else values[0]
+    return (q, k, v), options
+
+
+def is_plain(value: Any) -> bool:
+    """True for values that are equal to no other object: numbers, words, None, classes, and tuples of them."""
+    if isinstance(value, tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, str | Real | type)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
@@ -38,13 +39,14 @@ from ckpm.attention.arrays.tensors import (
 )
 from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.encodings import encode, number_type
+from ckpm.attention.launch.encodings import decode, encode, number_type
 from ckpm.attention.problems.validation import factor_is_usable, none_of
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError, demand_type
 from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides, tensor_dtypes
 
 _FLOATS = ("fp32", "fp64")
+_MOST_SCORE = 2.0**31  # in base 2: half a step of a float32 is then 2^7, and exp2 of it is infinite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,6 +66,7 @@ class Posed:
 def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str:
     """The dtype of the kernels: the caller's, or the one that Q and K imply."""
     if dtype is not None:
+        demand_type("dtype", dtype, str, "the word of a dtype, such as 'bf16'")
         if dtype not in ELEMENT_BYTES:
             raise ArgumentError(f"{none_of('dtype', dtype, ELEMENT_BYTES)}.", kind="dtype")
         return dtype
@@ -80,7 +83,7 @@ def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str
 
 def encode_operand(operand: Operand, dtype: str, arch: str) -> Operand:
     """Encode floats of the host as bits of a kernel's dtype. Check the dtype of any other operand and return it."""
-    if operand.array is not None and operand.dtype in _FLOATS and dtype != operand.dtype:
+    if operand.array is not None and operand.dtype in _FLOATS and dtype not in (operand.dtype, "int32"):
         bits = encode(operand.array.astype(np.float64), dtype, arch)
         if bits.itemsize == 4:
             return dataclasses.replace(operand, dtype="fp32", array=bits.view(np.float32))
@@ -104,7 +107,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
     tensors = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(tensors["q"], options.dtype, tensors["k"])
     if kind in FP8_KV_DTYPES:
-        options = dataclasses.replace(options, descales=_descales(kind, options.descales))
+        options = dataclasses.replace(options, descales=_descales(kind, options))
     floats = tensors["q"].array.dtype if tensors["q"].array is not None and tensors["q"].dtype in _FLOATS else None
     of_q, of_kv, _ = tensor_dtypes(kind)
     tensors = {
@@ -144,7 +147,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, options: Options) -> Posed:
             "instead of -slope * distance, so that O would be another. Leave one of them out.",
             kind="contradiction",
         )
-    return Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats)
+    return _check_scores(Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats))
 
 
 def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any, str]]:
@@ -153,10 +156,12 @@ def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any
     }
 
 
-def _descales(kind: str, scales: tuple[Any, Any, Any] | None) -> tuple[Any, Any, Any]:
+def _descales(kind: str, options: Options) -> tuple[Any, Any, Any]:
     """The scales of an fp8 Q, K and V, or of K and V with a Q that has none."""
     mixed = kind in MIXED_DTYPES
-    of_q, of_k, of_v = scales or (None if mixed else 1.0, 1.0, 1.0)
+    of_q, of_k, of_v = options.descales or (None if mixed else 1.0, 1.0, 1.0)
+    if options.kv_block_descale is None and (of_k is None or of_v is None):
+        raise ArgumentError("descales of K and V are missing: give both, or kv_block_descale.", kind="scale")
     if mixed and of_q is not None:
         raise ArgumentError("a Q of 16 bits has no q_descale: leave it out, and put its factor in scale.", kind="scale")
     if not mixed and of_q is None:
@@ -235,6 +240,54 @@ def _check_descales(p: Problem, of_q: float, of_k: float, of_v: float) -> None:
             "K's must be positive and their product with it at most 65536, V's finite.",
             kind="scale",
         )
+
+
+def _check_scores(posed: Posed) -> Posed:
+    """Return the call. Refuse host arrays with rows so long that scores may reach _MOST_SCORE: O would be 0 or NaN.
+
+    Soft caps bound scores, and a bias is added to scores in base 2, which are then subtracted without an error.
+    """
+    p, q = posed.problem, posed.inputs["q"].array
+    of_pages = p.page_size > 0 and p.family != "batch_prefill"
+    if q is None or p.dtype not in ("fp16", "bf16") or p.logits_soft_cap or p.bias != "no" or of_pages:
+        return posed
+    limit = _MOST_SCORE / math.log2(math.e)
+    for exact in (False, True):
+        of_q = _longest_row(q, p, exact)
+        of_k = max((_longest_row(keys, p, exact) for keys in _live_keys(posed)), default=0.0)
+        if of_q * of_k * p.softmax_scale < limit:
+            return posed
+    raise ArgumentError(
+        f"scores may reach {of_q * of_k * p.softmax_scale:.3g}: rows of q and k have norms of up to {of_q:.3g} and "
+        f"{of_k:.3g}, and the scale is {p.softmax_scale:.3g}. From {limit:.3g} on O would be 0 or NaN. Give smaller "
+        "numbers or a smaller scale.",
+        kind="scale",
+    )
+
+
+def _live_keys(posed: Posed) -> Iterator[NDArray[Any]]:
+    """K of the host without pages and slots that no sequence has."""
+    p, arrays = posed.problem, {name: operand.array for name, operand in posed.inputs.items()}
+    k, table, starts = arrays["k"], arrays.get("kv_page_indices"), arrays.get("kv_indptr")
+    assert k is not None, "all are on the host"
+    if table is None:
+        yield k
+        return
+    for sequence, (_, keys) in enumerate(sequence_lengths(posed)):
+        pages = table[sequence] if starts is None else table[starts[sequence] :]
+        page, slot = pages[np.arange(keys) // p.page_size], np.arange(keys) % p.page_size
+        yield k[page, slot] if p.kv_layout == "linear" else k[page, :, :, slot]
+
+
+def _longest_row(rows: NDArray[Any], p: Problem, exact: bool) -> float:
+    """The largest norm of rows of Q or K, or a quick bound of it. NaN and infinities count as 0."""
+    infinity = encode(np.array(np.inf), p.dtype, p.arch)
+    bits = rows.view(np.uint16) & 0x7FFF
+    bits[bits >= infinity] = 0
+    if not exact:
+        return float(decode(bits.max(initial=0), p.dtype, p.arch)) * math.sqrt(p.hdim_q)
+    squares = decode(bits.reshape(-1, p.hdim_q), p.dtype, p.arch) ** 2
+    return math.sqrt(squares.sum(axis=1).max(initial=0.0))
 
 
 def _sizes(q: Operand, listed: Mapping[str, Operand], options: Options) -> dict[str, Any]:

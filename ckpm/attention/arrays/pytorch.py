@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,34 @@ def namespace(array: Any) -> Any:
     return _torch_of(array) or np
 
 
-def empty_like(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """Memory for an output on the device of a PyTorch tensor; None for other arrays."""
-    torch = _torch_of(array)
-    return None if torch is None else array.new_empty(shape, dtype=dtype_of(dtype))
+def dtype_of(word: str, beside: Any) -> Any:
+    """PyTorch's dtype of a word for tensors ``beside`` a tensor of PyTorch; None beside other arrays."""
+    torch = _torch_of(beside)
+    return None if torch is None else getattr(torch, _NAMES[word])
 
 
-def dtype_of(word: str) -> Any:
-    """PyTorch's dtype of a word."""
-    return getattr(sys.modules["torch"], _NAMES[word])
+def new_like(q: Any, shape: tuple[int, ...], dtype: Any, like_q: bool) -> Any:
+    """Memory for an output on the device of a PyTorch tensor."""
+    return sys.modules["torch"].empty_like(q) if like_q else q.new_empty(shape, dtype=dtype)
+
+
+def is_like(array: Any, beside: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """True for a contiguous tensor of PyTorch on the GPU of ``beside``, with this shape and dtype."""
+    try:
+        return bool(
+            array.shape == shape
+            and array.dtype is dtype
+            and array.is_contiguous()
+            and array.get_device() == beside.get_device()
+        )
+    except AttributeError:  # no tensor of PyTorch
+        return False
+
+
+def are_together(tensors: Sequence[Any]) -> bool:
+    """True if all are tensors of PyTorch on one device, or None."""
+    there = [tensor for tensor in tensors if tensor is not None]
+    return all(map(_torch_of, there)) and len({tensor.get_device() for tensor in there}) == 1
 
 
 def on_gpu(array: Any) -> bool:
@@ -53,11 +73,21 @@ def current_stream(array: Any) -> int:
     return int(torch._C._cuda_getCurrentRawStream(array.get_device()))  # no object is made, as in Triton's launches
 
 
+def span_of(array: Any) -> tuple[int, int]:
+    """Address and size in bytes of an array of NumPy or a tensor of PyTorch."""
+    if _torch_of(array) is None:
+        first, end = np.lib.array_utils.byte_bounds(array)
+        return first, end - first
+    reach = sum((length - 1) * step for length, step in zip(array.shape, array.stride(), strict=True))
+    return array.data_ptr(), (reach + 1) * array.element_size() if array.numel() else 0
+
+
 def single_precision(value: Any, beside: Any) -> Any:
     """Convert 16-bit arrays to float32, and a plain number to an array on the device of ``beside``."""
     if isinstance(value, int | float):
-        tensor = empty_like(beside, (1,), "fp32")
-        return np.full(1, value, np.float32) if tensor is None else tensor.fill_(value)
+        if _torch_of(beside) is None:
+            return np.full(1, value, np.float32)
+        return beside.new_full((1,), value, dtype=dtype_of("fp32", beside))
     if _torch_of(value) is not None:
         return value.float() if value.element_size() == 2 else value
     short = isinstance(value, np.ndarray) and WORDS.get(value.dtype.name) in ("fp16", "bf16")

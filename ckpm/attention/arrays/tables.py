@@ -147,7 +147,7 @@ def keys_of_list(counts: Lengths, size: int, last: Lengths | int) -> Lengths:
 
 def demand_last_lengths(counts: Lengths, size: int, last: Lengths) -> None:
     """Refuse a last page without a token, or with more than ``size`` tokens."""
-    if ((last > size) | ((last < 1) & (counts > 0))).any():
+    if last.shape != counts.shape or ((last > size) | ((last < 1) & (counts > 0))).any():
         raise ArgumentError(
             f"last_page_lens {last.tolist()[:8]} are not from 1 to the {size} tokens of a page.", kind="shape"
         )

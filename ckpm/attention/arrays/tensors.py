@@ -8,6 +8,7 @@ version 0.x, which ``__dlpack__()`` returns without ``max_version``).
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch.device import Device
 from ckpm.attention.problems.validation import find_overlap
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError, demand_type
 
 CPU, CUDA, PINNED, ROCM, ROCM_PINNED = 1, 2, 3, 10, 11  # DLDeviceType
 _SIGNED, _UNSIGNED, _FLOAT, _BFLOAT = 0, 1, 2, 4  # DLDataTypeCode
@@ -98,6 +99,14 @@ class OnDevice:
     dtype: str
     strides: tuple[int, ...] | None = None
 
+    def __post_init__(self) -> None:
+        demand_type("address", self.address, int, "a number")
+        demand_type("dtype", self.dtype, str, "fp16, bf16, fp32, e4m3fn, e4m3fnuz, bits8 or int32")
+        demand_type("shape", self.shape, tuple, "a tuple of lengths")
+        demand_type("strides", self.strides, tuple | None, "a tuple of numbers of elements")
+        for length in (*self.shape, *(self.strides or ())):
+            demand_type("a length or stride", length, int, "a whole number")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operand:
@@ -131,7 +140,7 @@ class Operand:
 def operand(name: str, argument: Any, device: Device) -> Operand:
     """Read an array, tensor or address as an operand. Check its dtype, device, address and strides."""
     result = _read_argument(name, argument, device)
-    if 0 in result.shape:
+    if 0 in result.shape or (result.array is not None and result.array.flags.c_contiguous):
         return result
     if result.on_device and not result.address:
         raise ArgumentError(f"{name} is at address 0.", kind="null")
@@ -175,8 +184,8 @@ def _read_argument(name: str, argument: Any, device: Device) -> Operand:
 
 
 def _host(name: str, array: NDArray[Any], word: str = "") -> Operand:
-    word = word or WORDS.get(array.dtype.name, "")
-    if not word or not array.dtype.isnative:
+    word = word or _word_of(array.dtype)
+    if not word:
         raise ArgumentError(f"{name} is of dtype {array.dtype}. Known: {', '.join(WORDS)}.", kind="dtype")
     strides = tuple(step // array.itemsize for step in array.strides)
     return Operand(name=name, shape=array.shape, strides=strides, dtype=word, array=array)
@@ -205,6 +214,12 @@ def _read_export(name: str, tensor: Any, device: Device) -> Operand:
         "strides": tuple(step * item.itemsize for step in view.strides),
     }  # fmt: skip
     return _host(name, np.asarray(_Viewed(interface, view)), view.dtype)
+
+
+@functools.cache
+def _word_of(dtype: np.dtype[Any]) -> str:
+    """The word of a dtype of NumPy, '' if there is none."""
+    return WORDS.get(dtype.name, "") if dtype.isnative else ""
 
 
 class _Viewed:

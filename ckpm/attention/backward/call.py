@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.outputs import lse_shape, o_shape, shift_of
 from ckpm.attention.arrays.posing import Posed, encode_operand, pose
-from ckpm.attention.arrays.tensors import Operand, demand_shape, operand
-from ckpm.attention.call import default, lse_shape, o_shape, shift_of
+from ckpm.attention.arrays.tensors import Operand, demand_contiguous, demand_one_place, demand_shape, operand
+from ckpm.attention.call import chosen
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
@@ -71,33 +72,46 @@ def fmha_backward(
         ArgumentError: an array is on the device.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = dispatcher if dispatcher is not None else default(beside=q)
+    dispatcher = chosen(dispatcher, q)
     posed = pose(dispatcher.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
         raise ArgumentError(_HOST_ARRAYS, kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
-    inputs = {**posed.inputs, **_of_forward(dispatcher.device, posed, do, o, lse)}
+    inputs = {**posed.inputs, **of_forward(dispatcher.device, posed, do, o, lse)}
+    bits, drawn, ran = _launch(dispatcher, p, inputs, timing)
+    return BackwardResult(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
+
+
+def _launch(
+    dispatcher: Dispatcher, p: Problem, inputs: Mapping[str, Operand], timing: Timing
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.uint8] | None, FinishedLaunch]:
+    """Return the bits of the gradients as kernels write them, dropout's random values, and the launch.
+
+    Cleared before it is what no kernel writes: dbias of hidden scores, and in group mode gradients of a sequence
+    without queries or without keys (sequences-without-queries-are-left-out in the ledger).
+    """
+    kind, shapes = np.dtype(bits_type(p.dtype)), _shapes(p)
+    if not (p.seqlen_q and p.seqlen_k):  # no grid has 0 workgroups
+        return {name: np.zeros(shape, kind) for name, shape in shapes.items()}, None, FinishedLaunch(kernels=())
     plan = dispatcher.plan(p)
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
         array = inputs[name].array
         assert array is not None, "all are on the host"
         arrays[name] = array
-    kind = np.dtype(bits_type(p.dtype))
-    shapes = _shapes(p)
-    if p.dbias:
-        arrays["dbias"] = np.zeros(shapes["dbias"], kind)  # hidden scores are not written
-    sizes = {name: size for name, size in plan.outputs.items() if name != "dbias"}
+    cleared = [*(["dbias"] if p.dbias else []), *(["dq", "dk", "dv"] if p.mode == "group" else [])]
+    arrays |= {name: np.zeros(shapes[name], kind) for name in cleared}
+    sizes = {name: size for name, size in plan.outputs.items() if name not in arrays}
     hip = dispatcher.device.hip
     with upload(dispatcher.device, host_buffers(arrays, sizes)) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)
         plan.finish()
         bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}
         drawn = hip.read(memory["rand_val"], np.uint8, (*lse_shape(p), p.seqlen_k)) if p.store_randval else None
-    return BackwardResult(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
+    return bits, drawn, ran
 
 
-def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
+def of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
     """The gradient of O, and O and LSE of the forward pass, as kernels read them."""
     p, operands = posed.problem, {}
     for name, array, dtype, shape in (
@@ -106,10 +120,8 @@ def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict
         ("lse", lse, "fp32", lse_shape(p)),
     ):
         tensor = operand("do" if name == "dout" else name, array, device)
-        if tensor.on_device:
-            raise ArgumentError(
-                f"{tensor.name} is on the device and q on the host: give all on the host.", kind="device"
-            )
+        if demand_one_place([posed.inputs["q"], tensor]):
+            demand_contiguous(tensor)
         demand_shape(tensor, shape, "as the forward pass gives it")
         operands[name] = encode_operand(tensor, dtype, device.arch)
     softmax_s = operands["lse"].array

@@ -209,5 +209,6 @@ def gradients(
 
 
 def _of_kv_heads(p: SuiteCase, of_q_heads: Floats) -> Floats:
-    total: Floats = of_q_heads.reshape(len(of_q_heads), p.nhead_k, p.nhead_q // p.nhead_k, -1).sum(axis=2)
+    keys, heads, hdim = of_q_heads.shape
+    total: Floats = of_q_heads.reshape(keys, p.nhead_k, heads // p.nhead_k, hdim).sum(axis=2)
     return total

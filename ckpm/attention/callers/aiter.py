@@ -14,10 +14,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ckpm.attention.arrays.options import Posable
 from ckpm.attention.arrays.pytorch import single_precision
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
-from ckpm.attention.call import Attention, default, fmha, fmha_of, pad_list
+from ckpm.attention.call import Attention, chosen, fmha, fmha_of, pad_list
 from ckpm.attention.callers.aiter_latent import mla_decode_fwd, mla_prefill_fwd, mla_prefill_ps_asm_fwd, mla_reduce_v1
 from ckpm.attention.callers.tensors import (
     add_page_axis,
@@ -25,6 +26,7 @@ from ckpm.attention.callers.tensors import (
     cache_descales,
     can_widen,
     count_up,
+    demand_arrays,
     demand_scale,
     descales_of,
     has_fp8,
@@ -36,7 +38,7 @@ from ckpm.attention.callers.tensors import (
 )
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.splitting import MOST_QUERIES
-from ckpm.base.errors import CompileError, NoKernelError, ProblemError, SetupError
+from ckpm.base.errors import ArgumentError, CompileError, NoKernelError, ProblemError, SetupError, demand_type
 
 _NOT_SERVED = (NoKernelError, CompileError, SetupError)
 _MOST_FP8_DIMS = 256  # of kernels with a Q in fp8
@@ -94,10 +96,11 @@ def mha_batch_prefill_func(
     return _results(done, return_lse, return_attn_probs)
 
 
-def _pose_batch_prefill(tensors: Sequence[Any], numbers: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+def _pose_batch_prefill(tensors: Sequence[Any], numbers: Any) -> Posable:
     """Q, K, V and options of fmha from the arguments of :func:`mha_batch_prefill_func`."""
     q, k, v, sums, table, indptr, last_page_lens, lengths, of_q, of_k, of_v, of_pages, slopes, sinks = tensors
     longest_q, longest_k, dropout, scale, soft_cap, causal, window, sink_size, lse, probabilities = numbers
+    demand_arrays(k=k, v=v)
     pages = Pages(
         indices=table, indptr=indptr, last_page_lens=last_page_lens, seqlens_k=lengths, longest=longest_k,
         kv_layout="vectorized" if len(k.shape) == 5 else "linear",
@@ -133,11 +136,11 @@ def flash_attn_varlen_func(
     ``deterministic`` and ``how_v3_bf16_cvt``, a rounding of aiter's own kernels, change nothing.
 
     Raises:
-        ProblemError: a bias, which has no heads in aiter; ``min_seqlen_q`` over 1, which leaves out short sequences; or
-            padding between sequences.
+        ProblemError: a bias, which has no heads in aiter, ``min_seqlen_q`` over 1, or padding between sequences.
         An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del deterministic, how_v3_bf16_cvt
+    demand_arrays(q=q, k=k, v=v)
     refuse("flash_attn_varlen_func", {
         "min_seqlen_q": (min_seqlen_q or 0) > 1, "bias": bias,
         "cu_seqlens_q_padded": cu_seqlens_q_padded, "cu_seqlens_k_padded": cu_seqlens_k_padded,
@@ -203,6 +206,8 @@ def unified_attention(
         An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del backend
+    demand_arrays(q=q, k=k, v=v)
+    demand_type("max_seqlen_q", max_seqlen_q, int, "the queries of the longest sequence")
     refuse("unified_attention", {
         "q_scales": q_scales, "output_scale": output_scale, "qq_bias": qq_bias, "skip_reduce": skip_reduce,
         "causal=False": not causal,
@@ -242,6 +247,8 @@ def paged_attention_v1(
         An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del workspace_buffer, cu_query_lens, partition_size
+    demand_arrays(query=query, key_cache=key_cache, value_cache=value_cache)
+    demand_type("kv_cache_dtype", kv_cache_dtype, str, "a word, such as 'auto'")
     refuse("paged_attention_v1", {
         "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "cache in e5m2": "e5m2" in kv_cache_dtype,
     })  # fmt: skip
@@ -262,6 +269,8 @@ def paged_attention_ragged(
     # fmt: on
     """Attend from one query a sequence to a list of pages. Otherwise as :func:`paged_attention_v1`."""
     del workspace_buffer, max_num_partitions, partition_size
+    demand_arrays(query=query, key_cache=key_cache, value_cache=value_cache)
+    demand_type("kv_cache_dtype", kv_cache_dtype, str, "a word, such as 'auto'")
     refuse("paged_attention_ragged", {
         "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "q_scale": q_scale, "cache in e5m2": "e5m2" in kv_cache_dtype,
     })  # fmt: skip
@@ -312,12 +321,14 @@ def _attend_pages(q: Any, scales: tuple[Any, Any, Any], *, k: Any, v: Any, pages
 
 def _dispatcher(own_options: Mapping[str, Any], q: Any) -> Dispatcher:
     """The dispatcher of a call: the caller's, or the default."""
-    dispatcher: Dispatcher | None = own_options.get("dispatcher")
-    return dispatcher if dispatcher is not None else default(beside=q)
+    return chosen(own_options.get("dispatcher"), q)
 
 
 def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:
     """Options of aiter's mask. Some of its functions have the number of sinks as a third number of the window."""
+    demand_type("window_size", window_size, tuple | list, "(left, right), or with the number of sinks")
+    if len(window_size) not in (2, 3):
+        raise ArgumentError(f"window_size has {len(window_size)} values: give (left, right).", kind="type")
     left, right, *sinks = window_size
     return {**mask_options(causal, left, right), "sink_size": sink_size or sum(sinks)}
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
+from ckpm.attention.callers.tensors import demand_arrays
 from ckpm.attention.dispatcher import Dispatcher
+from ckpm.base.errors import ArgumentError
 
 
 def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
@@ -19,6 +21,14 @@ def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
 
     A set without keys has an LSE of minus infinity. Two such sets give an O of 0.
     """
+    demand_arrays(v_a=v_a, s_a=s_a, v_b=v_b, s_b=s_b)
+    shapes = {tuple(v_a.shape[:-1]), tuple(v_b.shape[:-1]), tuple(s_a.shape), tuple(s_b.shape)}
+    if len(shapes) > 1 or v_a.shape != v_b.shape:
+        raise ArgumentError(
+            f"states are of {' and of '.join(str(list(v.shape)) for v in (v_a, s_a, v_b, s_b))}: give O [query token, "
+            "head, dim] and LSE [query token, head] of the same queries.",
+            kind="shape",
+        )
     xp = namespace(v_a)
     largest = xp.maximum(s_a, s_b)
     base = xp.where(xp.isinf(largest), xp.zeros_like(largest), largest)

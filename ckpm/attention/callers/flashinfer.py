@@ -13,16 +13,18 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.attention.arrays.pytorch import padded_list
+from ckpm.attention.arrays.options import read_number
+from ckpm.attention.arrays.outputs import demand_apart
+from ckpm.attention.arrays.pytorch import padded_list, span_of
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, fmha
 from ckpm.attention.callers.custom_masks import bias_of
 from ckpm.attention.callers.graphs import FixedTables
 from ckpm.attention.callers.single_tokens import TokenTables, has_kernels, single_tokens, token_view
-from ckpm.attention.callers.tensors import LOG2_E, demand_scale, refuse, swap_axes
+from ckpm.attention.callers.tensors import LOG2_E, demand_arrays, demand_scale, refuse, swap_axes
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError
+from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError, demand_type
 from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.problems.problem import STEP
 
@@ -87,10 +89,21 @@ def _take_scales(options: dict[str, Any], scales: tuple[Any, ...], hdim_q: int) 
     of_q, of_k, of_o = scales
     if options["dtype"] in MIXED_DTYPES:
         options["descales"], of_k, of_o = (None, of_k, of_o), 1.0, 1.0
-    of_q, of_k, of_o = map(float, (of_q, of_k, of_o))
+    of_q, of_k, of_o = (
+        read_number(f"{name}_scale", scale) for name, scale in zip("qkv", (of_q, of_k, of_o), strict=True)
+    )
     if of_q * of_k != 1:
         options["scale"] = (options["scale"] or hdim_q**-0.5) * of_q * of_k
     return float(of_o)
+
+
+def _check_lse(lse: Any, q: Any, out: Any) -> None:
+    """Refuse an array for LSE of another shape than Q's, or that overlaps O's."""
+    demand_arrays(lse=lse)
+    if tuple(lse.shape) != tuple(q.shape[:2]):
+        raise ArgumentError(f"lse is {list(lse.shape)}, not {list(q.shape[:2])}, as Q.", kind="shape")
+    if out is not None and not isinstance(out, OnDevice):
+        demand_apart({"o": span_of(out), "lse": span_of(lse)})
 
 
 class BatchPrefillWithPagedKVCacheWrapper:
@@ -158,6 +171,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
         that have one, with 2 bytes for each head, query and key of the longest sequence.
         """
         del non_blocking, seq_lens, seq_lens_q, block_tables
+        demand_type("page_size", page_size, int, "the tokens of a page")
+        demand_type("fixed_split_size", fixed_split_size, int | None, "a number of pages")
+        demand_arrays(qo_indptr=qo_indptr, paged_kv_indptr=paged_kv_indptr, paged_kv_indices=paged_kv_indices)
         custom = custom_mask is not None or packed_custom_mask is not None
         refuse("plan", {
             "rope_scale": rope_scale, "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode,
@@ -224,6 +240,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         if self._planned is None:
             raise ProblemError("run comes after plan.")
         planned = self._planned
+        demand_arrays(q=q)
         k, v = self._halves(paged_kv_cache)
         self._check(planned, q, k, v)
         options = {**planned.options, "lse": return_lse, "sink_logits": sinks}
@@ -239,6 +256,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
         of_o = _take_scales(options, scales, planned.hdims[0])
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
             raise ArgumentError("v_scale of raw addresses or bits can't be applied here: scale V or O.", kind="device")
+        if lse is not None:
+            _check_lse(lse, q, out)
         done = self._attend(q, k, v, {**options, "out": out})
         o = done.o
         if of_o != 1:
@@ -288,7 +307,15 @@ class BatchPrefillWithPagedKVCacheWrapper:
 
     def _halves(self, cache: Any) -> tuple[Any, Any]:
         """K and V as [page, token, head, dim]."""
-        k, v = cache if isinstance(cache, tuple) else (cache[:, 0], cache[:, 1])
+        if not isinstance(cache, tuple):
+            demand_arrays(paged_kv_cache=cache)
+            if len(cache.shape) != 5 or cache.shape[1] != 2:
+                raise ArgumentError(f"paged_kv_cache is {list(cache.shape)}: its second axis is K and V.", kind="shape")
+            cache = cache[:, 0], cache[:, 1]
+        if len(cache) != 2:
+            raise ArgumentError(f"paged_kv_cache has {len(cache)} arrays: give (K, V).", kind="shape")
+        k, v = cache
+        demand_arrays(k=k, v=v)
         return (k, v) if self._layout == "NHD" else (swap_axes(k, 1, 2), swap_axes(v, 1, 2))
 
     def _check(self, planned: _Planned, q: Any, k: Any, v: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.arrays.options import read_number
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import MOST_KEYS, Pages
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
@@ -17,11 +18,22 @@ from ckpm.base.errors import ArgumentError, ProblemError
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 
 
-def demand_scale(scale: float | None) -> float:
+def demand_scale(scale: Any) -> float:
     """A caller's scale for a problem, in which 0 stands for the usual scale, 1 / sqrt(hdim_q). Refuse a caller's 0."""
-    if scale == 0:
+    number = 0.0 if scale is None else read_number("the scale", scale)
+    if scale is not None and number == 0:
         raise ProblemError("a scale of 0 gives each key the same weight, which no kernel does. Give a positive scale.")
-    return 0.0 if scale is None else float(scale)
+    return number
+
+
+def demand_arrays(**arrays: Any) -> None:
+    """Refuse what has no axes."""
+    for name, array in arrays.items():
+        if not getattr(array, "shape", ()):
+            raise ArgumentError(
+                f"{name} is of type {type(array).__name__}, without axes: give a NumPy array, a tensor or OnDevice.",
+                kind="dtype",
+            )
 
 
 def mask_options(causal: bool, left: int, right: int) -> dict[str, Any]:
@@ -64,6 +76,7 @@ def count_up(size: int, beside: Any) -> Any:
 
 def as_int32(array: Any) -> Any:
     """A table of int64, as int32; any other table unchanged."""
+    demand_arrays(table=array)
     if isinstance(array, OnDevice) or not str(array.dtype).endswith("int64"):
         return array
     return array.astype("int32") if hasattr(array, "astype") else array.int()
@@ -146,7 +159,7 @@ def cache_descales(cache: Any, scales: tuple[Any, Any, Any]) -> tuple[Any, Any, 
     if has_fp8(cache):
         return descales_of((of_q, of_k, of_v), None)
     for scale in (of_q, of_k, of_v):
-        if scale is not None and is_on_host(scale) and float(scale.reshape(-1)[0]) != 1:
+        if scale is not None and is_on_host(scale) and read_number("a scale", scale.reshape(-1)[0]) != 1:
             raise ArgumentError("k and v of 16 bits have no scales: give 1, or none.", kind="scale")
     return None
 

@@ -14,16 +14,16 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.options import Options, Posable, Posing
+from ckpm.attention.arrays.outputs import forms
 from ckpm.attention.arrays.posing import pose
-from ckpm.attention.arrays.pytorch import current_stream, empty_like
+from ckpm.attention.arrays.pytorch import current_stream
 from ckpm.attention.arrays.tables import Pages
-from ckpm.attention.arrays.tensors import WORDS
-from ckpm.attention.backward.call import fmha_backward
+from ckpm.attention.backward.call import fmha_backward, of_forward
 from ckpm.attention.call import default, fmha, pad_list
 from ckpm.attention.callers.tensors import add_page_axis, demand_scale, mask_options
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.plan_cache import Kept, find, find_latest, keep, stand_in
+from ckpm.attention.plan_cache import PlannedCall, read_addresses, stand_ins
 from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
 
 try:
@@ -34,17 +34,12 @@ except ImportError as error:
         "ckpm.torch needs PyTorch 2.6 or newer: pip install torch (for ROCm from PyTorch's own index)."
     ) from error
 
-_DTYPES = {getattr(torch, name): word for name, word in WORDS.items() if hasattr(torch, name)}
 _FP8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 _READ = (torch.float16, torch.bfloat16, torch.float32, *_FP8)  # Q, K and V
 _LIBRARY = torch.library.Library("ckpm", "DEF")
 
 Pair = tuple[Tensor, Tensor]
 Triple = tuple[Tensor, Tensor, Tensor]
-# To pose a call is to make Q, K, V and fmha's options of its tensors (or stand-ins) and numbers.
-Posed = tuple[tuple[Any, Any, Any], dict[str, Any]]
-Posing = Callable[[Sequence[Any], Sequence[Any]], Posed]
-
 
 _CHOSEN: list[Dispatcher] = []
 
@@ -71,7 +66,7 @@ def _is_in_place(q: Tensor, dispatcher: Dispatcher) -> bool:
     return q.is_cuda and dispatcher.device.kind == "hip"
 
 
-def _pose_paged(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
+def _pose_paged(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posable:
     q, k, v, cu_seqlens_q, table, indptr, last_page_lens, seqlens_k, sinks, *descales = tensors
     longest_q, longest_k, causal, left, right, scale, soft_cap = numbers
     pages = Pages(
@@ -86,7 +81,7 @@ def _pose_paged(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
     return (q, add_page_axis(k), add_page_axis(v)), options
 
 
-def _pose_varlen(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
+def _pose_varlen(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posable:
     q, k, v, cu_seqlens_q, cu_seqlens_k = tensors
     longest_q, longest_k, causal, left, right, scale = numbers
     options = {
@@ -96,7 +91,7 @@ def _pose_varlen(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
     return (q, k, v), options
 
 
-def _pose_backward(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
+def _pose_backward(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posable:
     arrays, options = _pose_varlen(tensors, numbers)
     return arrays, {**options, "family": "bwd_dq_dk_dv"}
 
@@ -190,47 +185,54 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
     if pose_call is _pose_paged and (padded := pad_list(dispatcher, tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
     key = pose_call, numbers, lse
-    if (kept := find_latest(dispatcher, key, tensors)) is None:  # before _kept_plan, which takes longer
-        kept = _kept_plan(dispatcher, key, tensors, ("o", "lse") if lse else ("o",), lse=lse)
-    o = _new(q, *kept.o)
+    call = dispatcher.cache.find_call(key, tensors) or _keep_call(dispatcher, key, tensors, lse=lse)
+    _, shape, dtype, like_q = call.outputs[0]
+    o = _new(q) if like_q else _new(q, shape, dtype)
     sums = _new_lse(q, lse) if lse else _no_lse(q.device).detach()
-    _run(kept, tensors, (o, sums) if lse else (o,), q)
+    _run(call, tensors, (o, sums) if lse else (o,))
     return o, sums
 
 
-def _kept_plan(
+def _keep_call(
     dispatcher: Dispatcher,
     key: tuple[Posing, tuple[Any, ...], bool],
     tensors: Sequence[Any],
-    more: Sequence[str],
+    of_forward_pass: bool = False,
     **fields: Any,
-) -> Kept:
-    """The plan of a call's posing, numbers and flag, for tensors on the device.
+) -> PlannedCall:
+    """The call of a posing, numbers and a flag, with tensors on the device like these.
 
-    ``more`` are pointers that no option of fmha names. ``fields`` are fields of the problem that fmha's options lack.
-    ``o`` of the plan is empty if O is like Q.
+    ``fields`` are fields of the problem that fmha's options lack. With ``of_forward_pass`` the last three tensors are
+    O's gradient, O and LSE.
     """
     q = tensors[0]
     pose_call, numbers, _ = key
 
-    def make() -> Kept:
-        _check(tensors)
-        arrays, options = pose_call([stand_in(at, tensor) for at, tensor in enumerate(tensors, 1)], numbers)
+    def make() -> PlannedCall:
+        there = stand_ins(tensors)
+        if of_forward_pass:
+            *there, do, o, lse = there
+        _check(tensors[: len(there)])
+        arrays, options = pose_call(there, numbers)
         posed = pose(dispatcher.device, *arrays, Options(**options))
         posed = dataclasses.replace(posed, problem=dataclasses.replace(posed.problem, **fields))
-        shape, dtype = _o_of(q, tensors[2])
-        as_q = shape == q.shape and dtype is q.dtype and q.is_contiguous()
-        return keep(dispatcher, posed, more, () if as_q else (shape, dtype))
+        if of_forward_pass:
+            inputs = {**posed.inputs, **of_forward(dispatcher.device, posed, do, o, lse)}
+            posed = dataclasses.replace(posed, inputs=inputs)
+        plan = dispatcher.plan(posed.problem)
+        plan.warn()
+        return PlannedCall(plan, posed.problem, forms(posed, ("o",), q), read_addresses(posed, plan))
 
-    kept = find(dispatcher, key, tensors, make)
-    assert kept is not None, "make raises or returns a plan"
-    return kept
+    call = dispatcher.cache.keep_call(key, tensors, make)
+    assert call is not None, "make raises or returns a call"
+    return call
 
 
-def _run(kept: Kept, tensors: Sequence[Any], more: Iterable[Tensor], q: Tensor) -> None:
-    """Queue a plan on PyTorch's current stream. ``more`` are the tensors of its ``more`` pointers."""
+def _run(call: PlannedCall, tensors: Sequence[Any], outputs: Iterable[Tensor]) -> None:
+    """Queue a call on PyTorch's current stream."""
+    q = tensors[0]
     if q.numel():
-        kept.run([*kept.addresses(tensors), *map(Tensor.data_ptr, more)], current_stream(q))
+        call.plan.queue([*call.addresses(tensors), *map(Tensor.data_ptr, outputs)], current_stream(q))
 
 
 # The annotations of the inner functions are the operators' schemas.
@@ -286,18 +288,23 @@ def _launch_backward(
 ) -> Triple:
     q, k, v = tensors[:3]
     do, o, lse = forward
+    if not (q.shape[0] and k.shape[0]):
+        return q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
     dispatcher = _dispatcher(q)
     if not _is_in_place(q, dispatcher):
         arrays, options = _pose_varlen(tensors, numbers)
         done = fmha_backward(do, *arrays, o, lse, dispatcher=dispatcher, deterministic=deterministic, **options)
         dq, dk, dv = (torch.from_numpy(gradient).view(q.dtype) for gradient in (done.dq, done.dk, done.dv))
         return dq, dk, dv
-    more = ("dout", "o", "lse", "dq", "dk", "dv")
     key = _pose_backward, numbers, deterministic
-    kept = _kept_plan(dispatcher, key, tensors, more, deterministic=deterministic)
-    grown = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
-    gradients = {name: empty_like(q, tuple(shape), _DTYPES[q.dtype]) for name, shape in grown.items()}
-    _run(kept, tensors, (do, o, lse, *gradients.values()), q)
+    tensors = *tensors, *forward
+    call = dispatcher.cache.find_call(key, tensors)
+    if call is None:
+        call = _keep_call(dispatcher, key, tensors, of_forward_pass=True, deterministic=deterministic)
+    shapes = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
+    # kernels leave out a sequence without queries or without keys (see fmha_backward)
+    gradients = {name: q.new_zeros(tuple(shape)) for name, shape in shapes.items()}
+    _run(call, tensors, gradients.values())
     dk, dv = (_add_heads(gradients[name], k.shape[1]) for name in ("dk", "dv"))
     return gradients["dq"], dk, dv
 

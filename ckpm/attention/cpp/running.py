@@ -16,6 +16,7 @@ from ckpm.attention.launch.device import Device
 from ckpm.base.errors import InputError
 from ckpm.base.files import name_write_errors
 from ckpm.base.paths import data
+from ckpm.base.processes import tool_environment
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_FWD
 
@@ -35,7 +36,7 @@ def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:
     ]
     with name_write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, **toolchain.environment}
+    environment = tool_environment(toolchain.environment)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
         raise InputError(

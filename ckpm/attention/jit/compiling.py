@@ -12,7 +12,6 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -28,8 +27,7 @@ from ckpm.base.entry import FAILURES
 from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceError, UsageError
 from ckpm.base.files import StoppedError, name_write_errors
 from ckpm.base.jobs import job_count
-from ckpm.base.paths import PYTHONPATH
-from ckpm.base.processes import ProcessPool, group
+from ckpm.base.processes import ProcessPool, group, own_environment, python_command
 from ckpm.base.records import Source
 from ckpm.base.rocm_choice import default_toolchain
 from ckpm.base.store import draft_folder
@@ -200,10 +198,10 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Proce
         raise StoppedError
     order, failures = draft / "order.json", draft / "failures"
     job.order.write(order)
-    search = {"PYTHONPATH": PYTHONPATH, FAILURES: str(failures)}
-    command = [sys.executable, "-P", "-m", "ckpm.attention.jit.worker", str(order), str(jobs)]
+    command = python_command("-m", "ckpm.attention.jit.worker", str(order), str(jobs))
+    environment = own_environment({FAILURES: str(failures)})
     lines: list[str] = []
-    with group(command, cwd=draft, environment={**os.environ, **search}) as worker, pool.among(worker):
+    with group(command, cwd=draft, environment=environment) as worker, pool.among(worker):
         assert worker.stdout is not None
         with _progress(job.name, lines):
             lines.extend(worker.stdout)

@@ -18,10 +18,10 @@ def load(folder: Path, device: Device) -> Library:
     library = folder / manifest.library
     if not library.is_file():
         raise LibraryError(f"{library}: no such library. Build it first.")
-    check_library(library, manifest)
+    digest = check_library(library, manifest)
     if device.arch not in manifest.archs:
         raise LibraryError(f"{library}: it is for {', '.join(manifest.archs)}, and the device is a {device.arch}.")
     if not manifest.kernels:
         raise LibraryError(f"{folder / MANIFEST}: lists no kernel. {manifest.remedy}")
     family = family_of(dialect(manifest.dialect), next(iter(manifest.kernels))).name
-    return device.load(library, host(library_with(family)).arguments)
+    return device.load(library, host(library_with(family)).arguments, digest)

@@ -6,16 +6,19 @@ emulator's) with ``ctypes.RTLD_GLOBAL`` first.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import hashlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ckpm.base.errors import LibraryError
-from ckpm.base.trust import demand_trusted_library
+from ckpm.base.files import open_plain
+from ckpm.base.trust import demand_trusted_library, why_no_program
 from ckpm.kernels.abi import CheckedArguments, Status
 from ckpm.kernels.library.manifest import remedy_for
 
@@ -127,6 +130,36 @@ def load(path: Path, arguments: type[CheckedArguments]) -> Library:
     )
 
 
+_LOADED: dict[Path, str] = {}  # the sha256 of each library of this process, which the loader returns by its path
+
+
+@contextlib.contextmanager
+def refuse_replacement(path: Path, sha256: str) -> Iterator[None]:
+    """Refuse a library with another sha256 than this, and one that is replaced while the block loads it.
+
+    A library that the process has loaded stays loaded. So another one at its path is refused, too.
+    """
+    try:
+        file = open_plain(path)
+    except OSError as error:
+        raise LibraryError(f"{path}: it can't be read: {error}. Build it first.") from error
+    with file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != sha256:
+            raise LibraryError(
+                f"{path}: it was replaced after it was registered: its sha256 is {digest}, and was {sha256}. Register "
+                "it again, in a new process.",
+                kind="mismatch",
+            )
+        if _LOADED.setdefault(path.absolute(), digest) != digest:
+            raise LibraryError(
+                f"{path}: this process has loaded another library from this path. Start a new process.", kind="mismatch"
+            )
+        yield
+        if not os.path.samestat(path.stat(), os.fstat(file.fileno())):
+            raise LibraryError(f"{path}: it was replaced while it was loaded. Start a new process.", kind="mismatch")
+
+
 def _text(content: bytes | None, library: Path) -> str:
     """Decode a name that a library returns."""
     if content is None or not content.isascii():
@@ -157,6 +190,8 @@ def _open(path: Path, arguments: type[CheckedArguments]) -> tuple[ctypes.CDLL, d
         abi = ctypes.CDLL(str(path.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         hint = " Load a libamdhip64.so with RTLD_GLOBAL first." if "undefined symbol: hip" in str(error) else ""
+        if why := why_no_program(path):
+            hint = f" Move it, or build with --work in another folder: {why}."
         raise LibraryError(f"{path}: it can't be loaded: {error}.{hint}") from error
     calls = {}
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.launch import gpu_context
-from ckpm.attention.launch.c_abi import Library, load
+from ckpm.attention.launch.c_abi import Library, load, refuse_replacement
 from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base import rocm_places
 from ckpm.base.errors import DeviceError, HipError, LibraryError, UsageError
@@ -60,10 +60,11 @@ class Device(ABC):
     def has(self, feature: str) -> bool:
         """True if the device offers one of FEATURES."""
 
-    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
-        """Open a library by the C ABI of ``arguments``."""
-        self.prepare(path)
-        return load(path, arguments)
+    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments, sha256: str = "") -> Library:
+        """Open a library by the C ABI of ``arguments``. Its bytes must have the ``sha256``, unless that is ''."""
+        with refuse_replacement(path, sha256) if sha256 else contextlib.nullcontext():
+            self.prepare(path)
+            return load(path, arguments)
 
     def prepare(self, path: Path) -> None:
         """Prepare the device for a library that is opened next."""

@@ -7,10 +7,12 @@ of a call itself. The plan lists the kernels that run, and takes the workspaces 
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 import struct
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +23,7 @@ from ckpm.attention.launch import arguments
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.workspaces import Workspaces
-from ckpm.base.errors import ArgumentError, LaunchError
+from ckpm.base.errors import ArgumentError, DefectWarning, LaunchError, demand_type
 from ckpm.kernels.abi import CheckedArguments, Status
 from ckpm.matrix.problems.problem import Problem
 
@@ -37,6 +39,13 @@ class Timing:
     warmups: int = 0
     repeats: int = 0
     cold_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name, most in (("warmups", 2**31 - 1), ("repeats", 2**31 - 1), ("cold_bytes", 2**63 - 1)):
+            value = getattr(self, name)
+            demand_type(name, value, int, "a whole number")
+            if not 0 <= value <= most:
+                raise ArgumentError(f"{name} is {value}: give a whole number from 0 to {most}.", kind="type")
 
 
 UNTIMED = Timing()
@@ -55,6 +64,9 @@ class FinishedLaunch:
         if not self.milliseconds:
             raise ValueError("the launch was not timed")
         return float(np.median(self.milliseconds))
+
+
+_LAST = 2**64 - 1  # the last address
 
 
 class _V3Switch:
@@ -136,6 +148,7 @@ class LaunchPlan:
         self._kernel = self.kernels[0] if named and library.arguments.BY_NAME else None
         self._own = Workspaces(device.hip)
         self._memory = shared or self._own
+        self._warned = False
 
     def arguments(self, pointers: Mapping[str, int], stream: int = 0) -> CheckedArguments:
         """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names."""
@@ -143,22 +156,40 @@ class LaunchPlan:
         return self._fill(pointers, stream)
 
     def _demand_pointers(self, pointers: Mapping[str, int]) -> None:
-        if not all(map(pointers.get, self._needed)):
-            name = next(pointer for pointer in self._needed if not pointers.get(pointer))
-            raise ArgumentError(f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null")
+        if not isinstance(pointers, dict):
+            demand_type("the plan's argument", pointers, Mapping, "a mapping from names to addresses")
+        with contextlib.suppress(ValueError):  # an array, which _fill refuses
+            if not all(map(pointers.get, self._needed)):
+                name = next(pointer for pointer in self._needed if not pointers.get(pointer))
+                raise ArgumentError(
+                    f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null"
+                )
 
     def _fill(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
         filled, setters = self._kind.from_buffer_copy(self._template), self._setters
-        name = ""
         try:
             for name, address in pointers.items():
+                if not 0 <= address <= _LAST:
+                    raise ValueError
                 setters[name](filled, address)
-        except KeyError:
-            raise TypeError(f"{self._kind.START}_problem has no field '{name}'") from None
-        except TypeError as error:
-            raise ArgumentError(f"{name} is {pointers[name]!r}: it must be an address.", kind="dtype") from error
-        setters["stream"](filled, stream)
+            if not 0 <= stream <= _LAST:
+                raise ValueError
+            setters["stream"](filled, stream)
+        except (KeyError, TypeError, ValueError):
+            self._refuse({**pointers, "stream": stream})
+            return self._fill({name: address or 0 for name, address in pointers.items()}, stream or 0)
         return filled
+
+    def _refuse(self, pointers: Mapping[str, Any]) -> None:
+        """Refuse an unknown pointer, and an address that is neither a number of 64 bits nor None."""
+        for name, address in pointers.items():
+            if name not in self._setters:
+                raise ArgumentError(
+                    f"a launch of {self.problem.family} has no pointer {name!r}: it takes {', '.join(self._needed)}.",
+                    kind="type",
+                )
+            if address is not None and not (isinstance(address, int) and 0 <= address <= _LAST):
+                raise ArgumentError(f"{name} is {address!r}: it must be an address of 64 bits.", kind="dtype")
 
     def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> FinishedLaunch:
         """Launch with device addresses. Return when the launch is queued; a timed launch has ended then.
@@ -168,6 +199,7 @@ class LaunchPlan:
             HipError: no memory for the workspaces.
             LaunchError: the library refused the launch, the device faulted, or another kernel ran.
         """
+        demand_type("timing", timing, Timing, "ckpm.Timing(warmups=..., repeats=...)")
         self._demand_pointers(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
             launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))
@@ -189,12 +221,13 @@ class LaunchPlan:
             kernels=launches[0].kernels, milliseconds=tuple(launch.milliseconds for launch in launches)
         )
 
-    def bind(self, names: Sequence[str]) -> Callable[[Sequence[int], int], None]:
-        """Return a function like :meth:`run` for callers that launch often.
+    @functools.cached_property
+    def queue(self) -> Callable[[Sequence[int], int], None]:
+        """A function like :meth:`run` for callers that launch often.
 
-        It takes the addresses of ``names``, in order, and a stream.
+        It takes the addresses of the inputs and outputs, in order, and a stream.
         """
-        fields = [getattr(self._kind, name) for name in ("stream", *names)]
+        fields = [getattr(self._kind, name) for name in ("stream", *self._needed)]
         order = sorted(range(len(fields)), key=lambda at: fields[at].offset)
         first = end = fields[order[0]].offset
         layout = "="
@@ -203,21 +236,25 @@ class LaunchPlan:
         assert not any(bytes(self._template)[first:end]), "pointers lie together, and a plan has none"
         pack, arrange = struct.Struct(layout).pack_into, operator.itemgetter(*order)
         copy, template, launch = self._kind.from_buffer_copy, self._template, self.library.bind(self._kernel)
-        whole = not self.workspaces and set(self._needed) <= set(names) and self.problem.v3 != "off"
+        whole = not self.workspaces and self.problem.v3 != "off"
         whole = whole and not (self.named and self._kernel is None)  # run() checks which kernel ran
 
-        def run(addresses: Sequence[int], stream: int) -> None:
+        def queue(addresses: Sequence[int], stream: int) -> None:
             if not whole or not all(addresses):
-                self.run(dict(zip(names, addresses, strict=True)), stream=stream)
+                self.run(dict(zip(self._needed, addresses, strict=True)), stream=stream)
                 return
             filled = copy(template)
-            pack(filled, first, *arrange((stream, *addresses)))
+            try:
+                pack(filled, first, *arrange((stream, *addresses)))
+            except struct.error:  # run() names the number that doesn't fit
+                self.run(dict(zip(self._needed, addresses, strict=True)), stream=stream)
+                return
             with _V3:
                 failed = launch(filled)
             if failed is not None:
                 self._ended_well(failed)
 
-        return run
+        return queue
 
     def launch(self, pointers: Mapping[str, int], stream: int = 0, warmups: int = 0, repeats: int = 0) -> Launch:
         """Launch without checks, and return the status, also of a refusal or a fault.
@@ -254,6 +291,14 @@ class LaunchPlan:
                 kind="other-kernel",
             )
         return launch
+
+    def warn(self) -> None:
+        """Warn once of the conditions that the caller's data must meet."""
+        if self.keep and not self._warned:
+            self._warned = True
+            conditions = "; ".join(self.keep)
+            remedy = "Kernels of the upstream ckpm need none of this."
+            warnings.warn(f"{self.kernels[0]}: {conditions}. {remedy}", DefectWarning, stacklevel=4)
 
     def finish(self) -> None:
         """Wait for the device. After a fault recover it, if possible, and raise LaunchError."""

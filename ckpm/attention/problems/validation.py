@@ -6,13 +6,15 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
-from ckpm.attention.problems.shapes import broken_rules
-from ckpm.base.errors import ProblemError, did_you_mean
+from ckpm.base.errors import ProblemError, demand_type, did_you_mean
 from ckpm.kernels.families.libraries import host, library_with
+from ckpm.matrix.configurations.configuration import Configuration
 from ckpm.matrix.configurations.limits import limits
+from ckpm.matrix.configurations.report import findings
 from ckpm.matrix.problems.case import scales_complaint
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, MOST_SPLITS, PAGED, STEP, Problem, Strides
 
@@ -36,6 +38,7 @@ _ELSEWHERE: Mapping[str, Mapping[str, str]] = {
     "layout": {**dict.fromkeys(("nhd", "bnhd", "bshd"), "BSHD"), **dict.fromkeys(("hnd", "bhnd", "bhsd"), "BHSD")},
 }
 _SIZES = (*_POSITIVE, *_COUNTS, *_WINDOW)
+_RULE_MASKS = {"window": "generic"}
 _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the C ABI
 
 
@@ -47,12 +50,34 @@ def validate(problem: Problem) -> Problem:
         ProblemError: two elements of a tensor have one address, or rows of a tile or page lie too far apart.
         ProblemError: the problem breaks rules of `ckpm validate`, or contradicts itself.
     """
+    demand_type("the problem", problem, Problem, "ckpm.Problem(...), or ProblemBuilder's build()")
     _check_types(problem)
     _check_sizes(problem)
     if complaints := list(_unknown_words(problem)) or [*_contradictions(problem), *broken_rules(problem)]:
         raise ProblemError("the problem can't be posed:\n" + "\n".join(f"  {line}" for line in complaints))
     _check_strides(problem)
     return problem
+
+
+def broken_rules(problem: Problem) -> list[str]:
+    """The errors that `ckpm validate` reports for the problem, a line each.
+
+    A problem has no algorithm, so rules about it find nothing. Rules that some kernel of CK breaks (``contradiction``)
+    are left out: the registry decides whether such a kernel exists.
+    """
+    p = problem
+    values: dict[str, Any] = {
+        "arch": p.arch, "family": p.family, "dtype": p.dtype, "mode": p.mode, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v,
+        "vlayout": p.vlayout[:1], "mask": _RULE_MASKS.get(p.mask, p.mask), "bias": p.bias, "lse": p.lse,
+        "logits": p.logits_soft_cap > 0, "dropout": p.p_drop > 0, "qscale": p.qscale, "rope": p.rope,
+        "sink": p.sink_size > 0, "paged_kv": p.page_size > 0, "page_size": p.page_size,
+    }  # fmt: skip
+    all_findings = findings(Configuration(values, {}))
+    return [
+        f"{finding.text} ({finding.rule}: {finding.reason})"
+        for finding in all_findings
+        if finding.severity == "error" and not finding.contradiction
+    ]
 
 
 def _check_types(p: Problem) -> None:

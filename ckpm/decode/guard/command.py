@@ -20,9 +20,9 @@ from ckpm.decode.guard.pruning import complaints
 from ckpm.decode.guard.ratchet import AcceptedKernel, changes, merge
 from ckpm.decode.guard.table import CaseRow, Guarded, GuardedKernels, read_guard_table
 from ckpm.matrix.dialects import check_built_arch
+from ckpm.matrix.sessions import sessions
 
 OWN = data("reports", "guard.yaml")
-ARCHS = ("gfx942", "gfx950")  # of a Python file
 _SHOWN = 20  # changes in a message
 
 
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f"or a kernel of {OWN.parent.name}/{OWN.name}",
     )
     parser.add_argument(
-        "--arch", default=None, help=f"check this arch only (default: the table's, or {', '.join(ARCHS)})"
+        "--arch", default=None, help=f"check this arch only (default: the table's, or {', '.join(sessions().emulated)})"
     )
     parser.add_argument(
         "--signature",
@@ -74,7 +74,7 @@ def chosen(args: argparse.Namespace) -> GuardedKernels:
     """The table to check: of a YAML file, made of a Python file, or our own with only the named kernel."""
     what = args.what
     if what.endswith(".py"):
-        archs = (check_built_arch(args.arch).name,) if args.arch else ARCHS
+        archs = (check_built_arch(args.arch).name,) if args.arch else sessions().emulated
         return table_of(Path(what), archs, args.signature, budget_of(args.budget))
     if args.signature or args.budget:
         raise UsageError("--signature and --budget are of a Python file: a table has signature and budget of its own.")

@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 from ckpm.base.errors import SetupError, UsageError
+from ckpm.base.processes import run_git
 
 
 def changed_paths(root: Path, revision: str) -> tuple[str, ...]:
@@ -63,6 +64,6 @@ def _git(root: Path, *arguments: str) -> bytes:
 
 def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=False)
+        return run_git(root, *arguments)
     except OSError as error:
         raise SetupError(f"git can't be started: {error.strerror}. Install git.", kind="checkout") from error

@@ -28,10 +28,9 @@ from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.asked import unasked_values
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.selection import Selection, select, take_shard
+from ckpm.matrix.sessions import sessions
 
-EVERY_SUITE = (*SUITES, FAMILY_SUITE)
 SMOKE = "smoke"  # the tier that suites and gates run on: the default of every session
 
 
@@ -155,7 +154,7 @@ def _plan(
 ) -> ChangePlan:
     total = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if effect.everything)
     kernels = _touched_kernels(changes, altered, total)
-    why_suites = {suite: list(total) for suite in EVERY_SUITE}
+    why_suites = {suite: list(total) for suite in sessions().suites}
     for path, effect in changes.items():
         for suite in effect.suites:
             why_suites[suite].append(f"{path}: {effect.reason}")
@@ -245,15 +244,15 @@ def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[PlannedBuild, ...
             touched = {
                 group.family: group for group in kernels if group.dialect == name and group.family in library.families
             }
-            for runner in table.runners if touched else ():
-                if runner.emulated and library.tier == SMOKE:
+            for arch, row in sessions().archs.items() if touched else ():
+                if row.emulated and library.tier == SMOKE:
                     continue  # whatever runs there builds the same
-                selection = Selection(archs=(runner.arch,), families=library.families, tier=library.tier)
+                selection = Selection(archs=(arch,), families=library.families, tier=library.tier)
                 keys = [key for key in select(dialect(name), selection) if defect_of(key, name) is None]
                 for shard, count in _touched_shards(keys, touched, library.families, table.kernels_per_shard):
                     options = f"{_options(upstream, library.families)} --tier {library.tier}"
-                    command = f"nox -s {runner.build} -- {options}" + ("" if shard == "1/1" else f" --shard {shard}")
-                    builds.append(PlannedBuild(runner.arch, upstream, library.name, shard, count, command))
+                    command = f"nox -s {_build(arch)} -- {options}" + ("" if shard == "1/1" else f" --shard {shard}")
+                    builds.append(PlannedBuild(arch, upstream, library.name, shard, count, command))
     return tuple(builds)
 
 
@@ -265,10 +264,10 @@ def every_build(table: Rules) -> tuple[str, ...]:
         for family in dialect(name).all_families()
     ]
     shards = [build.command for build in _builds(kernels, table)]
-    every = {suite: ["every"] for suite in EVERY_SUITE}
+    every = {suite: ["every"] for suite in sessions().suites}
     libraries = {(run.arch, run.upstream, run.library) for run in _runs(kernels, every, ["every"], table)}
     smoke = [
-        _run_command(arch, upstream, library.families, (), False, table)
+        _run_command(arch, upstream, library.families, (), gate=False)
         for library in table.libraries
         for arch, upstream, name in sorted(libraries)
         if name == library.name
@@ -304,29 +303,29 @@ def _runs(
         for upstream in (*library.upstreams, *library.smoke_upstreams):
             name = upstreams()[upstream].dialect
             touched = [group for group in kernels if group.dialect == name and group.family in library.families]
-            for runner in (runner for runner in table.runners if runner.emulated):
+            for arch in sessions().emulated:
                 suites = tuple(suite for suite in library.suites if touched or why_suites[suite])
                 gate = library.gates and bool(touched or gates)
                 reasons = [reason for group in touched for reason in group.reasons]
                 reasons += [reason for suite in suites for reason in why_suites[suite]] + list(gates if gate else ())
-                smoke = Selection(archs=(runner.arch,), families=library.families, tier=SMOKE)
+                smoke = Selection(archs=(arch,), families=library.families, tier=SMOKE)
                 if (suites or gate) and select(dialect(name), smoke):
-                    command = _run_command(runner.arch, upstream, library.families, suites, gate, table)
-                    runs.append(
-                        PlannedRun(
-                            runner.arch, upstream, library.name, suites, gate, command, tuple(dict.fromkeys(reasons))
-                        )
-                    )
+                    command = _run_command(arch, upstream, library.families, suites, gate=gate)
+                    why = tuple(dict.fromkeys(reasons))
+                    runs.append(PlannedRun(arch, upstream, library.name, suites, gate, command, why))
     return tuple(runs)
 
 
-def _run_command(
-    arch: str, upstream: str, families: Sequence[str], suites: Sequence[str], gate: bool, table: Rules
-) -> str:
+def _build(arch: str) -> str:
+    """The session that builds the libraries of an arch."""
+    return sessions().build.format(arch=arch)
+
+
+def _run_command(arch: str, upstream: str, families: Sequence[str], suites: Sequence[str], *, gate: bool) -> str:
     """The command line of a build, its suites and its gates. nox goes on after a failure."""
-    build = next(runner.build for runner in table.runners if runner.arch == arch)
-    sessions = [table.suites[suite].format(arch=arch) for suite in suites] + ([table.gate] if gate else [])
-    return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families)}"
+    tests = [sessions().suites[suite].session.format(arch=arch) for suite in suites]
+    line = " ".join([_build(arch), *tests, *([sessions().gate] if gate else [])])
+    return f"nox -s {line} -- --arch {arch} {_options(upstream, families)}"
 
 
 def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[PlannedRun]) -> dict[str, list[str]]:

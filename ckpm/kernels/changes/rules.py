@@ -1,20 +1,21 @@
-"""Read changes.yaml: what a changed file can touch, and what is built and run for it."""
+"""Read changes.yaml: the parts that a changed file can touch, and the libraries that are built for it."""
 
 from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta, structs
+from msgspec import Meta
 
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Field, Record, read_table
+from ckpm.base.tablefile import Field, Later, Record, Table, add_names, read_table
+from ckpm.kernels.families.libraries import host, libraries
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
+from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 
 ALWAYS = "lint"  # the check of every change
 
@@ -45,33 +46,26 @@ class _RuleRow(Record, frozen=True):
     gates: bool = False
 
 
-class _RunnerRow(Record, frozen=True):
-    build: str
-    emulated: bool
-
-
-class Runner(_RunnerRow, frozen=True, kw_only=True):
-    """The build session of an arch, and True if its libraries run without a GPU of that arch."""
-
-    arch: str
-
-
-class _LibraryRow(Record, frozen=True):
-    families: tuple[str, ...]
-    upstreams: tuple[str, ...]
-    tier: str
-    suites: tuple[str, ...]
-    gates: bool
-    smoke_upstreams: tuple[str, ...] = ()
-
-
-class LibraryPlan(_LibraryRow, frozen=True, kw_only=True):
-    """A library: its families, its builds, the suites and gates that judge it.
+class LibraryPlan(Record, frozen=True):
+    """A library: its builds, and whether gates judge it.
 
     For ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
     """
 
-    name: str
+    upstreams: tuple[str, ...]
+    tier: str
+    gates: bool
+    smoke_upstreams: tuple[str, ...] = ()
+    name: Later = ""
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        return libraries()[self.name]
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """The suites that judge it."""
+        return sessions().table_suites if host(self.name).table_problems else (FAMILY_SUITE,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +75,7 @@ class Rules:
     effects: tuple[tuple[tuple[str, ...], Effect], ...]
     checks: Mapping[str, tuple[str, ...]]
     kernels_per_shard: int
-    runners: tuple[Runner, ...]
     libraries: tuple[LibraryPlan, ...]
-    suites: Mapping[str, str]
-    gate: str
 
     def effect(self, path: str) -> Effect:
         """The effect of a changed file: everything if no rule has it."""
@@ -100,10 +91,7 @@ class ChangeTable(Record, frozen=True):
     rules: tuple[_RuleRow, ...]
     checks: dict[str, tuple[str, ...]]
     kernels_per_shard: Annotated[int, Meta(ge=1)]
-    archs: dict[str, _RunnerRow]
-    libraries: dict[str, _LibraryRow]
-    suites: dict[str, str]
-    gate: str
+    libraries: dict[str, LibraryPlan]
 
 
 @functools.cache
@@ -120,7 +108,7 @@ def read_rules(file: Path) -> Rules:
         raise table.fail(f"there must be a check named {ALWAYS}", "checks")
     vocabulary = {
         "families": (*FAMILIES, *HAND_WRITTEN),
-        "suites": (*SUITES, FAMILY_SUITE),
+        "suites": tuple(sessions().suites),
         "checks": tuple(record.checks),
     }
     effects = []
@@ -136,18 +124,24 @@ def read_rules(file: Path) -> Rules:
             checks=values["checks"],
         )
         effects.append((row.paths, effect))
-    for name, library in record.libraries.items():
-        for kind in ("families", "suites"):
-            _read_names(getattr(library, kind), table.at("libraries", name), kind, vocabulary[kind])
+    table.demand_known(record.libraries, libraries(), "libraries")
     return Rules(
         effects=tuple(effects),
-        checks=record.checks,
+        checks={name: tuple(_fill(table, name)) for name in record.checks},
         kernels_per_shard=record.kernels_per_shard,
-        runners=tuple(Runner(arch=arch, **structs.asdict(row)) for arch, row in record.archs.items()),
-        libraries=tuple(LibraryPlan(name=name, **structs.asdict(row)) for name, row in record.libraries.items()),
-        suites=record.suites,
-        gate=record.gate,
+        libraries=tuple(add_names(record.libraries).values()),
     )
+
+
+def _fill(table: Table[ChangeTable], name: str) -> Iterator[str]:
+    """Yield the sessions of a check, with the files of groups of tests, for each emulated arch if they name one."""
+    for index, line in enumerate(table.record.checks[name]):
+        for arch in sessions().emulated if "{arch}" in line else ("",):
+            try:
+                yield line.format(arch=arch, **sessions().test_files)
+            except (LookupError, ValueError) as error:
+                message = f"neither {{arch}} nor a group of tests in braces: {error}"
+                raise table.fail(message, "checks", name, index) from error
 
 
 def _read_names(value: _Names, row: Field, name: str, vocabulary: tuple[str, ...]) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ from ckpm.kernels.families.spellings import (
     spellings,
 )
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.sessions import FAMILY_SUITE
 
 NAME = "fwd_appendkv"
 _ROPE = {"no": 0, "inter": 1, "half": 2}  # CK's RotaryEmbeddingEnum

@@ -17,7 +17,8 @@ from typing import Any
 from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.spellings import pad_flags
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.sessions import FAMILY_SUITE
 
 _PAGE = 128  # tokens: kernels take a tile of at most so many keys from one page
 MOST = 8  # candidates of a scenario

@@ -13,13 +13,14 @@ from typing import Any
 
 from ckpm.base import settings, warming
 from ckpm.base.console import number
-from ckpm.base.errors import CkPrefillError
+from ckpm.base.errors import CkPrefillError, CompileError
 from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors
-from ckpm.base.processes import build_lock, ended_by_signals, group
-from ckpm.base.trust import signing_key
+from ckpm.base.processes import build_lock, ended_by_signals, group, own_environment, tool_environment
+from ckpm.base.trust import demand_trusted, signing_key, why_untrusted
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library.failures import raise_failures, refused_steps
-from ckpm.kernels.library.finished import demand_plain
+from ckpm.kernels.library.finished import RECORD, demand_plain, missing_outputs
+from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import BuildPlan
 from ckpm.kernels.library.progress import Tally, follow
 from ckpm.kernels.library.request import LIBRARY, BuildRequest, discard_library, prepare, scons_command
@@ -52,6 +53,7 @@ def run(request: BuildRequest, *, jobs: int, emulator: bool = False, elsewhere: 
     signal, SCons and the compilers end before this returns. Main thread only.
     """
     with build_lock(request.work / request.folder / ".lock"), ended_by_signals():
+        _discard_untrusted(request.work / request.folder)
         plan, keys = prepare(request)
         demand_plain(request.work / request.folder)
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
@@ -80,19 +82,45 @@ def run(request: BuildRequest, *, jobs: int, emulator: bool = False, elsewhere: 
             if elsewhere and (refused := refused_steps(request)):
                 raise elsewhere.failure(refused)
             raise_failures(request, tally)
+        if missing := missing_outputs(plan, request.work):
+            raise CompileError(
+                f"{', '.join(missing)}: not there, or not of this build, although SCons ended well. Build again; if "
+                f"that does not help, delete {request.work / request.folder} first.",
+                kind="not-built",
+            )
     return tally
+
+
+def _discard_untrusted(folder: Path) -> None:
+    """Delete what other users may have put into an output folder, and let them write there no more.
+
+    Commands refuse to run such a library, and their remedy is to build it again. Raises TrustError: another user owns
+    the folder.
+    """
+    instead = "Delete it, or choose another folder with --work"
+    names = (LIBRARY, MANIFEST, RECORD, "src", "obj")
+    inside = [file for name in names for file in (folder / name, *(folder / name).glob("*")) if os.path.lexists(file)]
+    if not any(why_untrusted(path, folder, instead=instead) for path in (folder, *inside)):
+        return
+    with name_write_errors(folder, instead):
+        if folder.stat().st_uid == os.geteuid():
+            folder.chmod(folder.stat().st_mode & ~0o022)
+        demand_trusted(folder, folder, instead)
+        for file in map(folder.joinpath, names):
+            shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink(missing_ok=True)
+    log.info(f"{folder}: other users could write there, so all of it is built again")
 
 
 @contextmanager
 def _warm_up(request: BuildRequest, plan: BuildPlan, temporary: Path, *, emulator: bool) -> Iterator[None]:
     """Build libc++ and the emulator's core while kernels compile; do nothing for a library that exists."""
-    environment = {**os.environ, **plan.environment}
+    environment = tool_environment(plan.environment)
     linker = (*request.toolchain.linker, *request.toolchain.link_flags)
     with ExitStack() as stack:
         if not (request.work / request.folder / LIBRARY).exists():
             stack.enter_context(warming.libcxx(linker, temporary, environment))
         if emulator:
-            stack.enter_context(warming.emulator_core(temporary, environment))
+            stack.enter_context(warming.emulator_core(temporary, own_environment(plan.environment)))
         yield
 
 
@@ -119,7 +147,7 @@ def _scons(
     """Run SCons on a plan; return the tally and SCons's exit code."""
     for record in (request.work / request.folder).rglob(f"*{FAILURE}"):  # of earlier builds
         record.unlink()
-    environment = {**os.environ, **plan.environment, "TMPDIR": str(temporary)}
+    environment = tool_environment({**plan.environment, "TMPDIR": str(temporary)})
     if elsewhere:
         jobs = min(len(plan.steps), elsewhere.most_jobs)  # each only waits: the scheduler chooses what runs
     cluster = str(elsewhere.file) if elsewhere else ""

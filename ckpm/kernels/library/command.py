@@ -15,6 +15,7 @@ from ckpm.base.files import make_folder
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_ours
 from ckpm.base.rocm_choice import add_rocm_options
+from ckpm.kernels.code.bf16 import add_definitions
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.families.libraries import whole
 from ckpm.kernels.families.render import plan_units, render
@@ -45,6 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_rocm_options(parser, "toolchain")
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
     parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
+    add_definitions(parser)
     parser.add_argument("--unit-size", type=int, default=8, help="kernels compiled together (default: 8)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="default: by processors and memory")
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
@@ -89,10 +91,11 @@ def read_options(args: argparse.Namespace) -> BuildOptions:
     if args.dialect not in (None, tree.dialect):
         raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")
     _, selection = selection_from(args, tree.dialect)
+    toolchain = detect(args.toolchain, cache=cache)
     request = BuildRequest(
         selection=replace(selection, families=whole(selection.families)),
         tree=tree,
-        toolchain=detect(args.toolchain, cache=cache),
+        toolchain=replace(toolchain, flags=(*toolchain.flags, *args.definitions)),
         work=work,
         object_cache=None if args.no_cache else cache / "objects",
         unit_size=args.unit_size,

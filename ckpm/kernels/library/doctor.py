@@ -21,11 +21,13 @@ from ckpm.base.rocm_choice import rocm_wanted
 from ckpm.base.store import BESIDE, Store, is_adopted, is_whole_entry
 from ckpm.base.trust import refuse_shared
 from ckpm.base.zig_cache import linked_with
-from ckpm.kernels.code.toolchains import detect, rocm
+from ckpm.kernels.code.bf16 import CHOICE, TRUNCATING, bf16_conversion
+from ckpm.kernels.code.toolchains import compile_command, detect, rocm
 from ckpm.kernels.library.request import features_for
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
-from ckpm.kernels.upstream.trees import checkout, damage, is_unpacked, package_folder
+from ckpm.kernels.upstream.trees import checkout, damage, is_unpacked, locate, package_folder
 from ckpm.matrix.dialects import PackagedUpstream, compute_units, upstreams
+from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 
 # Free space that a first build needs: upstream trees, the compiler's cache, objects of the smoke tier.
 _NEEDED_BYTES = 3_000_000_000
@@ -89,7 +91,26 @@ def _rocm(cache: Path) -> Examination:
     if not (compiler := rocm.locate()):
         return Examination("toolchain rocm", "missing", "no ROCm", "optional: install ROCm, or set ROCM_PATH")
     finding = _toolchain("rocm", cache)
-    return replace(finding, detail=f"{finding.detail}, {compiler}")
+    finding = replace(finding, detail=f"{finding.detail}, {compiler}")
+    package = upstreams()[DEFAULT_UPSTREAM]
+    if finding.state != "ok" or not is_unpacked(package, cache) or damage(package, cache):
+        return finding
+    try:
+        bf16 = _conversion(cache)
+    except CkPrefillError as error:
+        return replace(finding, state="broken", advice=str(error))
+    advice = f"CK truncates with HIP before 6.5: build with -D{CHOICE}=3 to round to nearest"
+    return replace(finding, detail=f"{finding.detail}, bf16: {bf16}", advice=advice if bf16 in TRUNCATING else "")
+
+
+def _conversion(cache: Path) -> str:
+    """The conversion to bf16 in what ROCm's compiler makes of the default upstream."""
+    compiler, tree = detect("rocm", cache=cache), locate(DEFAULT_UPSTREAM, cache=cache)
+    folders = [str(folder) for folder in tree.includes]
+    command = compile_command(
+        compiler, archs=(DEFAULT_ARCH,), source="", output="", includes=folders, cuid="0", prefix_map={}
+    )
+    return bf16_conversion(command, compiler.environment)
 
 
 def _upstreams(cache: Path, ck_root: Path | None) -> list[Examination]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.console import number
-from ckpm.base.errors import CompileError, DiskFullError, ProcessLimitError
+from ckpm.base.errors import CompileError, DiskFullError, MemoryLimitError, ProcessLimitError
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, BuildRequest
 from ckpm.kernels.library.run_step import FAILURE
@@ -18,7 +18,14 @@ from ckpm.kernels.upstream import headers
 _ERROR = re.compile(r"[^\s:]+:\d+:\d+: (?:fatal )?error: .*")
 _NOISE = re.compile(r"\s*(In file included from|from) ")
 _LINES = 25  # lines of the compiler's message shown for each unit; the record keeps all
-# Messages of compilers, zig and Python if the system refuses them a process or thread.
+# Messages of compilers, zig and Python if the system refuses them memory, a process or a thread.
+_NO_MEMORY = (
+    "LLVM ERROR: out of memory",
+    "std::bad_alloc",
+    "OutOfMemory",
+    "MemoryError",
+    "unable to execute command: Killed",
+)
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
 
 
@@ -45,6 +52,8 @@ def raise_failures(request: BuildRequest, tally: Tally) -> None:
         raise DiskFullError(
             f"{full.partition(':')[0]}: no space left on the disk. Free some and build again; it goes on from here."
         )
+    if any(sign in text for text in messages for sign in _NO_MEMORY):
+        raise MemoryLimitError
     if any(sign in text for text in messages for sign in _NO_PROCESS):
         raise ProcessLimitError("compilers could not be started; what is compiled is kept")
     if reason := _common_reason(records):

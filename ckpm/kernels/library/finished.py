@@ -94,6 +94,14 @@ def discard_unsound(plan: BuildPlan) -> list[BuildStep]:
     return damaged
 
 
+def missing_outputs(plan: BuildPlan, work: Path) -> list[str]:
+    """The library and the manifest of a plan, if they are not there as the plan's steps make them."""
+    recorded = entries(work / plan.folder)
+    signatures = {target: entry.signature for target, entry in recorded.items() if (work / target).is_file()}
+    steps = (step for step in plan.steps if step.kind in ("library", "manifest"))
+    return [step.target for step in steps if signatures.get(step.target) != step.signature]
+
+
 def discard_damaged(folder: Path, targets: Sequence[str]) -> list[str]:
     """Hash finished targets, delete those that are not as recorded, return their names. Runs in the work folder."""
     recorded = entries(folder)

@@ -65,6 +65,7 @@ class Manifest:
     identity: str  # of the toolchain
     flags: str
     link_flags: str
+    bf16: str = ""  # the conversion to bf16 (ckpm/kernels/code/bf16.py), '' if the build did not record it
     kernels: Mapping[str, BuiltKernel]
     artifacts: Mapping[str, str]
 
@@ -126,8 +127,13 @@ class Manifest:
             unit_size=document.get("unit_size").count(),
             kernels=document.get("kernels").map(_kernel),
             artifacts=document.get("artifacts").texts(),
+            bf16=document.optional("bf16", Value.text, ""),
             left_out=document.optional("left_out", lambda names: {n: v.value for n, v in names.members().items()}, {}),
         )
+
+
+# The names in a manifest. Those of another version are written anew by the next build, as its readers advise.
+FIELDS = tuple(member.name for kind in (Manifest, BuiltKernel, KernelResources) for member in dataclasses.fields(kind))
 
 
 def family_of(dialect: Dialect, name: str) -> Family:

@@ -124,7 +124,7 @@ def run(request: BuildRequest, jobs: int, built: Path | None) -> None:
     """Build once and compare with ``built``/build, or build twice."""
 
     def toolchain(cache: Path) -> Toolchain:
-        return detect(request.toolchain.name, cache=cache)
+        return dataclasses.replace(detect(request.toolchain.name, cache=cache), flags=request.toolchain.flags)
 
     if built:
         count, lines = build_again(request, Path(os.path.realpath(built)) / request.folder, toolchain, jobs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,14 @@ from pathlib import Path
 from ckpm.base import settings
 from ckpm.base.errors import UpstreamError, UsageError
 from ckpm.base.files import write_if_changed
-from ckpm.base.paths import PROJECT, PYTHONPATH, data
+from ckpm.base.paths import PROJECT, data
+from ckpm.base.processes import python_command
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
 from ckpm.kernels.families.libraries import host, is_default, library_of
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
 from ckpm.kernels.families.spellings import Features
 from ckpm.kernels.families.spellings import features as features_of
-from ckpm.kernels.library.manifest import MANIFEST
+from ckpm.kernels.library.manifest import FIELDS, MANIFEST
 from ckpm.kernels.library.plan import BuildPlan, BuildStep, signature
 from ckpm.kernels.upstream import headers
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
@@ -166,13 +166,13 @@ def _plan(
         target=f"{folder}/{MANIFEST}",
         sources=(library, f"{folder}/plan.json", *objects),
         argv=manifest_command(folder),
-        signature=signature("manifest 1"),
+        signature=signature("manifest 2", FIELDS),
         label=MANIFEST,
     )
     return BuildPlan(
         folder=folder,
         steps=(*compiled, linked, manifest),
-        environment={**toolchain.environment, "PYTHONPATH": PYTHONPATH},
+        environment=toolchain.environment,
         facts=_facts(request, unbuilt),
     )
 
@@ -231,7 +231,7 @@ def compile_step(request: BuildRequest, identity: tuple[str, ...], file: Path, k
 
 def manifest_command(folder: str) -> tuple[str, ...]:
     """The command that writes manifest.json beside the plan of an output folder."""
-    return (sys.executable, "-P", "-m", "ckpm.kernels.library.write_manifest", f"{folder}/plan.json")
+    return python_command("-m", "ckpm.kernels.library.write_manifest", f"{folder}/plan.json")
 
 
 def _seconds(unit: Unit) -> float:
@@ -267,8 +267,8 @@ def _compile_commands(request: BuildRequest, plan: BuildPlan) -> str:
 
 def scons_command(plan_file: str, jobs: int, object_cache: Path | None, cluster: str = "") -> list[str]:
     """The command of SCons on one plan: prints only events, goes on after failures. ``cluster``: a file of machines."""
-    # -P, --no-site-dir: no module and no site_scons that lies in the work folder is run
-    command = [sys.executable, "-P", "-m", "SCons", "--no-site-dir", "-f", str(PROJECT / "SConstruct")]
+    # no site_scons that lies in the work folder is run
+    command = [*python_command("-m", "SCons", "--no-site-dir", "-f", str(PROJECT / "SConstruct"))]
     command += ["--keep-going", "-Q"]
     command += ["-j", str(jobs), f"plan={plan_file}"]
     command += [f"cache={object_cache}"] if object_cache else []

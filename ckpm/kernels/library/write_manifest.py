@@ -13,6 +13,7 @@ from ckpm.base.errors import CodeObjectError, UsageError
 from ckpm.base.files import sha256_of
 from ckpm.base.records import Source, Value
 from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.code.bf16 import bf16_conversion
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.manifest import MANIFEST, BuiltKernel, Manifest, family_of
@@ -20,7 +21,7 @@ from ckpm.kernels.library.plan import BuildPlan
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.families import Family
 from ckpm.matrix.names import make_key, parse
-from ckpm.matrix.problems.problem import serves_every_batch
+from ckpm.matrix.problems.serving import serves_every_batch
 
 
 def write_manifest(plan_file: Path) -> Path:
@@ -46,7 +47,9 @@ def write_manifest(plan_file: Path) -> Path:
                 work_folder / step.target, step.kernels, family, described.mask_impl, described.archs
             )
     target = folder / MANIFEST
-    replace(described, kernels=kernels, artifacts=dict(sorted(artifacts.items()))).write(target)
+    unit = next(step for step in plan.steps if step.kind == "unit")
+    bf16 = bf16_conversion(unit.argv, plan.environment)
+    replace(described, bf16=bf16, kernels=kernels, artifacts=dict(sorted(artifacts.items()))).write(target)
     return target
 
 

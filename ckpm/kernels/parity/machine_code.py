@@ -10,7 +10,6 @@ with the difference. Kernels of families other than batch prefill are compiled o
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpm.base.errors import CompileError
-from ckpm.base.processes import ProcessPool
+from ckpm.base.processes import ProcessPool, tool_environment
 from ckpm.base.store import Store
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
@@ -209,7 +208,7 @@ def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path, p
             prefix_map={str(folder): "parity", str(tree.root): "ck"},
             device_only=True,
         )
-        run = pool.run(command, environment={**os.environ, **toolchain.environment})
+        run = pool.run(command, environment=tool_environment(toolchain.environment))
         if run.returncode != 0:
             lines = run.stderr.splitlines()
             errors = [line for line in lines if "error" in line][:_ERROR_LINES] or lines[-_ERROR_LINES:]

@@ -345,7 +345,7 @@ def fetch_archive(package: PackagedUpstream, archive: Path) -> None:
     )
 
     log.info(f"downloading {package.package} {package.version} ({package.summary})")
-    download(package.package, package.version, package.file, archive)
+    download(package, archive)
     actual = sha256_of(archive)
     if actual != package.sha256:
         archive.unlink()

@@ -17,6 +17,7 @@ from ckpm.matrix.explain import Reason, find, outside
 from ckpm.matrix.families import MASK_IMPLS, Axis, Family
 from ckpm.matrix.keys import KEY_FIELDS, Key, takes_pages
 from ckpm.matrix.names import make_key, own_name
+from ckpm.matrix.rule import broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +102,10 @@ def findings(configuration: Configuration) -> list[Finding]:
         )
         for mistake in configuration.mistakes
     ]
-    for rule in RULES.values():
-        if all(name in configuration.values for name in rule.fields):
-            text = rule.complaint(*(configuration.values[name] for name in rule.fields))
-            if text:
-                line = _line(configuration.lines, rule.paths)
-                parts = (rule.reason, rule.source, rule.contradiction)
-                listed.append(Finding(rule.severity, rule.name, rule.paths, line, text, *parts))
+    for rule, text in broken(RULES.values(), configuration.values).items():
+        line = _line(configuration.lines, rule.paths)
+        parts = (rule.reason, rule.source, rule.contradiction)
+        listed.append(Finding(rule.severity, rule.name, rule.paths, line, str(text), *parts))
     return listed
 
 

@@ -58,36 +58,27 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     return chosen, replace(selection, families=tuple(families), where=(*sweep.where, *selection.where))
 
 
-@dataclass(frozen=True, slots=True)
-class Trait:
-    """A trait of a sweep. ``spellings`` maps each spelling to the field's values: True and False for a flag.
+class Trait(Record, frozen=True):
+    """A trait of a sweep: a field of keys with its values, a flag, or any number."""
 
-    It is None for a field with any number.
-    """
-
-    field: str
-    spellings: Mapping[Any, tuple[Any, ...]] | None
-
-
-class _TraitRow(Record, frozen=True):
     field: str
     values: dict[str, tuple[str, ...]] | tuple[str, ...] | None = None
     flag: bool = False
     number: bool = False
 
-    def trait(self) -> Trait:
+    @property
+    def spellings(self) -> Mapping[Any, tuple[Any, ...]] | None:
+        """The field's values by spelling: True and False for a flag. None for a field with any number."""
         if self.flag:
-            return Trait(self.field, {True: (True,), False: (False, None)})
-        if isinstance(self.values, tuple):
-            return Trait(self.field, {word: (word,) for word in self.values})
-        return Trait(self.field, self.values)
+            return {True: (True,), False: (False, None)}
+        return {word: (word,) for word in self.values} if isinstance(self.values, tuple) else self.values
 
 
 class SweepTable(Record, frozen=True):
     """The record of sweeps.yaml: a variant's families, each with the traits that upstream's builder reads for it."""
 
     variants: dict[str, dict[str, tuple[str, ...]]]
-    traits: dict[str, _TraitRow]
+    traits: dict[str, Trait]
     notes: dict[str, str]
 
 
@@ -118,7 +109,7 @@ def _upstream_sweep(config: Field) -> Sweep:
         notes.append(f"tile_config: {table.notes['tile_config']}")
     for name, row in lists.items():
         row.allow(("values",))
-        trait = table.traits[name].trait()
+        trait = table.traits[name]
         allowed, used = _allowed_values(row.get("values"), name, trait)
         notes += [f"{row.path}: {table.notes[word]}" for word in (name, *used) if word in table.notes]
         readers = [family for family, read in families.items() if name in read]

@@ -11,35 +11,18 @@ dispatcher below. Reading a configuration checks that arch and family are known 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ckpm.matrix.configurations.configuration import PATHS
 from ckpm.matrix.configurations.limits import limits
 from ckpm.matrix.keys import ANY_PAGE, takes_pages
+from ckpm.matrix.rule import Rule, rule_of
 
 Function = TypeVar("Function", bound=Callable[..., str])
 
 ATTENTION = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")  # families with two gemms and TileFmhaShape
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationRule:
-    """A rule. ``severity`` is error or warning; ``paths`` are the fields to fix, the likeliest first."""
-
-    name: str
-    severity: str
-    paths: tuple[str, ...]
-    fields: tuple[str, ...]
-    reason: str
-    source: str
-    contradiction: str
-    complaint: Callable[..., str]
-
-
-RULES: dict[str, ValidationRule] = {}
+RULES: dict[str, Rule] = {}
 
 
 def error(*paths: str) -> Callable[[Function], Function]:
@@ -53,18 +36,7 @@ def warning(*paths: str) -> Callable[[Function], Function]:
 
 
 def _register(severity: str, paths: Sequence[str], function: Function) -> Function:
-    reason, _, rest = (inspect.getdoc(function) or "").partition("\n\n")
-    source, _, contradiction = rest.partition("Contradicted: ")
-    RULES[function.__name__] = ValidationRule(
-        name=function.__name__,
-        severity=severity,
-        paths=tuple(_dotted_path(path) for path in paths),
-        fields=tuple(inspect.signature(function).parameters),
-        reason=" ".join(reason.split()),
-        source=" ".join(source.split()),
-        contradiction=" ".join(contradiction.split()),
-        complaint=function,
-    )
+    RULES[function.__name__] = rule_of(function, severity, map(_dotted_path, paths))
     return function
 
 

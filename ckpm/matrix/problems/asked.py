@@ -10,7 +10,7 @@ from ckpm.base.bounded import LARGEST_TABLE, read_text
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SUITES, TIERS, SuiteCase
-from ckpm.matrix.problems.problem import needed_values
+from ckpm.matrix.problems.serving import needed_values
 from ckpm.matrix.problems.tables import FOLDER, problems
 
 FIELDS = ("dtype", "hdim_q", "mode", "vlayout", "bias", "qscale", "page_size", "kv_layout", "kv_table")

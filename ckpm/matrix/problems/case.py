@@ -1,8 +1,8 @@
 """A case: a problem of suites, gates and the timing model, with lengths of sequences, numbers and checks.
 
 Cases come from ``matrix/problems`` (:mod:`ckpm.matrix.problems.tables`) or are made from a kernel's key
-(kernels/families). This module also has its cost on an emulator (:func:`wave_instructions`) and the case that must give
-the same bits (:func:`counterpart`).
+(ckpm/kernels/families). This module also has its cost on an emulator (:func:`wave_instructions`) and the case that must
+give the same bits (:func:`counterpart`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from ckpm.matrix.keys import ANY_PAGE, FP8_KV_DTYPES, MIXED_DTYPES, takes_pages
 from ckpm.matrix.problems.problem import CHOICES as PROBLEM_CHOICES
 from ckpm.matrix.problems.problem import STEP, Problem, launch_instructions
+from ckpm.matrix.sessions import sessions
 
-SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
-FAMILY_SUITE = "kernels"  # of libraries of fwd's families, with cases made from the kernels instead of a table
+SUITES = sessions().table_suites
 TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
 _BELOW_4_GB = (1 << 32) - (1 << 28)
 

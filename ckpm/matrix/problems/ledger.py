@@ -24,8 +24,9 @@ from ckpm.base.errors import CheckFailedError, WhereError
 from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, Text, read_table
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, SuiteCase
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.matrix.where import compile_over
 
 LEDGER = data("matrix", "ledger.yaml")
@@ -44,7 +45,7 @@ SIGNATURES = (
     "num_records_reach_behind_the_pool",
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
-_SUITES = (*SUITES, FAMILY_SUITE, "performance")  # performance: the gates' problems
+_SUITES = (*sessions().suites, "performance")  # performance: the gates' problems
 _CALL_FIELDS = tuple(
     f"problem.{name}"
     for name in (*(problem_field.name for problem_field in fields(Problem)), "pool_bytes", "window_start")

@@ -17,7 +17,7 @@ from typing import Any
 
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase, complaint
-from ckpm.matrix.problems.problem import serves
+from ckpm.matrix.problems.serving import serves
 
 Point = tuple[int, int]  # an axis and one of its values, by number
 Forbidden = Callable[[Mapping[int, int]], bool]
@@ -91,6 +91,31 @@ def _length_class(length: int) -> int:
     return bisect_left(_EDGES, length)
 
 
+def _tile_rows(case: SuiteCase) -> int:
+    """The rows of a workgroup, or the most that one may have where the case names no tile."""
+    return case.tile_rows or (64 if case.split_keys else 256 if case.v3 == "on" else 128)
+
+
+def _rows_class(case: SuiteCase) -> tuple[bool, bool]:
+    """Return (more rows than one tile has, heads of a KV head that don't divide a tile).
+
+    Rows are queries, or where keys are split those of all heads of a KV head.
+    """
+    tile, ratio = _tile_rows(case), case.nhead_q // case.nhead_k
+    return case.seqlen_q * (ratio if case.split_keys else 1) > tile, tile % ratio > 0
+
+
+def _put_rows(case: SuiteCase, other: SuiteCase) -> Mapping[str, Any]:
+    """Change a case's heads and queries only as far as its class asks for it."""
+    beyond, uneven = _rows_class(other)
+    if _rows_class(case)[1] != uneven:
+        case = dataclasses.replace(case, nhead_q=(3 if uneven else 2) * case.nhead_k)
+    if _rows_class(case)[0] != beyond:
+        whole = _tile_rows(case) // (case.nhead_q // case.nhead_k if case.split_keys else 1)
+        case = dataclasses.replace(case, seqlens_q=(whole + beyond,) * case.batch)
+    return {"nhead_q": case.nhead_q, "seqlens_q": case.seqlens_q}
+
+
 def _plain(*fields: str, value: Callable[[SuiteCase], Any] | None = None) -> PairAxis:
     """The axis of some fields, or of a ``value`` that follows from them."""
     return PairAxis(value or attrgetter(*fields), lambda case, other: {name: getattr(other, name) for name in fields})
@@ -114,6 +139,7 @@ AXES: Mapping[str, PairAxis] = {
         lambda p: _length_class(p.seqlen_k),
         lambda p, other: {"seqlens_k": (_LENGTHS[_length_class(other.seqlen_k)],) * p.batch},
     ),
+    "rows": PairAxis(_rows_class, _put_rows),
     "type": _plain("dtype", "qscale", "mode"),
     "tile": _plain("tile_rows"),
     "mask": _plain(
@@ -185,7 +211,10 @@ def _legal_of(key: Key, neutral: SuiteCase, donors: Mapping[str, _Donors], known
             case = _with(neutral, first, donor)
             for second_value, other in own[second].items():
                 pair = frozenset(((first, first_value), (second, second_value)))
-                if pair not in known_pairs and _fits(key, _with(case, second, other)):
+                if pair in known_pairs:
+                    continue
+                both = _with(case, second, other)
+                if AXES[first].value(both) == first_value and _fits(key, both):
                     pairs.add(pair)
     return pairs
 

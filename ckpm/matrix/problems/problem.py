@@ -1,31 +1,19 @@
-"""One attention call as data: sizes, strides and features, without its numbers; and the kernels that serve it.
+"""One attention call as data: sizes, strides and features, without its numbers.
 
 A :class:`Problem` is frozen and hashable, a key for plans. It has the longest length of its sequences; the lengths
-themselves are arrays of the call. case.py adds what suites need: lengths, numbers, checks.
+themselves are arrays of the call. case.py adds what suites need: lengths, numbers, checks. serving.py decides which
+kernels serve it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any
 
-from ckpm.matrix.keys import (
-    ANY_PAGE,
-    MIXED_DTYPES,
-    SPLIT_PIPELINE,
-    V3_PIPELINE,
-    Key,
-    has_large_head,
-    has_one_load,
-    is_v3,
-    takes_pages,
-)
+from ckpm.matrix.keys import MIXED_DTYPES, has_large_head
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
-_V3_HEAD_DIMS = ((64, 64), (128, 128), (192, 128), (256, 256))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 NAMED = ("batch_prefill",)  # a launch may name its kernel
 # The bytes of an element of K and V.
@@ -92,7 +80,7 @@ class Problem:
     mask: str = "no"
     window_left: int = -1  # as in CK; -1: unbounded
     window_right: int = -1
-    sink_size: int = 0  # leading keys that every query sees
+    sink_size: int = 0  # leading keys seen beside a window; not by queries from seqlen_k on
     sink_logits: bool = False  # a logit for each head is added to the denominator
     bias: str = "no"
     alibi_per_batch: bool = False
@@ -259,46 +247,6 @@ class Problem:
 V2_MOST_16BIT_ROWS = 128
 
 
-def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
-    """The values of which a kernel must have one to serve the problem, by key field. Other fields don't matter.
-
-    None is for dialects without the field, whose kernels serve only its default (page size 1, a table of SGLang).
-    """
-    p = problem
-    values: dict[str, frozenset[Any]] = {
-        "dtype": frozenset((p.dtype,)),
-        "hdim_q": _head_dims(p),
-        "mode": frozenset((p.mode,)),
-        "vlayout": frozenset((p.vlayout,)),
-        "logits": frozenset((p.logits_soft_cap > 0,)),
-        "bias": frozenset((p.bias,)),
-        "mask": _masks(p),
-        "lse": frozenset((p.lse,)),
-        "dropout": frozenset((p.p_drop > 0,)),
-        "qscale": frozenset(("pertensor" if p.qscale == "perhead" else p.qscale,)),  # one kernel, by a stride
-        "sink": frozenset((True,)) if p.sink_size else frozenset((False, None)),
-        "page_size": frozenset((p.page_size, None) if p.page_size == 1 else (p.page_size,)),
-        "kv_layout": frozenset((p.kv_layout, None) if p.kv_layout == "linear" else (p.kv_layout,)),
-        "kv_table": frozenset((p.kv_table, None) if p.kv_table == "sglang" else (p.kv_table,)),
-    }
-    if p.sink_logits:  # a pointer without a key field; the CK of 2026 that takes it is known by its page sizes
-        values["page_size"] -= {None}
-    if p.split_keys:
-        values["pipeline"] = frozenset((SPLIT_PIPELINE,))
-    else:
-        pipelines = {"any": ("qr_async", V3_PIPELINE), "on": (V3_PIPELINE,), "off": ("qr_async",)}[p.v3]
-        values["pipeline"] = frozenset(pipelines)
-    if p.tile_rows:
-        values["tile.bm0"] = frozenset((p.tile_rows,))
-    if p.mode == "batch":
-        whole = launch_seqlen_k(p) and launch_seqlen_k(p) % 128 == 0 and not p.batch_invariant
-        values["pad"] = frozenset(("psddv" if whole else "psskddv",))
-    elif (p.hdim_q, p.hdim_v) not in _V3_HEAD_DIMS:
-        values["pad"] = frozenset(("psskddv",))  # V3 pads no head dim
-    values["load"] = frozenset((*loads(p), None))
-    return values
-
-
 def loads(problem: Problem) -> tuple[str, ...]:
     """The load modes of which a tree's selector may choose one for the problem. A library needs a kernel of each.
 
@@ -333,42 +281,6 @@ def few_blocks(batch: int, nhead_q: int, seqlen_q: int, compute_units: int) -> b
     return batch * nhead_q * -(-seqlen_q // 128) < 0.8 * compute_units
 
 
-def _head_dims(p: Problem) -> frozenset[int]:
-    """The hdim_q of kernels for the problem's head dims: dispatch takes the first that a library has.
-
-    Only ckpm-extended has head dims 64, 192/128, 512 and 576/512. It may lack a feature that larger head dims have.
-    """
-    largest = max(p.hdim_q, p.hdim_v)
-    if largest <= 64:
-        return frozenset((64, 128))
-    if largest <= 128:
-        return frozenset((128,))
-    if p.hdim_q <= 192 and p.hdim_v <= 128:
-        return frozenset((192, 256))
-    if largest <= 256:
-        return frozenset((256,))
-    if largest <= 512:
-        return frozenset((512, 576))
-    return frozenset((576,)) if p.hdim_q <= 576 and p.hdim_v <= 512 else frozenset((largest,)) - {576}
-
-
-def _masks(p: Problem) -> frozenset[str]:
-    """The masks of both sets. The generic set's causal kernel has no left bound: a left window needs `generic`."""
-    if p.mask == "no":
-        return frozenset(("no",))
-    if p.mask == "window":
-        return frozenset(("mask", "generic"))
-    return frozenset(("mask", "causal") if p.window_left < 0 else ("mask",))
-
-
-def _v3_masks(p: Problem) -> tuple[str, ...]:
-    """The masks of V3's kernels for the problem, in either mask set: `generic` has any bounds and sink logits."""
-    if p.mask == "no":
-        return () if p.sink_logits else ("no",)
-    causal = p.mask != "window" and (p.window_left < 0, p.window_right) == (True, 0) and not p.sink_logits
-    return ("causal", "generic") if causal else ("generic",)
-
-
 def launch_seqlen_k(problem: Problem) -> int:
     """The host's seqlen_k in batch mode, by which dispatch decides on padding of keys.
 
@@ -377,109 +289,6 @@ def launch_seqlen_k(problem: Problem) -> int:
     """
     longest = problem.seqlen_k
     return longest if problem.whole_steps or longest % STEP else longest + 1
-
-
-def serves(key: Key, problem: Problem) -> bool:
-    """Return True if the kernel has every feature that the problem needs."""
-    return bool(serving_kernels((key,), problem))
-
-
-def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
-    """The kernels that have every feature that the problem needs, in the order of ``keys``."""
-    left = list(keys)
-    for field, values in needed_values(problem).items():
-        left = _keys_with(left, field, values, problem)
-    return left
-
-
-def serves_every_batch(key: Key) -> bool:
-    """Return True if calls with ``batch_invariant`` may take the kernel, because it serves every batch.
-
-    Dropout draws its bytes by a sequence's position. Kernels without padding of keys serve batches of whole tiles
-    alone, V3 in 16 bits batches with a long sequence (:func:`_keys_with`). Launches of other families name no kernel.
-    """
-    by_length = key.pad == "psddv" or (is_v3(key.pipeline) and key.dtype != "fp8bf16")
-    return key.family in NAMED and not key.dropout and not by_length
-
-
-def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
-    """The keys with one of the values in a field. Kernels for pages of any size have 64-bit addresses alone.
-
-    V3 has descriptors for pages, which reach every pool, kernels of any bounds, and pads no head dim.
-    """
-    value = attrgetter(field)
-    if field == "page_size" and takes_pages(ANY_PAGE, problem.page_size):
-        values |= {ANY_PAGE}
-    own = {"load": (*values, "bload"), "mask": _v3_masks(problem), "hdim_q": (problem.hdim_q,)}
-    if problem.dtype != "fp8bf16" and (problem.seqlen_q <= V2_MOST_16BIT_ROWS or problem.batch_invariant):
-        own["dtype"] = ()  # by the launch's longest sequence, which batch_invariant forbids
-    of_v3 = own.get(field, values)
-    return [
-        key
-        for key in keys
-        if value(key) in (of_v3 if is_v3(key.pipeline) else values) or (field == "load" and key.page_size == ANY_PAGE)
-    ]
-
-
-def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
-    """The name of the kernel that a measurement of the problem measures; None if dispatch chooses it at launch.
-
-    The problem names the tile. Of two load modes for pages of one token it is 64 bits, which the newest selectors take
-    for all pools (see :func:`loads`).
-    """
-    able = serving_kernels(keys, problem) if problem.tile_rows else []
-    wide = [key for key in able if key.load == "gload" and problem.page_size == 1]
-    return next((key.name for key in (*wide, *able)), None)
-
-
-def missing_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
-    """The reason why no kernel of a library serves the problem, in one line; None if one serves it."""
-    if (lack := lacking_field(keys, problem)) is None:
-        return None
-    field, values, others = lack
-    among = f"among {len(others)} that fit otherwise"
-    if field == "page_size" and problem.sink_logits and any(key.page_size is None for key in others):
-        return f"no kernel with sink logits {among}: this version of CK has no sink_ptr"
-    if field == "dtype" and any(key.dtype in values for key in others):
-        return f"V3 takes {problem.dtype} for more than {V2_MOST_16BIT_ROWS} queries, and never with batch_invariant"
-    return f"no kernel with {field} {in_words(values)} {among}"
-
-
-def lacking_field(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset[Any], list[Key]] | None:
-    """The key field without a fitting kernel, its needed values, and the kernels that fit in the other fields.
-
-    None if a kernel serves the problem.
-    """
-    left = list(keys)
-    for field, values in needed_values(problem).items():
-        before, left = left, _keys_with(left, field, values, problem)
-        if not left:
-            return field, values, before
-    return None
-
-
-def in_words(values: frozenset[Any]) -> str:
-    """The text for values of a key field, of which a problem needs one."""
-    return " or ".join(sorted(str(value) for value in values if value is not None)) or "none"
-
-
-def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
-    """The load mode that dispatch may choose for the problem although no serving kernel has it, or None.
-
-    A dialect without load modes in its names has one dispatch for all pools and misses none. V3 and kernels for any
-    page serve every pool.
-    """
-    able = serving_kernels(keys, problem)
-    there = {
-        key.load if f"_{key.load}_" in key.name and not has_one_load(key.pipeline, key.page_size) else None
-        for key in able
-    }
-    return None if None in there else next((load for load in loads(problem) if load not in there), None)
-
-
-def refused_for(load: str) -> str:
-    """The reason for a refusal by a library that lacks the kernels of a load mode (:func:`missing_load`)."""
-    return f"dispatch asks for a {load} kernel, and this library has none that fits"
 
 
 def mask_corner(problem: Problem, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:

@@ -21,9 +21,12 @@ from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import TIERS
+from ckpm.matrix.problems.problem import NAMED, PAGED, Problem
 
 FILE = TABLES / "testing.yaml"
 DIRECTIONS = ("fwd", "bwd")
+# The fields that a shape and a problem have alike.
+_SAME = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype", "mask", "bias", "lse")
 
 # Upstream's order of the product; upstream's own reader ignores the file's layout.
 _AXES = (
@@ -92,6 +95,76 @@ class ListedShape:
 
     def row(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "impossible": self.impossible}
+
+
+def to_shape(problem: Problem) -> ListedShape:
+    """The shape of the testing matrix: the fields that decide which kernels serve the problem."""
+    p = problem
+    return ListedShape(
+        **{name: getattr(p, name) for name in _SAME},
+        direction="bwd" if p.family.startswith("bwd") else "fwd",
+        layout=p.layout,
+        dropout=p.p_drop,
+        dbias=p.dbias,
+        deterministic=p.deterministic,
+        store_randval=p.store_randval,
+        logits=p.logits_soft_cap > 0,
+        sink=p.sink_size > 0,
+        rope=p.rope,
+        vlayout=p.vlayout,
+        mode=p.mode,
+        qscale=p.qscale,
+        page_size=p.page_size if p.family in NAMED else None,
+        paged_kv=p.page_size > 0,
+        kv_layout=p.kv_layout,
+        kv_table=p.kv_table,
+    )
+
+
+def from_shape(shape: ListedShape, family: str, arch: str = "gfx950") -> Problem:
+    """A problem of a family from a shape of the testing matrix.
+
+    Fields that the shape leaves open get the family's usual values: batch mode (batch prefill: group) and no scales.
+    For families that read pages, pages have 128 tokens (batch prefill: 1, in SGLang's table).
+
+    A shape only turns features on, but a problem has their numbers: a soft cap of 30, a sink of 4 tokens, 2 splits of
+    split-KV. No mask has a bound to the left, and only causal masks have a bound to the right. Append-KV has
+    ``seqlen_k`` new keys.
+    """
+    s, batch_prefill = shape, family in NAMED
+    mode = s.mode or ("group" if batch_prefill else "batch")
+    paged = family in PAGED or (s.page_size is not None if s.paged_kv is None else s.paged_kv)
+    page_size = (s.page_size or (1 if batch_prefill else 128)) if paged else 0
+    pages = -(-s.seqlen_k // page_size) if page_size else 0
+    table = s.kv_table or ("sglang" if batch_prefill or not page_size else "vllm")
+    return Problem(
+        **{name: getattr(s, name) for name in _SAME},
+        family=family,
+        arch=arch,
+        mode=mode,
+        layout=s.layout,
+        vlayout=s.vlayout,
+        total_q=s.batch * s.seqlen_q if mode == "group" else 0,
+        total_k=s.batch * s.seqlen_k if mode == "group" and not page_size else 0,
+        p_drop=s.dropout,
+        dbias=s.dbias,
+        deterministic=s.deterministic,
+        store_randval=s.store_randval,
+        logits_soft_cap=30.0 if s.logits else 0.0,
+        sink_size=4 if s.sink else 0,
+        window_left=-1,
+        window_right=0 if s.mask in ("top_left", "bottom_right") else -1,
+        qscale=s.qscale or "no",
+        page_size=page_size,
+        pool_pages=s.batch * pages,
+        table_width=pages if table == "vllm" else 0,
+        kv_layout=s.kv_layout or "linear",
+        kv_table=table,
+        rope=s.rope,
+        min_seqlen_q=1 if s.skip else 0,
+        splits={"fwd_splitkv": 2}.get(family, 0),
+        seqlen_knew={"fwd_appendkv": s.seqlen_k}.get(family, 0),
+    )
 
 
 _KINDS: Mapping[str, str] = {field.name: str(field.type) for field in dataclasses.fields(ListedShape)}

@@ -8,21 +8,22 @@ import datetime
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from ckpm.base.errors import WhereError
 from ckpm.base.paths import data
 from ckpm.base.rocm_choice import TOOLCHAINS
-from ckpm.base.tablefile import Record, Table, Text, Words, read_table, word_list
+from ckpm.base.tablefile import Later, Record, Table, Text, Words, add_names, read_table, word_list
 from ckpm.matrix.dialects import archs, upstreams
 from ckpm.matrix.keys import Key
-from ckpm.matrix.where import Predicate, compile_where
+from ckpm.matrix.where import compile_where
 from ckpm.reports.gates.comparing import Threshold
 from ckpm.reports.verdicts import STATIC, VerdictRow
 
 BUDGETS = data("reports", "gates", "budgets.yaml")
+B = TypeVar("B", bound="Budget")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,52 +35,47 @@ class BuiltLibrary:
     toolchain: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """A metric's largest allowed value ``bound``, or its smallest if ``least``."""
+class Limit(Record, frozen=True):
+    """A metric's largest allowed value or its smallest."""
 
-    metric: str
-    bound: float
-    least: bool
+    at_most: int | None = None
+    at_least: int | None = None
+    metric: Later = ""
 
     def __str__(self) -> str:
-        return f"at {'least' if self.least else 'most'} {self.bound:g}"
+        return f"at most {self.at_most:g}" if self.at_most is not None else f"at least {self.at_least:g}"
 
     def holds(self, value: float) -> bool:
-        return value >= self.bound if self.least else value <= self.bound
+        return (self.at_most is None or value <= self.at_most) and (self.at_least is None or value >= self.at_least)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Limits for the kernels that ``selects`` picks of some archs, upstreams and toolchains (``*``: all)."""
+class Budget(Record, frozen=True, kw_only=True):
+    """Limits for the kernels that ``where`` picks of some archs, upstreams and toolchains (``*``: all)."""
 
-    name: str
-    archs: tuple[str, ...]
-    upstreams: tuple[str, ...]
-    toolchains: tuple[str, ...]
-    selects: Predicate
-    limits: tuple[Limit, ...]
-    reason: str
+    archs: Words
+    limits: Annotated[dict[str, Limit], Meta(min_length=1)]
+    reason: Text
+    upstreams: Words = "*"
+    toolchains: Words = "*"
+    where: str | None = None
+    name: Later = ""
 
     def covers(self, key: Key, built: BuiltLibrary) -> bool:
         facts = ((self.archs, built.arch), (self.upstreams, built.upstream), (self.toolchains, built.toolchain))
-        return all("*" in names or fact in names for names, fact in facts) and self.selects(key)
+        is_of = all(not {"*", fact}.isdisjoint(word_list(names)) for names, fact in facts)
+        return is_of and (self.where is None or compile_where(self.where)(key))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance(Budget):
+class Allowance(Budget, frozen=True, kw_only=True):
     """Wider limits of one budget for some kernels, until ``expires`` (inclusive). ``location`` is its file:line."""
 
-    location: str
     budget: str
     expires: datetime.date
+    location: Later = ""
 
     def allows(self, key: Key, built: BuiltLibrary, budget: Budget, limit: Limit, value: float) -> bool:
-        return (
-            self.budget == budget.name
-            and any(own.metric == limit.metric and own.holds(value) for own in self.limits)
-            and self.covers(key, built)
-        )
+        own = self.limits.get(limit.metric)
+        return self.budget == budget.name and own is not None and own.holds(value) and self.covers(key, built)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +102,7 @@ class Budgets:
             for name, key in sorted(keys.items())
             for budget in self.budgets
             if budget.covers(key, built)
-            for limit in budget.limits
+            for limit in budget.limits.values()
         ]
         for name, key, budget, limit in limits:
             value = figures[name].get(limit.metric)
@@ -143,66 +139,39 @@ class Budgets:
         return "regressed", budget.reason
 
 
-class _Limit(Record, frozen=True):
-    at_most: int | None = None
-    at_least: int | None = None
-
-
-class _Budget(Record, frozen=True, kw_only=True):
-    archs: Words
-    limits: Annotated[dict[str, _Limit], Meta(min_length=1)]
-    reason: Text
-    upstreams: Words = "*"
-    toolchains: Words = "*"
-    where: str | None = None
-
-
-class _Allowance(_Budget, frozen=True, kw_only=True):
-    budget: str
-    expires: datetime.date
-
-
 class BudgetTable(Record, frozen=True):
     """The record of budgets.yaml."""
 
-    budgets: dict[str, _Budget]
-    allowed: dict[str, _Allowance]
+    budgets: dict[str, Budget]
+    allowed: dict[str, Allowance]
 
 
 def read_budgets(thresholds: Mapping[str, Threshold], file: Path = BUDGETS) -> Budgets:
     """Read budgets and allowances."""
     table = read_table(file, BudgetTable)
-    budgets, allowed = [], []
-    for name, row in table.record.budgets.items():
-        budgets.append(Budget(**_shared_fields(table, row, thresholds, "budgets", name)))
-    for name, entry in table.record.allowed.items():
+    budgets = [_check_budget(table, row, thresholds, "budgets") for row in add_names(table.record.budgets).values()]
+    allowed = []
+    for name, entry in add_names(table.record.allowed).items():
         table.demand_known(entry.budget, table.record.budgets, "allowed", name, "budget")
-        fields, item = _shared_fields(table, entry, thresholds, "allowed", name), table.at("allowed", name)
-        location = f"{item.file.name}:{item.line}"
-        allowed.append(Allowance(**fields, location=location, budget=entry.budget, expires=entry.expires))
+        item = table.at("allowed", name)
+        entry = _check_budget(table, entry, thresholds, "allowed")
+        allowed.append(structs.replace(entry, location=f"{item.file.name}:{item.line}"))
     return Budgets(budgets=tuple(budgets), allowed=tuple(allowed))
 
 
-def _shared_fields(table: Table[BudgetTable], row: _Budget, metrics: Collection[str], *path: str) -> dict[str, Any]:
-    """Fields of a budget or an allowance."""
+def _check_budget(table: Table[BudgetTable], row: B, metrics: Collection[str], section: str) -> B:
+    """The budget or allowance after a check of its words, with its reason on one line."""
+    path = (section, row.name)
     choices = {"archs": archs(), "upstreams": (*upstreams(), "checkout"), "toolchains": TOOLCHAINS}
     for name, names in choices.items():
         table.demand_known(getattr(row, name), (*names, "*"), *path, name)
-    limits = []
     for metric, limit in row.limits.items():
         table.demand_known(metric, metrics, *path, "limits", metric)
-        bounds = [bound for bound in (limit.at_most, limit.at_least) if bound is not None]
-        if len(bounds) != 1:
+        if (limit.at_most is None) == (limit.at_least is None):
             raise table.fail("must be either {at_most: N} or {at_least: N}", *path, "limits", metric)
-        limits.append(Limit(metric=metric, bound=bounds[0], least=limit.at_least is not None))
-    try:
-        selects = compile_where(row.where) if row.where is not None else lambda key: True
-    except WhereError as error:
-        raise table.fail(str(error), *path, "where") from error
-    return {
-        **{name: word_list(getattr(row, name)) for name in choices},
-        "name": path[-1],
-        "selects": selects,
-        "limits": tuple(limits),
-        "reason": " ".join(row.reason.split()),
-    }
+    if row.where is not None:
+        try:
+            compile_where(row.where)
+        except WhereError as error:
+            raise table.fail(str(error), *path, "where") from error
+    return structs.replace(row, limits=add_names(row.limits, "metric"), reason=" ".join(row.reason.split()))

@@ -7,6 +7,7 @@ can be run without a GPU. Its times are the host's, and mostly too noisy for ano
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,12 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, upload
 from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.base.errors import GateError
+from ckpm.base.results import LIBRARY_SHA256
 from ckpm.kernels.abi import Status
 from ckpm.kernels.library.manifest import identity_facts, keys_of, manifest_of
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import measured_kernel, serving_kernels
+from ckpm.matrix.problems.serving import measured_kernel, serving_kernels
 from ckpm.reports.gates.comparing import presence
 from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
@@ -89,21 +91,33 @@ def _take_samples(
         filler = device.hip.malloc(settings.cold_bytes)
         try:
 
-            def warm(arm: str) -> float:
-                launch = plans[arm].launch(addresses, warmups=1, repeats=settings.launches)
+            def launches(arm: str, repeats: int) -> float:
+                launch = plans[arm].launch(addresses, warmups=1, repeats=repeats)
                 return _microseconds(device, sides[arm], problem, launch)
+
+            queued = launches("baseline", settings.launches) >= settings.queued_microseconds
+
+            def warm(arm: str) -> float:
+                if queued:
+                    return launches(arm, settings.launches)
+                return statistics.fmean(launches(arm, 1) for _ in range(settings.launches))
 
             def cold(arm: str) -> float:
                 device.hip.fill(filler, 0)
                 device.hip.synchronize()
                 return _microseconds(device, sides[arm], problem, plans[arm].launch(addresses, repeats=1))
 
-            return _rounds(problem.name, WARM, warm, settings), _rounds(problem.name, COLD, cold, settings)
+            return (
+                _rounds(problem.name, WARM, warm, settings, queued=queued),
+                _rounds(problem.name, COLD, cold, settings),
+            )
         finally:
             device.hip.free(filler)
 
 
-def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings: Settings) -> Samples:
+def _rounds(
+    subject: str, metric: str, launch: Callable[[str], float], settings: Settings, *, queued: bool = False
+) -> Samples:
     """Run interleaved rounds: each runs every arm once, in the next order. The first rounds warm up."""
     taken: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for number in range(settings.warm_up + settings.rounds):
@@ -111,7 +125,8 @@ def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings:
             time = launch(arm)
             if number >= settings.warm_up:
                 taken[arm].append(time)
-    return Samples(subject=subject, metric=metric, **{arm: tuple(times) for arm, times in taken.items()})
+    baseline, candidate, again = (tuple(taken[arm]) for arm in ARMS)
+    return Samples(subject=subject, metric=metric, queued=queued, baseline=baseline, candidate=candidate, again=again)
 
 
 def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch) -> float:
@@ -127,12 +142,9 @@ def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch
 def side(device: Device, path: Path) -> Side:
     """Load a built library on a device."""
     manifest = manifest_of(path, device.arch)
-    library = device.load(path)
-    return Side(
-        library=library,
-        keys=keys_of(manifest, library.kernels, path),
-        file_facts=identity_facts(path, manifest, foreign=True),
-    )
+    file_facts = identity_facts(path, manifest, foreign=True)
+    library = device.load(path, sha256=file_facts[LIBRARY_SHA256])
+    return Side(library=library, keys=keys_of(manifest, library.kernels, path), file_facts=file_facts)
 
 
 def versions(device: Device, path: Path) -> tuple[Side, Side]:

@@ -17,7 +17,7 @@ from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY, chosen_upstream
 from ckpm.matrix.problems.performance import performance_problems
-from ckpm.matrix.problems.problem import missing_kernel
+from ckpm.matrix.problems.serving import missing_kernel
 from ckpm.matrix.selection import as_options
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate

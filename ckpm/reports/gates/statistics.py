@@ -6,8 +6,10 @@ For each problem (:func:`judge`):
 - ``ratio`` is Hodges' and Lehmann's estimate of candidate over baseline, with an interval. ``noise`` is the largest
   distance from 1 in the interval of baseline against itself.
 - regressed, improved: Mann-Whitney excludes chance, and the ratio is beyond the effect floor and the noise.
-- unchanged: the whole interval is within the effect floor (a ratio, or microseconds if that is more).
-- inconclusive: anything else. More samples or a quieter machine are needed; it is never a pass.
+- unchanged: the whole interval is within the effect floor (a ratio, or microseconds if that is more). The floor grows
+  with the noise.
+- inconclusive: anything else. More samples or a quieter machine are needed; it is never a pass. So are short launches
+  that were queued, which are as slow as the host that queues them.
 
 Times of another GPU, ROCm or clock policy are not comparable (:func:`differences`), nor are times with an unknown GPU,
 ROCm or clock policy.
@@ -35,9 +37,17 @@ WARM, COLD = "time", "time, cold cache"  # its metrics: seconds of a launch with
 SETTINGS = data("reports", "gates", "gpu_gate.yaml")
 ARMS = ("baseline", "candidate", "again")
 MEAN = "geometric mean"
+_MOST_ROUNDS = 1000  # of an advice
 # facts of both sides that must be equal; clock_policy: the driver's performance level, limits of clock and power
 CONTEXT = ("gpu", "arch", "compute_units", "rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
 _Share = Annotated[float, Meta(gt=0, lt=1)]
+
+
+class EffectFloor(Record, frozen=True):
+    """The smallest change that matters: a share of the time, and microseconds."""
+
+    ratio: _Share
+    microseconds: Annotated[float, Meta(gt=0)]
 
 
 class Settings(Record, frozen=True):
@@ -49,21 +59,28 @@ class Settings(Record, frozen=True):
     cold_bytes: Positive
     significance: _Share
     confidence: _Share
-    ratio: _Share
-    microseconds: Annotated[float, Meta(gt=0)]
+    warm: EffectFloor
+    cold: EffectFloor
+    largest_ratio: _Share
+    noise_factor: Annotated[float, Meta(gt=0)]
+    queued_microseconds: Annotated[float, Meta(gt=0)]
     mean_ratio: _Share
     noise: _Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Microseconds of each round for one problem (or for one problem with a cold cache); equally many of each arm."""
+    """Microseconds of each round for one problem (or for one problem with a cold cache); equally many of each arm.
+
+    ``queued`` is True if a time is the mean of launches that were queued one after the other.
+    """
 
     subject: str
     baseline: tuple[float, ...]
     candidate: tuple[float, ...]
     again: tuple[float, ...]
-    metric: str = "time"
+    metric: str = WARM
+    queued: bool = False
 
 
 def read_settings(file: Path = SETTINGS) -> Settings:
@@ -115,18 +132,22 @@ def mean_of(samples: Sequence[Samples]) -> Samples:
         for arm in ARMS
         for columns in [[getattr(sample, arm) for sample in samples]]
     }
-    return Samples(subject=MEAN, metric=samples[0].metric, **arms)
+    baseline, candidate, again = (arms[arm] for arm in ARMS)
+    return Samples(subject=MEAN, metric=samples[0].metric, baseline=baseline, candidate=candidate, again=again)
 
 
 def judge(samples: Samples, settings: Settings, floor: float | None = None) -> VerdictRow:
     """Judge one problem. ``floor`` replaces both effect floors, for the mean, which is not the time of a launch."""
     old, new, again = ([math.log(time) for time in getattr(samples, arm)] for arm in ARMS)
     middle = math.exp(sum(old) / len(old))
-    wanted = max(settings.ratio, settings.microseconds / middle) if floor is None else floor
     change, itself = shift(old, new, settings.confidence), shift(old, again, settings.confidence)
     noise = max(abs(math.expm1(itself.low)), abs(math.expm1(itself.high)))
+    wanted = _effect_floor(samples.metric, middle, noise, settings) if floor is None else floor
     p = p_value(old, new)
     verdict, note = _verdict(change, p, wanted, noise, len(old), settings)
+    if samples.queued and middle < settings.queued_microseconds and verdict != "regressed":
+        verdict = "inconclusive"
+        note = "host-bound: queued launches this short are as slow as the host that queues them"
     times = (
         f"ratio {math.exp(change.estimate):.4f} ({math.exp(change.low):.4f} to {math.exp(change.high):.4f}), "
         f"p {p:.2g}, A/A {math.expm1(itself.estimate):+.2%}"
@@ -144,6 +165,13 @@ def judge(samples: Samples, settings: Settings, floor: float | None = None) -> V
     )
 
 
+def _effect_floor(metric: str, middle: float, noise: float, settings: Settings) -> float:
+    """The smallest ratio that matters for a time of ``middle`` microseconds on a machine with this noise."""
+    floor = settings.cold if metric == COLD else settings.warm
+    noisy = min(settings.largest_ratio, settings.noise_factor * noise)
+    return max(floor.ratio, noisy, floor.microseconds / middle)
+
+
 def _verdict(change: Shift, p: float, wanted: float, noise: float, count: int, settings: Settings) -> tuple[str, str]:
     """Verdict and reason. Floors are symmetric in ratios: 1 + x and 1 / (1 + x)."""
     if least_p_value(count, count) >= settings.significance:
@@ -155,7 +183,14 @@ def _verdict(change: Shift, p: float, wanted: float, noise: float, count: int, s
         return ("regressed" if change.estimate > 0 else "improved"), ""
     if -allowed <= change.low and change.high <= allowed:
         return "unchanged", ""
-    return "inconclusive", "the interval reaches beyond the threshold"
+    return "inconclusive", f"the interval reaches beyond the threshold{_rounds_needed(change, allowed, count)}"
+
+
+def _rounds_needed(change: Shift, allowed: float, count: int) -> str:
+    """The number of rounds after which the interval is on one side of the threshold; its width falls with the root."""
+    distance = abs(abs(change.estimate) - allowed)
+    needed = count * ((change.high - change.low) / 2 / distance) ** 2 if distance else math.inf
+    return f"; about {math.ceil(needed)} rounds would decide" if count < needed < _MOST_ROUNDS else ""
 
 
 def _demand_sound(samples: Samples, settings: Settings) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
-from ckpm.base.files import name_write_errors
+from ckpm.base.files import append, name_write_errors
 from ckpm.base.junit import write_junit
 from ckpm.base.outputs import forget_output, refuse_inputs, write_output
 from ckpm.base.results import Results
@@ -76,11 +76,8 @@ def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
     finally:
         gc.enable()
     if summary_file := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with (
-            name_write_errors(Path(summary_file)),
-            Path(summary_file).open("a", encoding="utf-8") as stream,
-        ):  # steps of a job share the file
-            stream.write(text)
+        with name_write_errors(Path(summary_file)):
+            append(Path(summary_file), text)  # steps of a job share the file
     pages = [page for page in (output, html) if page]
     if verdict.verdict == "passed":
         show("".join(f"report: {page}\n" for page in pages), end="")

@@ -1,7 +1,7 @@
 """The inputs of a report: manifests, results of suites, parity, gates and the ledger, read from an output folder.
 
-No input is left out silently: a file that can't be read, results of another build and results of a missing library are
-rows of the report that fail its verdict.
+No input is left out silently. A file that can't be read is a row of the report that fails its verdict. So are results
+of another build, and results without their library.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ckpm.attention.launch.counters import COUNTERS, LIBRARY_FACTS, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError, InputError
 from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger
+from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
@@ -28,7 +28,6 @@ from ckpm.timing.record import Timings
 from ckpm.timing.score import SCORE, Score
 from ckpm.timing.sweeps.results import SweepResults as Benchmark
 
-_SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{folder}{name}*.json" for name in ("gate", "gpu") for folder in ("", "*/*/"))
 TIMINGS = "timing.json"
 _TABLES = "timing-*.json"  # of ckpm timing tables, in the folder above the libraries
@@ -137,7 +136,7 @@ def gather(
     ``timing-*.json``, ``model-score.json`` and ``benchmark/*.json`` in the folder.
     """
     manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
-    results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
+    results = sorted(file for suite in sessions().suites for file in folder.glob(f"*/*/{suite}.json"))
     parity = folder / "parity.json"
     gates = sorted(file for pattern in _GATES for file in folder.glob(pattern))
     tables, benchmarks = (sorted(folder.glob(pattern)) for pattern in (_TABLES, _BENCHMARKS))
@@ -147,41 +146,10 @@ def gather(
             "Build and test first (ckpm build, ckpm test --suite large-kv), or name another folder with --input.",
             kind="nothing-to-report",
         )
-    uncounted = [
-        Uncounted(
-            file, f"the tested library's {MANIFEST} is missing. Put it beside this file, or build and test again."
-        )
-        for file in results
-        if not file.with_name(MANIFEST).exists()
-    ]
-
-    def read(read_record: Callable[[Path], _Record], file: Path) -> Iterator[_Record]:
-        """The file's record, if it is there and counts."""
-        try:
-            if file.exists():
-                yield read_record(file)
-        except (InputError, InconclusiveError, CheckFailedError) as error:
-            uncounted.append(Uncounted(file, str(error).removeprefix(f"{file}: ")))
-
-    def read_all(read_record: Callable[[Path], _Record], files: Iterable[Path]) -> dict[Path, _Record]:
-        return {file: record for file in files for record in read(read_record, file)}
-
-    def library(file: Path, manifest: Manifest) -> LibraryResults:
-        """A library, with counts and results of the same build."""
-        return LibraryResults(
-            manifest_file=file,
-            label=f"{file.parent.parent.name}/{file.parent.name}",
-            manifest=manifest,
-            suites={
-                suite: results
-                for suite in _SUITES
-                for results in read(lambda path: _results(path, file, manifest), file.with_name(f"{suite}.json"))
-            },
-            measured=next(read(lambda path: _measurements(path, manifest), file.with_name(COUNTERS)), None),
-            timings=next(read(lambda path: _timings(path, manifest), file.with_name(TIMINGS)), None),
-        )
-
-    libraries = tuple(library(file, manifest) for file, manifest in read_all(read_manifest, manifests).items())
+    orphan = f"the tested library's {MANIFEST} is missing. Put it beside this file, or build and test again."
+    reader = _ReportReader([Uncounted(file, orphan) for file in results if not file.with_name(MANIFEST).exists()])
+    built = reader.read_all(read_manifest, manifests)
+    libraries = tuple(_library(reader, file, manifest) for file, manifest in built.items())
     return ReportInputs(
         folder=folder,
         libraries=libraries,
@@ -191,24 +159,56 @@ def gather(
             for suite, results in library.suites.items()
             for case in results.cases
         ),
-        parity=next(read(Results.read, parity), None),
-        gates=read_all(Gate.read, gates),
+        parity=reader.read(Results.read, parity),
+        gates=reader.read_all(Gate.read, gates),
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
         budgets=read_budgets(read_thresholds(STATIC)),
         today=today or datetime.date.today(),
-        tables=read_all(Timings.read, tables),
-        benchmarks=read_all(Benchmark.read, benchmarks),
-        score=next(read(Score.read, folder / SCORE), None),
-        uncounted=tuple(uncounted),
+        tables=reader.read_all(Timings.read, tables),
+        benchmarks=reader.read_all(Benchmark.read, benchmarks),
+        score=reader.read(Score.read, folder / SCORE),
+        uncounted=tuple(reader.uncounted),
     )
 
 
 def files_of(folder: Path) -> list[Path]:
     """Every file that :func:`gather` reads of a folder."""
-    beside = ("manifest.json", COUNTERS, TIMINGS, *(f"{suite}.json" for suite in _SUITES))
+    beside = ("manifest.json", COUNTERS, TIMINGS, *(f"{suite}.json" for suite in sessions().suites))
     patterns = (*(f"*/*/{name}" for name in beside), "parity.json", _TABLES, SCORE, _BENCHMARKS, *_GATES)
     return [file for pattern in patterns for file in folder.glob(pattern)]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportReader:
+    """Reads records of files, and collects the files that don't count."""
+
+    uncounted: list[Uncounted]
+
+    def read(self, read_record: Callable[[Path], _Record], file: Path) -> _Record | None:
+        """The file's record; None if there is no file or it doesn't count."""
+        try:
+            return read_record(file) if file.exists() else None
+        except (InputError, InconclusiveError, CheckFailedError) as error:
+            self.uncounted.append(Uncounted(file, str(error).removeprefix(f"{file}: ")))
+        return None
+
+    def read_all(self, read_record: Callable[[Path], _Record], files: Iterable[Path]) -> dict[Path, _Record]:
+        return {file: record for file in files if (record := self.read(read_record, file)) is not None}
+
+
+def _library(reader: _ReportReader, file: Path, manifest: Manifest) -> LibraryResults:
+    """A library, with counts and results of the same build."""
+    files = {file.with_name(f"{suite}.json"): suite for suite in sessions().suites}
+    results = reader.read_all(lambda path: _results(path, file, manifest), files)
+    return LibraryResults(
+        manifest_file=file,
+        label=f"{file.parent.parent.name}/{file.parent.name}",
+        manifest=manifest,
+        suites={files[path]: suite_results for path, suite_results in results.items()},
+        measured=reader.read(lambda path: _measurements(path, manifest), file.with_name(COUNTERS)),
+        timings=reader.read(lambda path: _timings(path, manifest), file.with_name(TIMINGS)),
+    )
 
 
 def _results(path: Path, manifest_file: Path, manifest: Manifest) -> Results:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from ckpm.base.results import KNOWN_DEFECT
+from ckpm.base.tablefile import word_list
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.matrix.dialects import compute_units
 from ckpm.reports.page import case_tables, figure_tables, timing_tables
@@ -176,8 +177,8 @@ def _hot_loop(rows: Iterable[VerdictRow]) -> list[str]:
 def _limits(inputs: ReportInputs) -> Sequence[str]:
     """The limits of reports/gates/budgets.yaml, each with its reason."""
     return [
-        f"{budget.name} ({', '.join(budget.archs).replace('*', 'every arch')}): "
-        f"{', '.join(f'{limit.metric} {limit}' for limit in budget.limits)}: {budget.reason}"
+        f"{budget.name} ({', '.join(word_list(budget.archs)).replace('*', 'every arch')}): "
+        f"{', '.join(f'{limit.metric} {limit}' for limit in budget.limits.values())}: {budget.reason}"
         for budget in inputs.budgets.budgets
     ]
 
@@ -186,7 +187,7 @@ def _excuses(inputs: ReportInputs) -> Sequence[str]:
     """Allowed excesses: kernels, limits, expiry."""
     return [
         f"{allowance.name}: {allowance.budget} up to "
-        f"{', '.join(f'{limit.metric} {limit}' for limit in allowance.limits)}, "
+        f"{', '.join(f'{limit.metric} {limit}' for limit in allowance.limits.values())}, "
         f"until {allowance.expires}{' (expired)' if allowance.expires < inputs.today else ''}: "
         f"{allowance.reason} ({allowance.location})"
         for allowance in inputs.budgets.allowed

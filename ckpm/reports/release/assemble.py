@@ -22,7 +22,7 @@ from ckpm.reports.verdicts import Gate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The inputs of a bundle. ``tables`` are files by their names in it. ``key`` signs; None leaves it unsigned.
+    """The inputs of a bundle. ``tables`` are texts by their names in it. ``key`` signs; None leaves it unsigned.
 
     ``direct`` are the packages that our distribution depends on.
     """
@@ -31,7 +31,7 @@ class Release:
     records: Mapping[str, StageRecord]
     verdict: ReleaseVerdict
     work: Path
-    tables: Mapping[str, Path]
+    tables: Mapping[str, bytes]
     origin: Origin
     direct: Sequence[str]
     key: Path | None = None
@@ -78,8 +78,8 @@ def _fill(release: Release, folder: Path) -> None:
             if role == "gate":
                 gate = gate_results(Gate.read(file))
                 write_atomically(folder / contents.junit_of(step, upstream), junit_text(gate).encode())
-    for name, source_file in release.tables.items():
-        _copy(source_file, folder / name)
+    for name, text in release.tables.items():
+        write_atomically(folder / name, text)
     write_atomically(folder / contents.VERDICT, release.verdict.as_bytes(signed=release.key is not None))
 
 

@@ -8,6 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import SetupError, TrustError, UnsignedError, UsageError
@@ -33,7 +35,7 @@ from ckpm.reports.release.run import (
     run,
 )
 from ckpm.reports.release.sbom import direct_dependencies
-from ckpm.reports.release.stages import STAGES, read_stages, steps
+from ckpm.reports.release.stages import StageTable, read_stages, steps
 from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
 from ckpm.reports.release.verdict import Basis, ReleaseVerdict, examine, judge, known_defects, read_waivers
 from ckpm.reports.release.verify import describe, rebuild, verify
@@ -101,7 +103,7 @@ def run_qualify(args: argparse.Namespace) -> None:
             records=records,
             verdict=verdict,
             work=work,
-            tables=_tables(args),
+            tables=_tables(table, args.waivers),
             origin=_origin(args, checkout, toolchain),
             direct=direct_dependencies(PROJECT / "pyproject.toml"),
             key=args.key,
@@ -146,9 +148,11 @@ def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
     demand_undamaged(check_upstream(facts.upstream), settings.cache_folder())
 
 
-def _tables(args: argparse.Namespace) -> dict[str, Path]:
-    tables = {contents.STAGES: STAGES, contents.LEDGER: LEDGER, contents.REQUIREMENTS: PROJECT / "requirements.txt"}
-    return {**tables, **({contents.WAIVERS: args.waivers} if args.waivers else {})}
+def _tables(stages: StageTable, waivers: Path | None) -> dict[str, bytes]:
+    """The tables of a bundle. Its stages are those of every suite."""
+    files = {contents.LEDGER: LEDGER, contents.REQUIREMENTS: PROJECT / "requirements.txt"}
+    files |= {contents.WAIVERS: waivers} if waivers else {}
+    return {contents.STAGES: msgspec.yaml.encode(stages), **{name: file.read_bytes() for name, file in files.items()}}
 
 
 def _origin(args: argparse.Namespace, checkout: Checkout, toolchain: Toolchain) -> Origin:

@@ -19,6 +19,7 @@ from ckpm.base.entry import exit_code
 from ckpm.base.errors import CheckFailedError, RecordError
 from ckpm.base.files import make_folder, sha256_of
 from ckpm.base.paths import PROJECT, data
+from ckpm.base.processes import python_command, tool_environment
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY
@@ -26,17 +27,18 @@ from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.options import Parser, split_words
 from ckpm.reports.release.contents import PROVENANCE
 from ckpm.reports.release.run import read_checkout
+from ckpm.reports.release.stages import read_stages
 from ckpm.reports.release.statements import library_provenance
 
 UPSTREAM = "ckpm-serving"
-ARCHS = ("gfx942", "gfx950")
 _TEMPLATE = data("reports", "release", "prebuilt")
 _PACKAGE = "ckpm_libraries"
 
 
 def parser() -> argparse.ArgumentParser:
     root = Parser(prog="python -m ckpm.reports.release.libraries", description=__doc__)
-    root.add_argument("--arch", action="append", metavar="ARCH", help=f"repeat it (default: {', '.join(ARCHS)})")
+    archs = ", ".join(read_stages().archs)
+    root.add_argument("--arch", action="append", metavar="ARCH", help=f"repeat it (default: {archs})")
     root.add_argument("--work", type=Path, default=Path(), metavar="DIR", help="folder with build/ (default: here)")
     return root
 
@@ -44,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> None:
     """Make the wheel below build/wheels."""
     checkout = read_checkout(PROJECT)
-    archs = split_words("--arch", args.arch, ARCHS)
+    archs = split_words("--arch", args.arch, read_stages().archs)
     folders = {arch: args.work.absolute() / "build" / arch / UPSTREAM for arch in archs}
     manifests = {arch: _read(folder, arch) for arch, folder in folders.items()}
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
@@ -86,8 +88,8 @@ def _read(folder: Path, arch: str) -> Manifest:
 def _make_wheel(project: Path, target: Path) -> Path:
     """Build the project and return the wheel."""
     output = project / "made"
-    command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(output))
-    done = subprocess.run(command, cwd=project, text=True, capture_output=True, check=False)
+    command = python_command("-m", "hatchling", "build", "-t", "wheel", "-d", str(output))
+    done = subprocess.run(command, cwd=project, env=tool_environment(), text=True, capture_output=True, check=False)
     if done.returncode:
         raise CheckFailedError(f"the wheel can't be made:\n{done.stderr.strip()}")
     (wheel,) = output.iterdir()

@@ -6,8 +6,6 @@ import logging
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +13,7 @@ from urllib.parse import urlsplit
 
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError, SetupError, TrustError
 from ckpm.base.files import make_folder, name_write_errors, sha256_of
-from ckpm.base.paths import PYTHONPATH
-from ckpm.base.processes import ended_by_signals, group, owned_command
+from ckpm.base.processes import ended_by_signals, group, own_environment, owned_command, python_command, run_git
 from ckpm.kernels.upstream.trees import damage, package_folder
 from ckpm.matrix.dialects import PackagedUpstream
 from ckpm.reports.release.record import FOLDER, Facts, StageRecord, record_path
@@ -47,9 +44,8 @@ class QualificationPlan:
 
 def execute(step: StageStep, work: Path, epoch: int) -> int:
     """Run a step's command in ``work``, with its output on this terminal. Return the exit code."""
-    path = os.pathsep.join(filter(None, (PYTHONPATH, os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
-    command = owned_command([sys.executable, "-m", "ckpm", *step.command])
+    environment = own_environment({"SOURCE_DATE_EPOCH": str(epoch)})
+    command = owned_command(python_command("-m", "ckpm", *step.command))
     with ended_by_signals(), group(command, cwd=work, environment=environment, output=None) as process:
         return process.wait()
 
@@ -235,13 +231,12 @@ def demand_pinned(images: Sequence[str]) -> None:
 
 def _git(root: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+        done = run_git(root, *arguments)
     except OSError as error:
         raise SetupError(
             f"git can't be started ({error.strerror}): a release needs it to know its commit.", kind="dirty"
         ) from error
     if done.returncode:
-        raise SetupError(
-            f"{root}: git: {done.stderr.strip()}. A release is made in a clone with a commit.", kind="dirty"
-        )
-    return done.stdout
+        reason = done.stderr.decode(errors="replace").strip()
+        raise SetupError(f"{root}: git: {reason}. A release is made in a clone with a commit.", kind="dirty")
+    return done.stdout.decode(errors="surrogateescape")

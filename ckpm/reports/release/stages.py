@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from ckpm.base.paths import data
 from ckpm.base.rocm_choice import DEVICES
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs as known_archs
 from ckpm.matrix.dialects import upstreams
+from ckpm.matrix.sessions import SESSIONS, SessionTable, read_sessions
 
 STAGES = data("reports", "release", "stages.yaml")
+SUITES = "suites"  # the stage that stands for all suites
 PROJECT = "project"  # in place of the arch, in names of stages that run once
 _BLANKS = ("stage", "arch", "upstream", "tier", "toolchain", "device")
 
@@ -39,9 +41,9 @@ class Stage(Record, frozen=True):
 class StageTable(Record, frozen=True):
     """The record of stages.yaml. ``archs`` and ``upstream`` are the defaults of a release."""
 
-    archs: Annotated[tuple[str, ...], Meta(min_length=1)]
     upstream: str
     stages: Annotated[dict[str, Stage], Meta(min_length=1)]
+    archs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +69,8 @@ class StageStep:
         return " ".join(("ckpm", *self.command))
 
 
-def read_stages(file: Path = STAGES) -> StageTable:
-    """Read the table of stages, and check its names and blanks."""
+def read_stages(file: Path = STAGES, sessions: Path = SESSIONS) -> StageTable:
+    """Read the table of stages, with the suites and archs of a table of sessions; check its names and blanks."""
     table = read_table(file, StageTable)
     table.demand_known(table.record.archs, known_archs(), "archs")
     table.demand_known(table.record.upstream, upstreams(), "upstream")  # a checkout is not pinned
@@ -79,7 +81,20 @@ def read_stages(file: Path = STAGES) -> StageTable:
         for text in (*row.get("command").items(), *(row.get("outputs").mapping().values() if stage.outputs else ())):
             _check_blanks(text)
         above.append(name)
-    return table.record
+    whole = table.record.archs and SUITES not in above  # a bundle's table
+    return table.record if whole else _fill_in(table.record, read_sessions(sessions))
+
+
+def _fill_in(table: StageTable, sessions: SessionTable) -> StageTable:
+    """The table with a stage of each suite in the place of ``suites``, and with archs."""
+    suites = {name: sessions.suites[name].device for name in sessions.table_suites}
+    stages: dict[str, Stage] = {}
+    for row, stage in table.stages.items():
+        needs = tuple(name for need in stage.needs for name in (suites if need == SUITES else (need,)))
+        for name, device in suites.items() if row == SUITES else ((row, ""),):
+            command = tuple(device if device and word == "{device}" else word for word in stage.command)
+            stages[name] = structs.replace(stage, needs=needs, command=command)
+    return structs.replace(table, stages=stages, archs=table.archs or sessions.emulated)
 
 
 def _check_blanks(text: Field) -> None:

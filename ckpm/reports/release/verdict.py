@@ -142,7 +142,7 @@ class ReleaseVerdict(Basis):
             "images": list(self.images),
             "waived": {
                 waiver.name: {
-                    **{name: str(getattr(waiver, name)) for name in _WaiverRow.__struct_fields__},
+                    **{name: str(getattr(waiver, name)) for name in ("accepted_by", "accepted_on", "until", "reason")},
                     "count": self.findings.defects[waiver.name],
                 }
                 for waiver in self.waived
@@ -166,31 +166,28 @@ def judge(
     )
 
 
-class _WaiverRow(tablefile.Record, frozen=True):
+class Waiver(tablefile.Record, frozen=True):
+    """An acceptance of the defect ``name``: person, day, last day and reason. ``location`` is its file:line."""
+
     accepted_by: tablefile.Text
     accepted_on: datetime.date
     until: datetime.date
     reason: tablefile.Text
-
-
-class Waiver(_WaiverRow, frozen=True, kw_only=True):
-    """An acceptance of the defect ``name``: person, day, last day and reason. ``place`` is its file:line."""
-
-    name: str
-    location: str
+    name: tablefile.Later = ""
+    location: tablefile.Later = ""
 
 
 class WaiverTable(tablefile.Record, frozen=True):
     """The record of a file of waivers."""
 
-    waivers: dict[str, _WaiverRow]
+    waivers: dict[str, Waiver]
 
 
 def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Mapping[str, Waiver]:
     """Read waivers by name of the defect. None takes any ``defect_names``, for bundles of older tables."""
     table = tablefile.read_table(file, WaiverTable)
     waivers = {}
-    for name, row in table.record.waivers.items():
+    for name, row in tablefile.add_names(table.record.waivers).items():
         item = table.at("waivers", name)
         if defect_names is not None and name not in defect_names:
             close = difflib.get_close_matches(name, defect_names, n=1)
@@ -198,7 +195,7 @@ def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Map
             raise item.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this")
         if row.until < row.accepted_on:
             raise item.get("until").fail(f"is before {row.accepted_on}, the day of the acceptance")
-        waivers[name] = Waiver(name=name, location=f"{item.file.name}:{item.line}", **msgspec.structs.asdict(row))
+        waivers[name] = msgspec.structs.replace(row, location=f"{item.file.name}:{item.line}")
     return waivers
 
 

@@ -14,6 +14,7 @@ from ckpm.base.errors import CheckFailedError, SetupError, TrustError
 from ckpm.base.paths import PROJECT
 from ckpm.base.processes import git
 from ckpm.base.records import Source, Value
+from ckpm.matrix.sessions import SESSIONS
 from ckpm.reports.release import contents, sbom, signature, statements
 from ckpm.reports.release.record import Facts, StageRecord
 from ckpm.reports.release.run import Checkout, Execute, execute
@@ -22,7 +23,7 @@ from ckpm.reports.release.verdict import Basis, ReleaseVerdict, examine, judge, 
 
 _REMEDY = "Don't use it; take the bundle again from where it was published."
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
-STAGES_PATH = "reports/release/stages.yaml"  # in a clone
+STAGES_PATH, SESSIONS_PATH = "reports/release/stages.yaml", "matrix/sessions.json"  # in a clone
 log = logging.getLogger(__name__)
 
 
@@ -77,11 +78,13 @@ def _demand_committed(file: Path, commit: str, clone: Path) -> StageTable:
     """Read the table of stages, and compare it with the commit's."""
     bundle_table = read_stages(file)
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
-        expected, whose = STAGES, "this ckpm, because no clone with the commit is here"
+        stages, sessions, whose = STAGES, SESSIONS, "this ckpm, because no clone with the commit is here"
         if data := git(clone, "cat-file", "blob", f"{commit}:{STAGES_PATH}"):
-            expected, whose = Path(temporary) / STAGES.name, f"commit {commit}"
-            expected.write_bytes(data)
-        table = read_stages(expected)
+            stages, sessions = Path(temporary) / STAGES.name, Path(temporary) / SESSIONS.name
+            whose = f"commit {commit}"
+            stages.write_bytes(data)
+            sessions.write_bytes(git(clone, "cat-file", "blob", f"{commit}:{SESSIONS_PATH}") or b"")
+        table = read_stages(stages, sessions)
     if bundle_table == table:
         return bundle_table
     kinds = {

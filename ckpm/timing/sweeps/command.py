@@ -14,7 +14,6 @@ from pathlib import Path
 from rich.table import Table
 
 from ckpm.attention.launch.device import choose
-from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base.console import console, make_table
 from ckpm.base.display import show
@@ -22,6 +21,7 @@ from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_place, refuse_inputs
+from ckpm.matrix.problems.testing import from_shape
 from ckpm.timing.sweeps.cases import SweepCase
 from ckpm.timing.sweeps.results import BestKernel, SweepResults, as_csv, best, merge_results, value_of
 from ckpm.timing.sweeps.running import SweepProgress, libraries_of, open_bench, resume, run_library, sort_out

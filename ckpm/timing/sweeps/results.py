@@ -22,7 +22,7 @@ from ckpm.base.records import Source, Value, as_text
 from ckpm.base.tablefile import Text
 from ckpm.matrix.export import to_csv
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.matching import padding
+from ckpm.matrix.problems.serving import padding
 from ckpm.matrix.selection import load_filter_file
 from ckpm.matrix.where import compile_over
 

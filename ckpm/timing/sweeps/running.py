@@ -20,7 +20,6 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import flatten
 from ckpm.attention.launch.device import Device, EmulatedDevice
 from ckpm.attention.launch.plan import UNTIMED, LaunchPlan, Timing
-from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.problems.validation import validate
 from ckpm.base.errors import (
     DeviceError,
@@ -37,10 +36,11 @@ from ckpm.kernels.library.building import run as build
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
+from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
-from ckpm.matrix.problems.testing import ListedShape
+from ckpm.matrix.problems.testing import ListedShape, from_shape
+from ckpm.matrix.sessions import FAMILY_SUITE
 from ckpm.timing.machine import ModelNumber, numbers, values
 from ckpm.timing.record import SIMDS
 from ckpm.timing.sweeps.cases import SweepCase, Tensors, not_laid_out, tensors
@@ -189,9 +189,9 @@ def libraries_of(sweep: SweepRequest, toolchain: str, work: Path, jobs: int) -> 
 def open_bench(path: Path, device: Device, sweep: SweepRequest) -> SweepBench:
     """Load a library on the device. On the emulator add the timing model's figures."""
     manifest = Manifest.read(path.with_name(MANIFEST))
-    check_library(path, manifest)
+    digest = check_library(path, manifest)
     by_name = {key.name: key for key in sweep.keys}
-    loaded = device.load(path, host(sweep.library).arguments)
+    loaded = device.load(path, host(sweep.library).arguments, digest)
     keys: tuple[Key, ...] = tuple(by_name[name] for name in loaded.kernels)
     figures: dict[str, ModelNumber] | None = None
     if device.kind == "emulator":

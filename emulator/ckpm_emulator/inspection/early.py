@@ -11,5 +11,5 @@ from ckpm_emulator.lowering.decode import Instruction
 
 def too_early(instructions: Sequence[Instruction], read: Image) -> dict[int, str]:
     """The wait states missing before instructions of the image, on some path to them, by pc."""
-    missing = missing_states(instructions, read.arch_name, xnack=":xnack-" not in read.target)
+    missing = missing_states(instructions, read.arch_name, xnack=False)  # as the emulated devices are
     return {states.pc: states.reason(read.text_address) for states in missing}

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import multiprocessing
-import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpm_emulator import code_object, image
 from ckpm_emulator.cache import Store, cache_folder
+from ckpm_emulator.options import processors
 from ckpm_emulator.program_cache import text_version
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _look_at_all(codes: Sequence[_Code]) -> list[dict[str, Any]]:
     # not forked: the caller may have started an emulated device, whose threads a fork would lose
     context = multiprocessing.get_context("forkserver")
     # a terminal's interrupt is for the caller alone, which ends its pool
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context, _ignore_interrupts) as pool:
+    with ProcessPoolExecutor(processors(), context, _ignore_interrupts) as pool:
         return list(pool.map(_look, codes, chunksize=8))
 
 

@@ -25,7 +25,8 @@ namespace emu {
 enum class LdsUse
 {
     Read,
-    Write
+    Write,
+    Atomic
 };
 
 class BankConflicts

@@ -34,6 +34,8 @@ std::recursive_mutex& device_mutex();
 // What hipGetLastError returns next; NotReady is not an error.
 void remember_error(hipError_t error);
 hipError_t fault_status(); // hipSuccess if no fault is pending
+// A program that runs by itself chose other devices, by HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES.
+bool device_is_hidden();
 
 enum class Needs
 {
@@ -46,7 +48,9 @@ hipError_t hip_call(const char* function, Needs needs, Body&& body)
 {
     hipError_t error = needs == Needs::Device ? fault_status() : hipSuccess;
     std::string text = "a launch faulted before";
-    const bool lost  = error != hipSuccess;
+    if(needs == Needs::Device && device_is_hidden()) [[unlikely]]
+        error = hipErrorNoDevice;
+    const bool lost = error != hipSuccess;
     if(!lost)
     {
         try
@@ -87,7 +91,7 @@ inline void require(bool holds, hipError_t error, const char* text)
 
 inline void check_device(int device)
 {
-    require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
+    require(device == 0 && !device_is_hidden(), hipErrorInvalidDevice, "there is one emulated device, number 0");
 }
 
 // A function whose answer goes to `to`.

@@ -28,6 +28,7 @@ const Field FIELDS[]  = {
     {"lds_races", &Options::lds_races, 0, 1},
     {"uninitialised", &Options::uninitialised, 0, 1},
     {"alignment", &Options::alignment, 0, 1},
+    {"unaligned", &Options::unaligned, 0, 1},
     {"leaks", &Options::leaks, 0, 1},
     {"barriers", &Options::barriers, 0, 1},
     {"late_lds_reads", &Options::late_lds_reads, 0, 1},
@@ -35,6 +36,7 @@ const Field FIELDS[]  = {
     {"global_races", &Options::global_races, 0, 1},
     {"lds_bounds", &Options::lds_bounds, 0, 1},
     {"exact_mfma", &Options::exact_mfma, 0, 1},
+    {"open_rules", &Options::open_rules, 0, 1},
     {"wave_order", &Options::wave_order, 0, ANY},
     {"max_instructions", &Options::max_instructions, 0, ANY},
     {"trace_workgroup", &Options::trace_workgroup, 0, ANY},
@@ -100,6 +102,7 @@ int emu_set_option(const char* name, int64_t value)
         if(!arch)
             return emu::refuse("unknown arch: " + shown);
         emu::set_capacity(arch->memory);
+        emu::options().cu_count = arch->compute_units;
     }
     emu::options().*(field->member) = value;
     return 0;

@@ -25,7 +25,9 @@
     X(hipErrorNoDevice, 100, "no ROCm-capable device is detected") \
     X(hipErrorInvalidDevice, 101, "invalid device ordinal") \
     X(hipErrorInvalidImage, 200, "device kernel image is invalid") \
+    X(hipErrorInvalidContext, 201, "invalid device context") \
     X(hipErrorNoBinaryForGpu, 209, "no kernel image is available for execution on the device") \
+    X(hipErrorContextAlreadyInUse, 216, "exclusive-thread device already in use by a different thread") \
     X(hipErrorFileNotFound, 301, "file not found") \
     X(hipErrorInvalidHandle, 400, "invalid resource handle") \
     X(hipErrorIllegalState, 401, "the operation cannot be performed in the present state") \
@@ -87,36 +89,23 @@ typedef void* hipDeviceptr_t;
 // Numbers of streams that have no object: the default one by its old name, and that of each thread.
 inline constexpr uintptr_t LEGACY_STREAM = 1, PER_THREAD_STREAM = 2;
 
-// Fields with a name are filled in, the others are zero.
+// Fields that no attribute has (hip/device/attributes.cpp has the others' places). The rest is zero.
 struct hipDeviceProp_tR0600
 {
     char name[256];
-    unsigned char gap_256[288 - 256];
+    char uuid[16];
+    unsigned char gap_272[288 - 272];
     size_t totalGlobalMem;
-    size_t sharedMemPerBlock;
-    int regsPerBlock;
-    int warpSize;
-    size_t memPitch;
-    int maxThreadsPerBlock;
-    int maxThreadsDim[3];
-    int maxGridSize[3];
-    int clockRate;
-    size_t totalConstMem;
-    int major;
-    int minor;
-    unsigned char gap_368[388 - 368];
-    int multiProcessorCount;
-    unsigned char gap_392[1160 - 392];
+    unsigned char gap_296[1160 - 296];
     char gcnArchName[256];
-    size_t maxSharedMemoryPerMultiProcessor;
-    unsigned char gap_1424[1472 - 1424];
+    unsigned char gap_1416[1428 - 1416];
+    unsigned arch; // bits of hipDeviceArch_t
+    unsigned char gap_1432[1472 - 1432];
 };
 static_assert(sizeof(hipDeviceProp_tR0600) == 1472);
 static_assert(offsetof(hipDeviceProp_tR0600, totalGlobalMem) == 288);
-static_assert(offsetof(hipDeviceProp_tR0600, warpSize) == 308);
-static_assert(offsetof(hipDeviceProp_tR0600, major) == 360);
-static_assert(offsetof(hipDeviceProp_tR0600, multiProcessorCount) == 388);
 static_assert(offsetof(hipDeviceProp_tR0600, gcnArchName) == 1160);
+static_assert(offsetof(hipDeviceProp_tR0600, arch) == 1428);
 
 struct hipPointerAttribute_t
 {

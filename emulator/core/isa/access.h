@@ -337,7 +337,7 @@ template <typename Offset>
 void must_be_aligned(const Wave& w, const MicroOp* op, Access access, uint64_t base, const Offset* offsets,
                      uint64_t mask, unsigned bytes)
 {
-    if(!w.group->aligned) [[likely]]
+    if(!w.group->aligned || (access != Access::Atomic && !w.group->unaligned)) [[likely]]
         return;
     const uint64_t step = access == Access::Atomic ? bytes : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
     for(unsigned l = 0; l < LANES; ++l)

@@ -101,9 +101,13 @@ constexpr bool is_scratch(const uint32_t* words)
 // The data format 0, INVALID, is that of no buffer.
 constexpr bool is_unbound(const uint32_t* words) { return DATA_FORMAT.of(words[3]) == 0; }
 
-// num_records of Triton's resources, INT32_MAX - 1: one value for every pointer, no size of
-// anything. Lanes that are masked off have the offset INT32_MAX, which is out of that range.
-constexpr uint32_t NO_SIZE = 0x7ffffffe;
-constexpr bool has_size(const uint32_t* words) { return stride(words) || words[2] != NO_SIZE; }
+// num_records of Triton's resources, INT32_MAX - 1, and of FlyDSL's: one value for every pointer, no
+// size of anything. Triton's lanes that are masked off have the offset INT32_MAX, which is out of
+// that range.
+constexpr uint32_t NO_SIZE = 0x7ffffffe, UNLIMITED = 0xffffffff;
+constexpr bool has_size(const uint32_t* words)
+{
+    return stride(words) || (words[2] != NO_SIZE && words[2] != UNLIMITED);
+}
 } // namespace srd
 } // namespace emu

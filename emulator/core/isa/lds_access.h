@@ -14,12 +14,17 @@ struct alignas(64) Offsets
     uint32_t d[LANES];
 };
 
+inline Access access_of(LdsUse use)
+{
+    return use == LdsUse::Read ? Access::Load : use == LdsUse::Write ? Access::Store : Access::Atomic;
+}
+
 // A lane's use of bytes of LDS, for the checks.
 inline void watch_lds(Wave& w, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use)
 {
     if(w.group->shadow != nullptr) [[unlikely]]
         check_lds(w, op, lane, address, bytes, use);
-    if(w.group->late_reads && use == LdsUse::Write) [[unlikely]]
+    if(w.group->late_reads && use != LdsUse::Read) [[unlikely]]
         spoil_reads(w, op, lane, address, bytes, Writer::Wave);
 }
 
@@ -48,7 +53,7 @@ inline uint64_t lds_addresses(Wave& w, const MicroOp* op, uint32_t offset, unsig
     uint64_t within     = mask;
     if(mask != 0 && (most > size || size - most < bytes)) [[unlikely]]
         within = lanes_in_lds(w, op, out.d, bytes, mask, use);
-    must_be_aligned(w, op, use == LdsUse::Read ? Access::Load : Access::Store, 0, out.d, within, bytes);
+    must_be_aligned(w, op, access_of(use), 0, out.d, within, bytes);
     if(w.group->shadow != nullptr || w.group->late_reads) [[unlikely]]
         for(unsigned l = 0; l < LANES; ++l)
             if(within >> l & 1)
@@ -123,7 +128,7 @@ const MicroOp* lds_atomic(Wave& w, const MicroOp* op)
     Offsets at;
     Rows old;
     finish_own_writes(w);
-    lds_addresses(w, op, static_cast<uint32_t>(op->offset), sizeof(T), mask, LdsUse::Write, at);
+    lds_addresses(w, op, static_cast<uint32_t>(op->offset), sizeof(T), mask, LdsUse::Atomic, at);
     modify_lanes<T, modify_lds<T, F>>(w.group->lds, at.d, mask, &w.v[op->src[1].code], old);
     deliver_old(w, op, Counter::Lds, old, sizeof(T) / 4);
     return advance(op);

@@ -9,13 +9,15 @@ LaneMap own_lanes()
     return map;
 }
 
-LaneMap broadcast_lanes(uint32_t control)
+LaneMap broadcast_lanes(uint32_t control, unsigned n)
 {
-    const unsigned size  = LANES >> matrix_control::CBSZ.of(control);
-    const unsigned first = size * matrix_control::ABID.of(control);
+    const unsigned size = matrix_control::CBSZ.of(control), of_group = matrix_control::ABID.of(control);
     LaneMap map;
     for(unsigned l = 0; l < LANES; ++l)
-        map.from[l] = static_cast<uint8_t>((l % size + first) % LANES);
+    {
+        const unsigned block = (l / n >> size << size) + of_group;
+        map.from[l]          = static_cast<uint8_t>((n * block + l % n) % LANES);
+    }
     return map;
 }
 

@@ -43,8 +43,10 @@ struct LaneMap
     uint8_t from[LANES];
 };
 LaneMap own_lanes();
-LaneMap broadcast_lanes(uint32_t control); // of A: CBSZ, ABID
-LaneMap permuted_lanes(uint32_t control);  // of B: BLGP
+// Of A, with blocks of n lanes: of 2^CBSZ neighbours all have block number ABID of theirs (AMD's
+// matrix_instruction_calculator). The ISA documents have other blocks, unless all have the same one.
+LaneMap broadcast_lanes(uint32_t control, unsigned n);
+LaneMap permuted_lanes(uint32_t control); // of B: BLGP
 
 // MicroOp::control of the instructions that have these fields
 // (emulator/ckpm_emulator/lowering/lower.py).
@@ -163,11 +165,17 @@ void add_products(const Wave& w, unsigned depth, const int32_t* a, const int32_t
 template <unsigned N, unsigned K, unsigned Blocks, typename FormatA, typename FormatB>
 const MicroOp* multiply(Wave& w, const MicroOp* op)
 {
-    using Value               = typename FormatA::Value;
-    constexpr MatrixShape S   = shape_of(N, K, Blocks);
+    using Value             = typename FormatA::Value;
+    constexpr MatrixShape S = shape_of(N, K, Blocks);
+    if constexpr(Blocks > 2)
+    {
+        const unsigned size = matrix_control::CBSZ.of(op->control);
+        if(w.group->open_rules && size != 0 && 1u << size < Blocks)
+            raise_unknown(w, op, "sources disagree on which blocks of A a broadcast (cbsz) to some of them reads");
+    }
     const MatrixRounding mode = MatrixRounding(w);
     Factor<Value> a, b;
-    gather<S, FormatA>(w, op->src[0].code, broadcast_lanes(op->control), a.d);
+    gather<S, FormatA>(w, op->src[0].code, broadcast_lanes(op->control, N), a.d);
     gather<S, FormatB>(w, op->src[1].code, permuted_lanes(op->control), b.d);
     each_row<S>(w, op, op->src[2].code, [&](unsigned block, unsigned row, uint32_t* sums) {
         const Value *left = a.d + block * K * N + row, *right = b.d + block * K * N;

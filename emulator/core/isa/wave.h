@@ -80,13 +80,15 @@ struct Workgroup
     uint32_t arch    = 950;
     bool srd_range   = false;
     bool late        = false;
-    bool aligned     = false; // option alignment
+    bool aligned     = false; // options alignment and unaligned
+    bool unaligned   = false; // option unaligned
     bool barriers    = false; // option barriers
     bool lds_bounds  = true;  // option lds_bounds
     bool doubts      = false; // a twin's (twin.h), with the option uninitialised_memory
     bool late_reads  = false; // options late_loads and late_lds_reads
     bool interleaved = false; // option interleaved
     bool exact_mfma  = false; // sums of MFMA as gfx942 makes them
+    bool open_rules  = false; // option open_rules
     uint32_t turn    = 0;     // jumps back after which a wave gives way; 0: 2^32 of them
     std::span<Wave> waves;    // all of it
     // With late reads: those of each byte of LDS that are under way.

@@ -22,7 +22,8 @@ struct Options
     // With it: of device memory, too (memory.h, set_marks).
     int64_t uninitialised_memory = 0;
     int64_t leaks                = 0; // report what a program has not freed when it ends
-    int64_t alignment            = 0; // report accesses that are not aligned to their size, at most 4
+    int64_t alignment            = 0; // report misaligned atomics and scalar loads
+    int64_t unaligned            = 0; // all accesses that are not aligned to their size, at most 4
     int64_t barriers             = 0; // report barriers in divergent control flow, and different ones
     // With late_loads: reads of LDS under way are spoilt by what writes over them (pending.h).
     int64_t late_lds_reads = 0;
@@ -45,6 +46,8 @@ struct Options
     int64_t record_only      = 0;  // run no other workgroup
     // Sums of MFMA as gfx942 makes them (ops/matrix.cpp); for that arch alone, and much slower.
     int64_t exact_mfma = 0;
+    // Report instructions on whose results sources disagree.
+    int64_t open_rules = 0;
 
     bool srd_range() const { return srd_range_rule < 0 ? arch == 950 : srd_range_rule != 0; }
 };

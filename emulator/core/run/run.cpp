@@ -182,6 +182,7 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)
     group.srd_range  = options().srd_range();
     group.late       = options().late_loads != 0;
     group.exact_mfma = options().exact_mfma != 0;
+    group.open_rules = options().open_rules != 0;
     std::vector<uint64_t> counts(count + 1);
     std::vector<uint8_t> scratch(size_t{LANES} * EXECUTE_SCRATCH);
     const auto wave     = std::make_unique<Wave>();

@@ -29,7 +29,8 @@ std::string deadlock(size_t held, uint64_t not_started)
 {
     std::string text =
         "no wave of the launch gets any further: each one waits for another, and "
-        "nothing that they read changes any more";
+        "nothing that they read changes any more (launches do not overlap the host: a kernel that waits for "
+        "what the program does next ends here)";
     if(not_started != 0)
         text += "; the device holds " + std::to_string(held) + " of these workgroups at once, and " +
                 std::to_string(not_started) + " have not started";

@@ -146,13 +146,15 @@ Waves::Waves(const Shape& shape)
     group.arch        = shape.kernel.program->arch;
     group.srd_range   = o.srd_range();
     group.late        = o.late_loads != 0;
-    group.aligned     = o.alignment != 0;
+    group.unaligned   = o.unaligned != 0;
+    group.aligned     = group.unaligned || o.alignment != 0;
     group.barriers    = o.barriers != 0;
     group.lds_bounds  = o.lds_bounds != 0;
     group.late_reads  = group.late && o.late_lds_reads != 0;
     group.interleaved = o.interleaved != 0;
     group.waves       = waves_;
     group.exact_mfma  = o.exact_mfma != 0;
+    group.open_rules  = o.open_rules != 0;
     group.host        = &shape.host;
     for(Wave& wave : waves_)
         wave.group = &group;

@@ -63,11 +63,12 @@ void name_trace()
 // was loaded with it.
 void end_process(int status, void*)
 {
-    const int code = had_fault() ? writable().faulted : all_written() ? 0 : writable().unwritten;
+    const bool ignored = had_fault() && writable().faulted != 0;
+    const int code     = ignored ? writable().faulted : all_written() ? 0 : writable().unwritten;
     if(status != 0 || code == 0)
         return;
     std::fflush(nullptr); // what the program printed stands before our line
-    if(had_fault())
+    if(ignored)
         report_line("the program ignored a fault: exit code " + std::to_string(code));
     _exit(code);
 }

@@ -1,5 +1,6 @@
-// Functions of HIP's headers over ROCm's device libraries: memory and assert (ockl.bc), f64
-// (ocml.bc), and the constants that ROCm links from files of their own. hipcc has all of them.
+// Functions of HIP's headers over ROCm's device libraries: memory and assert (ockl.bc),
+// mathematics (ocml.bc), and the constants that ROCm links from files of their own. hipcc has all
+// of them.
 #pragma once
 
 #if __has_include(<hip/detail/qualifiers.h>) // of the embedded toolchain
@@ -20,9 +21,19 @@ extern __constant__ const bool __oclc_unsafe_math_opt;
 __constant__ const bool __oclc_finite_only_opt = false;
 __constant__ const bool __oclc_unsafe_math_opt = false;
 
-__device__ double __ocml_sin_f64(double x);
-__device__ double __ocml_tanh_f64(double x);
-__device__ double __ocml_pow_f64(double x, double y);
+#define OCML_FUNCTION(NAME)                        \
+    __device__ float __ocml_##NAME##_f32(float x); \
+    __device__ double __ocml_##NAME##_f64(double x);
+#define OCML_FUNCTION_OF_TWO(NAME)                          \
+    __device__ float __ocml_##NAME##_f32(float x, float y); \
+    __device__ double __ocml_##NAME##_f64(double x, double y);
+OCML_FUNCTION(exp)
+OCML_FUNCTION(log)
+OCML_FUNCTION(sin)
+OCML_FUNCTION(tanh)
+OCML_FUNCTION(tgamma)
+OCML_FUNCTION_OF_TWO(fmod)
+OCML_FUNCTION_OF_TWO(pow)
 __device__ inline double sin(double x) { return __ocml_sin_f64(x); }
 __device__ inline double tanh(double x) { return __ocml_tanh_f64(x); }
 __device__ inline double pow(double x, double y) { return __ocml_pow_f64(x, y); }

@@ -18,7 +18,6 @@ _TURNS = "the operand is in turns and exact; outside [-256, 256] sine is 0 and c
 _FREXP = (
     "the exponent that belongs to V_FREXP_MANT's result, of denormals too; 0 for zero (LLVM lowers frexp to the pair)"
 )
-_DENORM = "the quotient of f32 operands; in f64 it could not be denormal"
 _RNDNE = "adding 0.5 in f32 rounds; the description has round to nearest even"
 
 # opcode: (printed, meant, reason)
@@ -26,17 +25,23 @@ CHANGED: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(_BRANCHES, (_OFFSET, _WIDE, _BRANCH)),
     "S_BCNT0_I32_B64": ("SCC = D0.u64", "SCC = D0.u32", _SCC_B64),
     "S_BCNT1_I32_B64": ("SCC = D0.u64", "SCC = D0.u32", _SCC_B64),
-    "V_DIV_SCALE_F32": (
-        "VCC = 0x0LL;\nif ((64'F(S2.f32)",
-        "VCC = 0x0LL;\nD0.f32 = S0.f32;\nif ((64'F(S2.f32)",
-        "an operand that needs no scaling is passed on (description: `D = scaled or unscaled S0`)",
-    ),
-    "V_DIV_SCALE_F32 ": ("1.0 / 64'F(S1.f32) == DENORM.f64", "1.0F / S1.f32 == DENORM.f32", _DENORM),
-    "V_DIV_SCALE_F64": (
-        "VCC = 0x0LL;\nif ((S2.f64",
-        "VCC = 0x0LL;\nD0.f64 = S0.f64;\nif ((S2.f64",
-        "as V_DIV_SCALE_F32",
-    ),
+    **{
+        f"V_DIV_FIXUP_F{width}": (
+            f"elsif exponent(S1.f{width}) == {most} then",
+            f"elsif exponent(S0.f{width}) == {most} then",
+            "S1 is finite here; the steps of a quotient near infinity can be NaN, which means too large",
+        )
+        for width, most in ((32, 255), (64, 2047))
+    },
+    **{
+        f"V_DIV_FIXUP_F{width}{blank}": (
+            f"sign_out ? -{kind}_F{width} : {kind}_F{width}",
+            f"ldexp(sign_out ? -1.0{suffix} : 1.0{suffix}, {power})",
+            "rounded as MODE has it, with the sign",
+        )
+        for width, suffix in ((32, "F"), (64, ""))
+        for blank, kind, power in ((" ", "UNDERFLOW", -9999), ("  ", "OVERFLOW", 9999))
+    },
     **{
         f"V_FRACT_{form}": (
             f"D0.{form.lower()} = S0.{form.lower()} + -floor(S0.{form.lower()})",
@@ -108,6 +113,32 @@ CHANGED: dict[str, tuple[str, str, str]] = {
     },
 }
 
+# The numerator is S2, the denominator S1, and S0 one of them.
+_DIV_SCALE = """
+VCC = 0x0LL;
+D0.{t} = S0.{t};
+apart = exponent(S2.{t}) - exponent(S1.{t});
+if (apart >= {far}) || (apart <= -{far}) then
+VCC = 0x1LL
+endif;
+if (64'F(S2.{t}) == 0.0) || (64'F(S1.{t}) == 0.0) then
+D0.{t} = NAN.{t}
+elsif apart >= {far} then
+if S0.{t} == S1.{t} then
+D0.{t} = ldexp(S0.{t}, {power})
+endif
+elsif exponent(S1.{t}) >= {large} then
+if (apart > -{far}) || (S0.{t} == S1.{t}) then
+D0.{t} = ldexp(S0.{t}, -{power})
+endif
+elsif apart <= -{far} then
+if S0.{t} != S1.{t} then
+D0.{t} = ldexp(S0.{t}, {power})
+endif
+elsif (exponent(S1.{t}) == 0) || (exponent(S2.{t}) <= {small}) then
+D0.{t} = ldexp(S0.{t}, {power})
+endif"""
+
 # Opcodes without a listing that change no state.
 _QUIET = (
     *("S_NOP", "S_WAITCNT", "S_SETPRIO", "S_SLEEP", "S_SENDMSG", "S_TRAP", "S_ENDPGM", "S_ENDPGM_SAVED"),
@@ -116,7 +147,7 @@ _QUIET = (
     *("S_MEMREALTIME", "S_WAKEUP", "S_ATC_PROBE", "S_ATC_PROBE_BUFFER", "V_CLREXCP", "BUFFER_WBL2"),
     "BUFFER_INV",
 )
-# Opcodes without a listing: the description in prose, written as pseudocode.
+# Opcodes without a listing, or whose listing is wrong as a whole: the description in prose, written as pseudocode.
 ADDED: dict[str, str] = {
     **dict.fromkeys(_QUIET, ""),
     # The listing drops the carry of the mantissa and then rounds to nearest, which would double the bias. Meant is what
@@ -145,6 +176,17 @@ ADDED: dict[str, str] = {
             "D0.u32 = tmp",
         ]
     ),
+    # The listings don't divide: their scale is always 2**32 or 2**64, and operands are scaled by other rules. These are
+    # the rules of AMD's emulator, compared there with a gfx1100 and a gfx1201 (ROCm/rocm-systems, pull request 11613).
+    **{
+        f"V_DIV_FMAS_F{width}": f"D0.f{width} = fma_scaled(S0.f{width}, S1.f{width}, S2.f{width}, "
+        f"VCC.u64[laneId] ? (exponent(S2.f{width}) > {bias} ? {power} : -{power}) : 0)"
+        for width, bias, power in ((32, 127, 64), (64, 1023, 128))
+    },
+    **{
+        f"V_DIV_SCALE_{form}": _DIV_SCALE.format(t=form.lower(), far=far, small=small, large=large, power=power)
+        for form, far, small, large, power in (("F32", 96, 24, 253, 64), ("F64", 768, 53, 2045, 128))
+    },
     "V_EXP_LEGACY_F32": "D0.f32 = pow(2.0F, S0.f32)",
     "V_LOG_LEGACY_F32": "D0.f32 = log2(S0.f32)",
     # The table is not printed: sixteenths of a signed number of four bits (opcode description).

@@ -6,6 +6,7 @@ those opcodes allow 1 ulp; everything else here is exact.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable
@@ -39,13 +40,16 @@ def _nan(value: Value, modes: Modes) -> Value | None:
     return Value(value.kind, value.width, fmt.quieten(value.bits)) if fmt.is_nan(value.bits) else None
 
 
-def fma(modes: Modes, a: Value, b: Value, c: Value) -> Value:
+def fma(modes: Modes, a: Value, b: Value, c: Value, power: Value | None = None) -> Value:
+    """a * b + c, with `power` scaled by that power of two, rounded once."""
     for operand in (a, b, c):
         quiet = _nan(operand, modes)
         if quiet is not None:
             return quiet
     product = floats.multiply(a.number(modes), b.number(modes))
     total = floats.add(product, c.number(modes), modes.rounding(c.width))
+    if power is not None:
+        total = dataclasses.replace(total, exponent=total.exponent + power.as_integer())
     return real(c.kind, c.width, total, modes)
 
 
@@ -58,13 +62,14 @@ def _rounder(mode: str) -> Function:
 
 
 def fract(modes: Modes, a: Value) -> Value:
-    """x - floor(x), below 1 even where rounding would give 1."""
+    """x - floor(x), below 1 even where rounding would give 1; 0 is positive in every rounding mode."""
     quiet = _nan(a, modes)
     if quiet is not None:
         return quiet
     number, fmt = a.number(modes), _format(a, modes)
     whole = floats.integral(number, "floor")
-    result = real(a.kind, a.width, floats.add(number, floats.negate(whole), modes.rounding(a.width)), modes)
+    part = floats.add(number, floats.negate(whole), modes.rounding(a.width))
+    result = real(a.kind, a.width, part if part.kind is not Kind.ZERO else dataclasses.replace(part, sign=0), modes)
     unit = fmt.pack(floats.from_int(1))
     return Value(a.kind, a.width, unit - 1) if result.bits == unit else result
 
@@ -328,6 +333,7 @@ def byte_distance(masked: bool) -> Function:
 
 FUNCTIONS: dict[str, Function] = {
     "fma": fma,
+    "fma_scaled": fma,
     "floor": _rounder("floor"),
     "trunc": _rounder("trunc"),
     "round_even": _rounder("even"),

@@ -119,10 +119,12 @@ def items(state: State, row: int, count: int, fmt: Format) -> Array:
     return decode(np.array(codes, dtype=np.uint64), fmt)
 
 
-def broadcast(lane: int, cbsz: int, abid: int) -> int:
-    """7.1.6.1: the lane of A that is read in place of `lane`."""
-    size = 64 // (1 << cbsz)
-    return lane % size + size * abid if cbsz else lane
+def broadcast(lane: int, cbsz: int, abid: int, n: int) -> int:
+    """AMD's matrix_instruction_calculator: the lane of A, in blocks of n, that is read in place of `lane`.
+
+    7.1.6.1 has other lanes, unless all blocks read the same one (device-semantics.md).
+    """
+    return (lane // n // (1 << cbsz) * (1 << cbsz) + abid) * n + lane % n if cbsz else lane
 
 
 def permute_lane(lane: int, blgp: int) -> int:
@@ -225,7 +227,11 @@ def factors(inst: Any, state: State, shape: Shape) -> tuple[Array, Array]:
         return stored, select_values(state, inst, shape, gather(state, row_b, shape, shape.b))[None]
     plain = shape.result == "F64" or (shape.a in SMALL and inst.op.name.endswith("F8F6F4"))
     a = gather(
-        state, row_a, shape, shape.a, lanes=None if plain else lambda lane: broadcast(lane, inst.cbsz, inst.abid)
+        state,
+        row_a,
+        shape,
+        shape.a,
+        lanes=None if plain else lambda lane: broadcast(lane, inst.cbsz, inst.abid, shape.n),
     )
     b = gather(state, row_b, shape, shape.b, lanes=None if plain else lambda lane: permute_lane(lane, inst.blgp))
     if shape.result == "F64":

@@ -115,11 +115,6 @@ _CONSTANTS = {
     "INF": floats.Number(floats.Kind.INFINITE, 0),
     "NAN": floats.NAN,
     "PI": floats.from_float(3.141592653589793),
-    # "The result is too small or too large": what the f32 and f64 division of the operands would give.
-    "UNDERFLOW_F32": floats.Number(floats.Kind.FINITE, 0, 1, -10000),
-    "OVERFLOW_F32": floats.Number(floats.Kind.FINITE, 0, 1, 10000),
-    "UNDERFLOW_F64": floats.Number(floats.Kind.FINITE, 0, 1, -10000),
-    "OVERFLOW_F64": floats.Number(floats.Kind.FINITE, 0, 1, 10000),
 }
 _ROUND_MODES = {"ROUND_NEAREST_EVEN": floats.Round.EVEN, "ROUND_TOWARD_ZERO": floats.Round.ZERO}
 _SELECTS = {"BYTE1": 1, "BYTE2": 2, "BYTE3": 3, "WORD1": 5}
@@ -142,7 +137,7 @@ def _name(node: Node, scope: Scope) -> Value:
     if cell is not None:
         return cell.value()
     if name in _CONSTANTS:
-        return _constant(name, "f", 32 if name.endswith("F32") else 64, scope.modes)
+        return _constant(name, "f", 64, scope.modes)
     if name == "ROUND_MODE":
         return integer("u", 32, -1 if scope.modes.forced is None else int(scope.modes.forced))
     if name in _ROUND_MODES:
@@ -289,10 +284,6 @@ def _binary(node: Node, scope: Scope) -> Value:
         return boolean(a.truth() and evaluate(node[3], scope).truth())
     if op == "||":
         return boolean(a.truth() or evaluate(node[3], scope).truth())
-    if op == "==" and node[3][:2] == ("path", ("name", "DENORM")):
-        fmt = values.format_of(a.kind, a.width, scope.modes)
-        vanished = a.bits << 1 & ((1 << a.width) - 1) == 0 and _is_nonzero_quotient(node[2], scope)
-        return boolean(fmt.is_denormal(a.bits) or vanished)
     b = evaluate(node[3], scope)
     if op == "==" and b.is_float and _is_signed_zero(node[3]):
         return boolean(values.convert_float(a, b.kind, b.width, scope.modes).bits == b.bits)
@@ -303,14 +294,6 @@ def _binary(node: Node, scope: Scope) -> Value:
     if op in ("==", "!=", "<>", "<", ">", "<=", ">="):
         return values.compare(op, a, b, scope.modes)
     return values.arithmetic(op, a, b, scope.modes)
-
-
-def _is_nonzero_quotient(node: Node, scope: Scope) -> bool:
-    """A quotient that underflows to zero is below the normal numbers too (V_DIV_SCALE; V_DIV_FIXUP then gives zero)."""
-    if node[:2] != ("binary", "/"):
-        return False
-    numerator, denominator = (evaluate(part, scope).number(scope.modes) for part in node[2:])
-    return numerator.kind is floats.Kind.FINITE and denominator.kind is floats.Kind.FINITE
 
 
 def _is_signed_zero(node: Node) -> bool:

@@ -144,17 +144,27 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
         float v_scale; // of `out`
     };
 
+    // The variable that is returned is not the one that lambdas capture: clang 21 loses half of
+    // such an address (LLVM pull request 154380).
     template <typename QTile, typename Args>
     CK_TILE_DEVICE Result operator()(const QTile& q, Args& args, char* lds) const
     {
         Result result;
+        accumulate(result, q, args, lds);
+        return result;
+    }
+
+private:
+    template <typename QTile, typename Args>
+    CK_TILE_DEVICE static void accumulate(Result& result, const QTile& q, Args& args, char* lds)
+    {
         result.v_scale = 1.f;
         set_tile(result.out, 0.f);
         result.softmax.start(args.sink, exp2(static_cast<float>(kWeightShift)));
 
         const auto tiles = ckpm::prefill::key_tiles<kN0>(args.mask, args.first, args.last);
         if(tiles.count() <= 0)
-            return result;
+            return;
 
         KLoader k(args.k);
         VLoader v(args.v);
@@ -194,10 +204,8 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
                 ckpm::prefill::sync_lds();
             });
         }
-        return result;
     }
 
-private:
     // Which tiles the next reads of K and of V are of
     struct Cursor
     {

@@ -132,13 +132,14 @@ private:
     CK_TILE_DEVICE static auto arguments(
         const Kargs& kargs, const Place& at, index_t rows, index_t begin, index_t keys)
     {
-        const index_t end  = min(begin + keys, at.seqlen_k);
-        const auto* sinks  = static_cast<const float*>(kargs.sink_ptr);
-        const auto sink_of = [=, heads = kargs.heads, head = at.head](index_t row) {
+        const index_t end   = min(begin + keys, at.seqlen_k);
+        const index_t first = at.first; // of the KV head's rows; a sink is of a row of the tile
+        const auto* sinks   = static_cast<const float*>(kargs.sink_ptr);
+        const auto sink_of  = [=, heads = kargs.heads, head = at.head](index_t row) {
             // one split has the sink; rows past the end are stored nowhere
             if(sinks == nullptr || begin > 0)
                 return -numeric<float>::infinity();
-            const index_t own = min(row, rows - 1);
+            const index_t own = min(first + row, rows - 1);
             return sinks[head + own - static_cast<index_t>(heads.div(own) * heads.get())] *
                    log2e_v<float>;
         };

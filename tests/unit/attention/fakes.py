@@ -86,7 +86,7 @@ class FakeDevice(Device):
     def has(self, feature: str) -> bool:
         return False
 
-    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
+    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments, sha256: str = "") -> Library:
         self.loaded.append(path)
         family = next(
             name

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm import commands as cli
-from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.tuning import TuningDatabase
 from ckpm.base.errors import LaunchError, RecordError, UsageError, WhereError
 from ckpm.kernels.families.libraries import host, library_with
@@ -26,7 +25,7 @@ from ckpm.matrix.configurations.sweeps import read_sweep
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher
-from ckpm.matrix.problems.testing import ListedShape, parse_shape, shapes
+from ckpm.matrix.problems.testing import ListedShape, from_shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, select, take_shard
 from ckpm.timing.sweeps import command, running, sweep_request
 from ckpm.timing.sweeps.cases import FAMILIES, SweepCase, cases, not_laid_out, own_cases

@@ -27,6 +27,7 @@ from ckpm.attention.callers.cascade import (
 from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.callers.tensors import add_page_axis, swap_axes
 from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.launch.plan import LaunchPlan
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.kernels.abi import Mask
@@ -411,7 +412,8 @@ def test_fixed_splits_plan_batch_invariance(options: dict[str, Any], planned: tu
     pages = np.array([0, 5, 7], np.int32), np.arange(7, dtype=np.int32), np.array([6, 9], np.int32)
     wrapper.plan(SUMS, *pages, 4, 2, 128, 16, **{"q_data_type": "bfloat16", "causal": True, **options})
     wrapper.run(Q, np.zeros((7, 2, 16, 2, 128)))
-    assert [problem.batch_invariant for problem in dispatcher._plans] == [planned[0]]
+    plans = [plan for plan in dispatcher.cache.entries.values() if isinstance(plan, LaunchPlan)]
+    assert [plan.problem.batch_invariant for plan in plans] == [planned[0]]
     assert [launch.split_keys for launch in device.launched] == [planned[1]]
 
 

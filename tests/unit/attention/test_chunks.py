@@ -87,6 +87,61 @@ def test_chunk_pages_any_tables_see_own_chunk(
     assert chunked_q[-1] == of_q[-1]
 
 
+@pytest.mark.parametrize(
+    ("of_q", "of_k", "message"),
+    [
+        ([0, 40, 20], [0, 70, 95], "cu_seqlens_q must ascend from 0"),
+        ([0, 40, 60], [0, 70, 60], "cu_seqlens_k must ascend from 0"),
+        ([1, 40, 60], [0, 70, 95], "cu_seqlens_q must ascend from 0"),
+        ([0], [0], "cu_seqlens_q must ascend from 0"),
+        ([0, 40, 60], [0, 70], "queries are of 2 sequences, and keys of 1"),
+        ([0, 40, 60], [0.0, np.nan, 95.0], "cu_seqlens_k is float64"),
+        ([0, 2**31], [0, 70], "cu_seqlens_q must ascend from 0 to at most 2147483647"),
+        ([[0, 40]], [0, 70], "cu_seqlens_q must ascend from 0"),
+    ],
+)
+def test_chunk_lengths_of_wrong_sums_is_refused(of_q: list[Any], of_k: list[Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        chunk_lengths(np.array(of_q), np.array(of_k), 16)
+
+
+LIST = {"indices": np.arange(9, dtype=np.int32), "indptr": sums([4, 5]), "last_page_lens": np.array([3, 16], np.int32)}
+ROWS = {"indices": np.zeros((2, 5), np.int32), "seqlens_k": np.array([50, 80], np.int32)}
+
+
+@pytest.mark.parametrize(
+    ("of_q", "table", "message"),
+    [
+        ([0, 4, 3], LIST, "cu_seqlens_q must ascend"),
+        ([0, 4], LIST | {"indptr": np.array([0])}, "pages.indptr must ascend"),
+        ([0, 4, 9], LIST | {"indptr": np.array([0, 5, 4])}, "pages.indptr must ascend"),
+        ([0, 4, 9], LIST | {"indptr": np.array([0, 5, 10])}, "pages.indptr must ascend from 0 to at most 9"),
+        ([0, 4, 9, 9], LIST, "queries are of 3 sequences, and keys of 2"),
+        ([0, 4, 9], LIST | {"last_page_lens": np.array([3, 17])}, "last_page_lens"),
+        ([0, 4, 9], LIST | {"last_page_lens": np.array([3])}, "last_page_lens"),
+        ([0, 4, 9], LIST | {"last_page_lens": None}, "pages.last_page_lens is object"),
+        ([0, 4, 9], ROWS | {"seqlens_k": np.array([50, 81])}, r"a table of \[2, 5\] doesn't hold seqlens_k \[50, 81\]"),
+        ([0, 4, 9], ROWS | {"seqlens_k": np.array([50, -1])}, "doesn't hold seqlens_k"),
+        ([0, 4, 9, 9], ROWS | {"seqlens_k": np.array([5, 5, 5])}, "of 3 sequences"),
+        ([0, 4, 9], ROWS | {"seqlens_k": np.array([50.0, np.nan])}, "pages.seqlens_k is float64"),
+    ],
+)
+def test_chunk_pages_of_wrong_tables_is_refused(of_q: list[int], table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        chunk_pages(np.array(of_q), Pages(**table), 16, 32)
+
+
+def test_chunk_pages_leaves_out_rows_of_a_larger_batch() -> None:
+    """fmha takes such tables, too: captured graphs have them."""
+    for table in (LIST, ROWS):
+        whole = {
+            name: np.concatenate([array, array[-1:]]) if name != "indices" else array for name, array in table.items()
+        }
+        wanted, longer = (chunk_pages(sums([4, 9]), Pages(**fields), 16, 32) for fields in (table, whole))
+        assert (longer[0] == wanted[0]).all()
+        assert (longer[1].indices == wanted[1].indices).all()
+
+
 def test_chunk_pages_chunk_within_page_is_refused() -> None:
     table = Pages(indices=np.zeros((1, 1), np.int32), seqlens_k=np.array([16], np.int32))
     with pytest.raises(ArgumentError, match="multiple of the 16 tokens of a page"):

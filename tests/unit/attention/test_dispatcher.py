@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -510,7 +511,7 @@ def test_default_device_is_that_of_environment_or_arrays(
 ) -> None:
     monkeypatch.setenv("CKPM_ROCM", variable)
     monkeypatch.setattr(call, "_DEFAULTS", {arch: on_device(arch) for arch in earlier})
-    monkeypatch.setattr(call, "choose", lambda choice, arch: SimpleNamespace(kind=choice, hip=None))
+    monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice(choice))
     monkeypatch.setattr(Registry, "add_library", lambda registry, library: None)
     monkeypatch.setattr(Registry, "__len__", lambda registry: 1)
     array = SimpleNamespace(__cuda_array_interface__={}) if on_gpu else None
@@ -548,6 +549,31 @@ def test_plans_are_kept_until_registry_changes() -> None:
     registry.set_priority([plan.stages[0].name], 1)
     assert dispatcher.plan(PREFILL) is not plan
     assert len(device.loaded) == 1  # the library stays open
+
+
+def test_plan_in_threads_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel takes minutes to compile: other threads wait for it. Refusals are shared, too."""
+    declared = kernel_set("batch_prefill", ARCH, upstream="ckpm", dtype="bf16", hdim_q=128, page_size=1)
+    registry, compiled = Registry(declared), list[str]()
+    dispatcher, device = make_dispatcher(registry, compile=compiles(registry, compiled))
+    searches: list[Problem] = []
+
+    def find_none(problem: Problem, preferred: object) -> str:
+        searches.append(problem)
+        return ""
+
+    monkeypatch.setattr("ckpm.attention.dispatcher.find_missing", find_none)
+
+    def plan(problem: Problem) -> Any:
+        try:
+            return dispatcher.plan(problem).kernels
+        except NoKernelError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(8) as pool:
+        for problem in (PREFILL, replace(PREFILL, hdim_q=512, hdim_v=512)):
+            assert len(set(pool.map(plan, [problem] * 16))) == 1
+    assert (len(compiled), len(device.loaded), len(searches)) == (1, 1, 1)
 
 
 def test_two_stages_come_from_one_library() -> None:

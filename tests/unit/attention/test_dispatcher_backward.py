@@ -148,6 +148,22 @@ def test_dk_and_dv_of_heads_of_q_are_added_up() -> None:
     assert done.dq.dtype == np.float64
 
 
+def test_gradients_that_no_kernel_writes_are_zero() -> None:
+    """CK writes none of a sequence without queries, in any place, or without keys; here the library writes nothing."""
+    random = np.random.default_rng(1)
+    shapes = {"do": (40, 4, 32), "q": (40, 4, 64), "k": (70, 2, 64), "v": (70, 2, 32), "o": (40, 4, 32)}
+    arrays: dict[str, Any] = {name: random.uniform(-1, 1, shape) for name, shape in shapes.items()}
+    starts = {name: np.array(sums, np.int32) for name, sums in {"q": (0, 0, 40, 40), "k": (0, 9, 40, 70)}.items()}
+    for queries in (40, 0):
+        rows = {name: array[:queries] if name in ("do", "q", "o") else array for name, array in arrays.items()}
+        done = fmha_backward(
+            **rows, lse=np.zeros((4, queries), np.float32), dtype="bf16", dispatcher=make_backward_dispatcher()[0],
+            cu_seqlens_q=np.minimum(starts["q"], queries), cu_seqlens_k=starts["k"],
+        )  # fmt: skip
+        assert (done.dq.shape, done.dk.shape, done.dv.shape) == ((queries, 4, 64), (70, 2, 64), (70, 2, 32))
+        assert not any(gradient.any() for gradient in (done.dq, done.dk, done.dv))
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

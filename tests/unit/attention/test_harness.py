@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.launch import c_abi
+from ckpm.attention.launch.device import Device
 from ckpm.base.errors import LibraryError
+from ckpm.base.files import sha256_of
 from ckpm.base.settings import cache_folder
 from ckpm.kernels import abi
 from ckpm.kernels.abi import AppendKvArguments, BwdArguments, CheckedArguments, FwdArguments, LaunchArguments
@@ -20,6 +23,7 @@ from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.spellings import features
+from tests.unit.attention.fakes import FakeDevice
 
 ENUMS = {
     "CKPM_": abi.Status,
@@ -181,6 +185,37 @@ def test_library_that_cannot_be_used_is_refused(
     with pytest.raises(LibraryError, match=message) as caught:
         c_abi.load(library(text) if text else tmp_path / "libpart.so", LaunchArguments)
     assert caught.value.exit_code == 6
+
+
+class Loader(FakeDevice):
+    """A device that opens libraries."""
+
+    load = Device.load
+    replaced_by: Path | None = None
+
+    def prepare(self, path: Path) -> None:
+        if self.replaced_by is not None:
+            self.replaced_by.replace(path)
+
+
+def test_library_that_was_replaced_is_refused(library: Callable[..., Path], tmp_path: Path) -> None:
+    """The loader returns a library that the process has by its path, whatever is there now."""
+    first, second, third = (
+        Path(shutil.copy(library(library_source(f'"{name}"')), tmp_path / f"{name}.so")) for name in "klm"
+    )
+    digests = [sha256_of(file) for file in (first, second)]
+    assert Loader().load(first, LaunchArguments, digests[0]).kernels == ("k",)
+    second.replace(first)
+    with pytest.raises(LibraryError, match=r"it was replaced after it was registered: its sha256 is .*, and was "):
+        Loader().load(first, LaunchArguments, digests[0])
+    with pytest.raises(LibraryError, match=r"this process has loaded another library from this path\. Start a new"):
+        Loader().load(first, LaunchArguments, digests[1])
+    changing, device = Path(shutil.copy(first, tmp_path / "changing.so")), Loader()
+    device.replaced_by = third
+    with pytest.raises(LibraryError, match="it was replaced while it was loaded"):
+        device.load(changing, LaunchArguments, digests[1])
+    with pytest.raises(LibraryError, match=r"it can't be read: .*Build it first"):
+        Loader().load(tmp_path / "missing.so", LaunchArguments, digests[0])
 
 
 def test_launch_that_ends_as_none_does_is_damage(library: Callable[..., Path]) -> None:

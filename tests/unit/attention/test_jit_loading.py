@@ -29,7 +29,7 @@ class Recorder(FakeDevice):
         self.arch = arch
         self.loads: list[tuple[Path, Any]] = []
 
-    def load(self, path: Path, arguments: Any = None) -> Any:
+    def load(self, path: Path, arguments: Any = None, sha256: str = "") -> Any:
         self.loads.append((path, arguments))
 
 

@@ -25,7 +25,7 @@ from ckpm.attention.reference import exact
 from ckpm.base.errors import DeviceError, HipError, ProblemError, UsageError
 from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.problems.problem import serving_kernels
+from ckpm.matrix.problems.serving import serving_kernels
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import CaseBench, Result, run_case
 from tests.unit.attention import fakes

@@ -128,31 +128,38 @@ def test_missing_pointer_is_named() -> None:
         for gone in ({**POINTERS, name: 0}, {other: at for other, at in POINTERS.items() if other != name}):
             with pytest.raises(ArgumentError, match=f"{name} is null, and batch_prefill needs it"):
                 plan.run(gone)
-    with pytest.raises(TypeError, match="no field 'kw'"):
+    with pytest.raises(ArgumentError, match="a launch of batch_prefill has no pointer 'kw'"):
         plan.run({**POINTERS, "kw": 1})
     assert not device.launched
 
 
-def test_bound_launch_of_addresses_gives_struct_of_run() -> None:
+def test_pointer_that_is_not_needed_may_be_none() -> None:
+    dispatcher, device = make_dispatcher(prefill())
+    dispatcher.plan(PREFILL).run({**POINTERS, "lse": None})  # type: ignore[dict-item]
+    assert device.launched[0].lse is None
+
+
+def test_queued_addresses_give_struct_of_run() -> None:
     dispatcher, device = make_dispatcher(prefill())
     plan = dispatcher.plan(PREFILL)
-    addresses = {name: 4096 * at for at, name in enumerate(POINTERS, 1)}
-    plan.run(addresses, stream=7)
-    run = plan.bind(tuple(addresses))
-    run(list(addresses.values()), 7)
+    names = *plan.inputs, *plan.outputs
+    addresses = [4096 * at for at in range(1, len(names) + 1)]
+    plan.run(dict(zip(names, addresses, strict=True)), stream=7)
+    plan.queue(addresses, 7)
     first, second = (launch.values() for launch in device.launched)
     assert first == second
-    for at, name in enumerate(addresses):
+    for stream in (2**64, -1, "x"):
+        with pytest.raises(ArgumentError, match="stream is"):
+            plan.queue(addresses, stream)  # type: ignore[arg-type]
+    for at, name in enumerate(names):
         with pytest.raises(ArgumentError, match=f"{name} is null"):
-            run([0 if at == index else 4096 for index in range(len(addresses))], 7)
-    with pytest.raises(ArgumentError, match="q is null"):
-        plan.bind(tuple(addresses)[1:])(list(addresses.values())[1:], 7)
+            plan.queue([0 if at == index else 4096 for index in range(len(names))], 7)
 
 
-def test_bound_launch_with_workspaces_gives_struct_of_run() -> None:
+def test_queued_addresses_with_workspaces_give_struct_of_run() -> None:
     plan, device = split()
     plan.run(SPLIT_POINTERS, stream=7)
-    plan.bind(tuple(SPLIT_POINTERS))(list(SPLIT_POINTERS.values()), 7)
+    plan.queue([4096] * len(SPLIT_POINTERS), 7)
     first, second = (launch.values() for launch in device.launched)
     assert first == second
     assert first["o_acc"]

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpm.attention.problems.builder import ProblemBuilder
-from ckpm.attention.problems.shapes import broken_rules, from_shape, to_shape
-from ckpm.attention.problems.validation import find_overlap, validate
+from ckpm.attention.problems.validation import broken_rules, find_overlap, validate
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.configurations.validation import RULES
 from ckpm.matrix.problems.problem import Problem, Strides, launch_seqlen_k
-from ckpm.matrix.problems.testing import ListedShape, shapes
+from ckpm.matrix.problems.testing import ListedShape, from_shape, shapes, to_shape
 from tests.unit.attention.fakes import PREFILL, make_dispatcher, prefill
 
 _PAGED = {"family": "batch_prefill", "page_size": 16, "pool_pages": 2**20}
@@ -179,7 +178,7 @@ def test_contradicting_problem_is_one_error(changes: dict[str, Any], message: st
 def test_broken_rules_have_text_of_matrix() -> None:
     """The rules are `ckpm validate`'s. The registry keeps rules that CK's own kernels contradict."""
     (line,) = broken_rules(Problem(hdim_q=12))
-    text = RULES["head_dims_are_multiples_of_8"].complaint(12, 128)
+    text = RULES["head_dims_are_multiples_of_8"].excludes(12, 128)
     assert line.startswith(f"{text} (head_dims_are_multiples_of_8: ")
     assert RULES["family_has_its_mode"].contradiction
     assert broken_rules(dataclasses.replace(PREFILL, mode="batch", total_q=0)) == []

@@ -76,7 +76,8 @@ def torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
         return pytest.importorskip("torch")
     queues = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 77)
     names = {name: np.dtype(name) for name in ("float16", "float32", "uint8", "uint16")}
-    stand_in = SimpleNamespace(Tensor=Tensor, from_numpy=Tensor, _C=queues, **names)
+    new = {"from_numpy": Tensor, "empty_like": lambda tensor: tensor.new_empty(tensor.shape, tensor.dtype)}
+    stand_in = SimpleNamespace(Tensor=Tensor, _C=queues, **new, **names)
     monkeypatch.setitem(sys.modules, "torch", stand_in)
     return stand_in
 

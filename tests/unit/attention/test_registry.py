@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from ckpm.attention.kernel_sets import kernel_set
+from ckpm.attention.launch.device import Device
 from ckpm.attention.registry import FORMAT, Registry
 from ckpm.base.errors import LibraryError, RecordError, TrustError
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
 from tests.unit import manifests
-from tests.unit.attention.fakes import ARCH, built
+from tests.unit.attention.fakes import ARCH, PREFILL, FakeDevice, built, make_dispatcher, prefill
 
 
 def test_kernel_set_has_kernels_with_its_values() -> None:
@@ -134,6 +135,28 @@ def test_exported_registry_is_read_back(tmp_path: Path) -> None:
     back = Registry.read(tmp_path / "r.json")
     assert back.instances() == registry.instances()
     assert len(back) > 100
+
+
+class Loader(FakeDevice):
+    """A device that opens libraries."""
+
+    load = Device.load
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_library_replaced_before_its_first_launch_is_refused(exported: bool, tmp_path: Path) -> None:
+    registry, folder = Registry(), tmp_path / "batch_prefill"
+    names = [kernel.name for kernel in prefill().instances()]
+    file = registry.add_library(manifests.write_library(folder, manifests.document({n: {} for n in names})))[0].library
+    if exported:
+        registry.write(tmp_path / "r.json")
+        registry = Registry.read(tmp_path / "r.json")
+    dispatcher, device = make_dispatcher(registry, Loader())
+    assert file is not None
+    file.write_bytes(b"the library of a later build")
+    with pytest.raises(LibraryError, match=r"libckpm\.so: it was replaced after it was registered"):
+        dispatcher.plan(PREFILL)
+    assert not device.launched
 
 
 def write_registry(folder: Path) -> Path:

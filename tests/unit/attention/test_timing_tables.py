@@ -129,6 +129,7 @@ def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.M
         "cold.measure",
         "dispatch.measure_call",
         "dispatch.measure_on_demand",
+        "dispatch.measure_operator",
         "emulated.measure",
         "emulated.score_timing",
     ):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention import call
-from ckpm.attention.arrays import pytorch
+from ckpm.attention import call, plan_cache
+from ckpm.attention.arrays import posing, pytorch
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
@@ -49,6 +49,21 @@ def in_place(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """Tensors of the CPU are taken for tensors of the device."""
     monkeypatch.setattr(operators, "_is_in_place", lambda q, dispatcher: True)
     return device
+
+
+@pytest.fixture
+def posed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The problem of each call that was posed."""
+    problems = []
+
+    def pose(*arguments: Any) -> Any:
+        result = posing.pose(*arguments)
+        problems.append(result.problem)
+        return result
+
+    for module in (call, operators):
+        monkeypatch.setattr(module, "pose", pose)
+    return problems
 
 
 def test_masks_and_caps_of_paged_prefill_reach_the_c_abi(device: FakeDevice) -> None:
@@ -140,13 +155,13 @@ def test_rows_of_a_block_table_may_lie_apart(in_place: FakeDevice) -> None:
 
 
 def test_tensors_in_place_are_launched_by_their_addresses(
-    in_place: FakeDevice, monkeypatch: pytest.MonkeyPatch
+    in_place: FakeDevice, monkeypatch: pytest.MonkeyPatch, posed: list[Any]
 ) -> None:
     pool = torch.zeros(100, 2, 2, 128, dtype=torch.bfloat16)  # K and V of a page beside one another
     inputs = arguments(k=pool[:, 0], v=pool[:, 1])
     monkeypatch.setattr(operators, "current_stream", lambda q: 77)
     outputs = [operators.paged_prefill(**inputs, return_lse=True) for _ in range(2)]
-    assert len(operators._CHOSEN[0].kept) == 1
+    assert len(posed) == 1
     for launch, (o, lse) in zip(in_place.launched, outputs, strict=True):
         names = {"q": "q", "k": "k", "v": "v", "seqstart_q": "cu_seqlens_q", "kv_indptr": "indptr"}
         assert {name: getattr(launch, name) for name in names} == {
@@ -160,7 +175,7 @@ def test_tensors_in_place_are_launched_by_their_addresses(
         assert (launch.batch_stride_k, launch.seqlen_k, launch.stream) == (512, 72, 77)
     operators.paged_prefill(**arguments(q=torch.zeros(50, 4, 128, dtype=torch.bfloat16)))
     operators.paged_prefill(**inputs, return_lse=True, causal=True)
-    assert len(operators._CHOSEN[0].kept) == 3
+    assert len(posed) == 3
     operators.paged_prefill(**arguments(), return_lse=True)  # the shapes of the first call, not its strides
     assert in_place.launched.pop().batch_stride_k == 256
     assert [launch.mask_type for launch in in_place.launched[-2:]] == [Mask.NONE, Mask.BOTTOM_RIGHT]
@@ -199,25 +214,81 @@ def paged_calls(monkeypatch: pytest.MonkeyPatch, dispatcher: Dispatcher) -> Call
     return run
 
 
-def test_aiter_s_calls_with_equal_shapes_are_posed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aiter_s_calls_with_equal_shapes_are_posed_once(monkeypatch: pytest.MonkeyPatch, posed: list[Any]) -> None:
     dispatcher, device = make_dispatcher(prefill(), FakeDevice("hip"))
     run = paged_calls(monkeypatch, dispatcher)
     queries = [torch.zeros(60, 4, 128, dtype=torch.bfloat16) for _ in range(2)]
     outputs = [run(q=query, return_lse=True) for query in queries]
-    assert len(dispatcher.kept) == 1
+    assert len(posed) == 1
     for launch, q, (o, lse) in zip(device.launched, queries, outputs, strict=True):
         assert (launch.q, launch.o, launch.lse) == (q.data_ptr(), o.data_ptr(), lse.data_ptr())
     run(causal=True)
     run(max_seqlen_k=80)
     run(k=torch.zeros(100, 2, 256, dtype=torch.bfloat16)[..., :128])
-    assert len(dispatcher.kept) == 4
-    assert [launch.seqlen_k for launch in device.launched] == [72, 72, 72, 80, 72]  # four significant bits
-    assert device.launched[-1].stride_k == 512
+    run(q=queries[1], return_lse=True)  # not the latest call of its numbers
+    assert len(posed) == 4
+    assert [launch.seqlen_k for launch in device.launched] == [72, 72, 72, 80, 72, 72]  # four significant bits
+    assert [launch.stride_k for launch in device.launched[-2:]] == [512, 256]
     dispatcher.close()
-    assert not dispatcher.kept
+    run()
+    assert len(posed) == 5
 
 
-def test_sink_logits_of_16_bits_are_converted_for_a_kept_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_calls_are_forgotten_when_registry_changes(monkeypatch: pytest.MonkeyPatch, posed: list[Any]) -> None:
+    dispatcher, _ = make_dispatcher(prefill(), FakeDevice("hip"))
+    run = paged_calls(monkeypatch, dispatcher)
+    run()
+    dispatcher.registry.set_priority([dispatcher.registry.instances()[0].name], 1)
+    run()
+    assert len(posed) == 2
+    monkeypatch.setattr(plan_cache, "_MOST", 6)
+    for longest in (40, 50, 60, 70, 40):
+        run(max_seqlen_q=longest)
+        assert len(dispatcher.cache.entries) <= 7
+    assert len(posed) == 6
+
+
+def test_call_planned_amid_change_of_registry_is_posed_again(monkeypatch: pytest.MonkeyPatch, posed: list[Any]) -> None:
+    dispatcher, _ = make_dispatcher(prefill(), FakeDevice("hip"))
+    run, plan = paged_calls(monkeypatch, dispatcher), dispatcher.plan
+
+    def plan_and_change(problem: Any) -> Any:
+        planned = plan(problem)
+        dispatcher.registry.set_priority([planned.stages[0].name], len(posed))
+        return planned
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatcher, "plan", plan_and_change)
+        run()
+    for _ in range(2):
+        run()
+    assert len(posed) == 2
+
+
+def test_outputs_of_a_kept_call_that_overlap_are_refused(monkeypatch: pytest.MonkeyPatch, posed: list[Any]) -> None:
+    monkeypatch.setattr(call, "on_gpu", lambda q: True)
+    dispatcher, device = make_dispatcher(prefill(lse=True), FakeDevice("hip"))
+    memory, inputs = torch.zeros(60 * 4 * 128 * 2 + 4 * 60 * 4, dtype=torch.uint8), arguments()
+    out = memory[: 60 * 4 * 128 * 2].view(torch.bfloat16).view(60, 4, 128)
+    ends = [memory[begin : begin + 4 * 60 * 4].view(torch.float32).view(4, 60) for begin in (60 * 4 * 128 * 2, 64)]
+
+    def run(lse_out: Any) -> Any:
+        pages = Pages(indices=inputs["page_table"], indptr=inputs["indptr"], longest=70)
+        return fmha(
+            inputs["q"], inputs["k"][:, None], inputs["v"][:, None], cu_seqlens_q=inputs["cu_seqlens_q"],
+            max_seqlen_q=40, pages=pages, lse=True, out=out, lse_out=lse_out, dispatcher=dispatcher,
+        )  # fmt: skip
+
+    for _ in range(2):
+        run(ends[0])
+        with pytest.raises(ArgumentError, match="overlap: a kernel"):
+            run(ends[1])
+    assert (len(device.launched), len(posed)) == (2, 1)
+
+
+def test_sink_logits_of_16_bits_are_converted_for_a_kept_call(
+    monkeypatch: pytest.MonkeyPatch, posed: list[Any]
+) -> None:
     dispatcher, device = make_dispatcher(prefill(upstream="ckpm"), FakeDevice("hip"))
     run = paged_calls(monkeypatch, dispatcher)
     sinks = [torch.full((4,), 2.5, dtype=torch.bfloat16), torch.full((4,), 2.5)]
@@ -229,16 +300,15 @@ def test_sink_logits_of_16_bits_are_converted_for_a_kept_plan(monkeypatch: pytes
 
     device.answer = answer
     keys = torch.zeros(95, 2, 128, dtype=torch.bfloat16)
-    for sink in sinks:
+    for sink in (*sinks, sinks[0]):
         run(sink_ptr=sink, causal=True)
     flash_attn_varlen_func(
         torch.zeros(60, 4, 128, dtype=torch.bfloat16), keys, keys,
         arguments()["cu_seqlens_q"], arguments()["indptr"], 40, 70, sink_ptr=sinks[0], causal=True,
         dispatcher=dispatcher,
     )  # fmt: skip
-    assert read == [[2.5] * 4] * 3
-    assert len(dispatcher.kept) == 2
-    assert None not in dispatcher.kept.values()
+    assert read == [[2.5] * 4] * 4
+    assert len(posed) == 2
 
 
 def test_lists_are_copied_for_kernels_of_ck_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,11 +325,13 @@ def test_lists_are_copied_for_kernels_of_ck_alone(monkeypatch: pytest.MonkeyPatc
         assert [launch.kv_page_indices != pages.data_ptr() for launch in device.launched] == [copied, copied]
 
 
-def test_arrays_beside_tensors_are_posed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_beside_tensors_are_posed_each_time(monkeypatch: pytest.MonkeyPatch, posed: list[Any]) -> None:
     dispatcher, _ = make_dispatcher(prefill(), FakeDevice("hip"))
     run = paged_calls(monkeypatch, dispatcher)
     tables = arguments()["cu_seqlens_q"].numpy(), OnDevice(address=4096, shape=(3,), dtype="int32")
-    run(cu_seqlens_q=tables[0])
+    for _ in range(2):
+        run(cu_seqlens_q=tables[0])
+    assert len(posed) == 2
     with pytest.raises(ArgumentError, match="the device"):
         run(cu_seqlens_q=tables[1])
     with pytest.raises(TypeError, match="unknown_option"):
@@ -267,8 +339,10 @@ def test_arrays_beside_tensors_are_posed_each_time(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ArgumentError, match="cu_seqlens_q"):
         run(cu_seqlens_q=torch.ones(3, dtype=torch.bool))  # no word for the dtype
     dispatcher.close()
-    run(cu_seqlens_q=torch.from_numpy(tables[0]).as_subclass(OnOtherGpu))
-    assert list(dispatcher.kept.values()) == [None]
+    posed.clear()
+    for _ in range(2):
+        run(cu_seqlens_q=torch.from_numpy(tables[0]).as_subclass(OnOtherGpu))
+    assert len(posed) == 2
 
 
 def test_backward_in_place_adds_heads_that_share_keys(in_place: FakeDevice) -> None:
@@ -280,9 +354,16 @@ def test_backward_in_place_adds_heads_that_share_keys(in_place: FakeDevice) -> N
     q, k = torch.zeros(60, 4, 64, dtype=torch.bfloat16), torch.zeros(95, 2, 64, dtype=torch.bfloat16)
     sums = torch.tensor([0, 40, 60], dtype=INT), torch.tensor([0, 70, 95], dtype=INT)
     numbers = (40, 70, True, -1, -1, None, False)
-    dq, dk, dv = operators.varlen_attention_backward(q, q, k, k, q, torch.zeros(4, 60), *sums, *numbers)
+    do, o, lse = q.clone(), q.clone(), torch.zeros(4, 60)
+    dq, dk, dv = operators.varlen_attention_backward(do, q, k, k, o, lse, *sums, *numbers)
     assert (dq.shape, dk.shape, dv.shape) == (q.shape, k.shape, k.shape)
-    assert in_place.launched[0].dq == dq.data_ptr()
+    wanted = {"q": q, "k": k, "v": k, "dout": do, "o": o, "lse": lse, "seqstart_q": sums[0], "dq": dq}
+    launch = in_place.launched[0]
+    assert {name: getattr(launch, name) for name in wanted} == {name: t.data_ptr() for name, t in wanted.items()}
+    for wrong in (do[:59], do.transpose(0, 1).contiguous().transpose(0, 1), do.float()):
+        with pytest.raises(RuntimeError, match="do is"):
+            operators.varlen_attention_backward(wrong, q, k, k, o, lse, *sums, *numbers)
+    assert len(in_place.launched) == 1
 
 
 def test_added_heads_are_float32_sums_of_neighbours() -> None:

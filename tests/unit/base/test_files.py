@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import DiskFullError, OutputError
-from ckpm.base.files import hold_lock, make_folder, write_atomically, write_if_changed
+from ckpm.base.files import append, hold_lock, make_folder, name_write_errors, write_atomically, write_if_changed
 
 
 def test_write_replaces_file(tmp_path: Path) -> None:
@@ -132,3 +132,15 @@ def test_lock_on_file_system_without_locks_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(OutputError, match="Function not implemented"), hold_lock(tmp_path / "lock"):
         pass
+
+
+def test_appending_to_pipe_without_reader_fails_at_once(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    refusal = pytest.raises(OutputError, match=r"fifo: can't be written: .*It is a pipe that no program reads")
+    with refusal, name_write_errors(fifo):
+        append(fifo, "text")
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    append(fifo, "text\n")
+    assert os.read(reader, 100) == b"text\n"
+    os.close(reader)

@@ -9,6 +9,7 @@ import pytest
 from ckpm.base.errors import UsageError
 from ckpm.base.settings import cache_folder, ck_root
 from ckpm.matrix.options import split_words
+from ckpm_emulator.cache import cache_folder as emulator_cache
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,17 @@ def test_cache_folder_is_variable_or_users(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CKPM_CACHE", "mine")
     assert cache_folder() == tmp_path / "mine"
+
+
+def test_quoted_home_in_variable_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    for name in ("CKPM_CACHE", "CK_ROOT"):
+        monkeypatch.setenv(name, "~/x")
+    assert cache_folder() == ck_root() == Path("/home/me/x")
+    assert emulator_cache() == Path("/home/me/x/emulator")
+    monkeypatch.setenv("CKPM_CACHE", "~absent-user/x")
+    with pytest.raises(UsageError, match="~absent-user/x: this user has no such home folder"):
+        cache_folder()
 
 
 def test_cache_folder_without_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

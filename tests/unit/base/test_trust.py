@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base import settings, trust
-from ckpm.base.errors import OutputError, TrustError
+from ckpm.base.errors import OutputError, SetupError, TrustError
 from ckpm.base.processes import build_lock
 from ckpm.base.store import Store, draft_folder
 from ckpm.base.trust import demand_private, demand_trusted_library, signing_key
@@ -217,3 +217,11 @@ def test_cache_folder_is_asked_for_trust(tmp_path: Path, monkeypatch: pytest.Mon
     (broken,) = [finding for finding in examine(settings.cache_path(), None) if finding.subject == "cache"]
     assert broken.state == "broken"
     assert "other users can write to it" in broken.advice
+
+
+def test_cache_in_which_nothing_can_be_run_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    status = os.statvfs(tmp_path)
+    flags = [*status[:8], status.f_flag | os.ST_NOEXEC, *status[9:], status.f_fsid]
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(flags))
+    with pytest.raises(SetupError, match="its file system is mounted with noexec: set CKPM_CACHE to another folder"):
+        demand_private(tmp_path)

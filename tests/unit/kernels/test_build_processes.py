@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.base.errors import ProcessLimitError
+from ckpm.base.errors import MemoryLimitError, ProcessLimitError
 from ckpm.base.paths import PROJECT
 from ckpm.base.processes import build_lock
 from ckpm.kernels.code.toolchains import Toolchain
@@ -153,6 +153,13 @@ def test_limit_of_threads_ends_build_with_message(
     request = request_for(stub_toolchain(text="#!/bin/sh\nexec sleep 1000\n"))  # else one thread could be enough
     with pytest.raises(ProcessLimitError, match=r"the system allows no further process .*fewer at once with -j"):
         building.run(request, jobs=4)
+
+
+@pytest.mark.parametrize("message", ["LLVM ERROR: out of memory", "zig: error: unable to execute command: Killed"])
+def test_compiler_without_memory_raises_limit_error(stub_toolchain: Stub, request_for: Make, message: str) -> None:
+    request = request_for(stub_toolchain(text=f"#!/bin/sh\necho '{message}'; exit 1\n"), where=("key.logits",))
+    with pytest.raises(MemoryLimitError, match=r"not enough memory .*ulimit -v\)\. Allow more, or take less .*-j 1"):
+        building.run(request, jobs=2)
 
 
 def test_compiler_that_meets_process_limit_raises_limit_error(stub_toolchain: Stub, request_for: Make) -> None:

@@ -23,6 +23,7 @@ from ckpm.kernels.changes.rules import read_rules, rules
 from ckpm.kernels.families.libraries import host, libraries
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.sessions import sessions
 from tests.unit.shared import git, replace_text, table_complaint
 
 ROOT = Path(__file__).parents[3]
@@ -87,14 +88,15 @@ def test_plan_of_no_change_has_lint_only(make_plan: Callable[..., ChangePlan]) -
         ("docs/page.md", {"lint", "unit", "pages"}, set(), False),
         ("emulator/notes.md", {"lint"}, set(), False),
         ("ckpm/reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
-        ("ckpm/suites/pool.py", {"lint", "unit", "mutants"}, {*rules().suites}, False),
+        ("ckpm/suites/pool.py", {"lint", "unit", "mutants", "image"}, {*sessions().suites}, False),
         (
             "emulator/core/isa/wave.cpp",
             {"lint", "unit", "emulator", "mutants", "programs", "score"},
-            {*rules().suites},
+            {*sessions().suites},
             True,
         ),
-        ("ckpm/reports/gates/static.py", {"lint", "unit", "report"}, set(), True),
+        ("ckpm/reports/gates/static.py", {"lint", "unit", "report", "image"}, set(), True),
+        ("ckpm/attention/launch/plan.py", {"lint", "unit", "dispatcher"}, {*sessions().suites}, True),
         ("ckpm/kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
     ],
 )
@@ -224,7 +226,7 @@ def test_to_json_has_every_reason(make_plan: Callable[..., ChangePlan]) -> None:
 
 
 def test_rules_have_libraries_that_can_be_rendered() -> None:
-    assert {library.name: library.families for library in rules().libraries} == dict(libraries())
+    assert {library.name for library in rules().libraries} == set(libraries())
     for library in rules().libraries:
         every = (*library.upstreams, *library.smoke_upstreams)
         assert {upstreams()[name].dialect for name in every} <= set(host(library.name).dialects())
@@ -284,6 +286,8 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
         ("checks: [unit, planted]", "checks: [units]", "unknown; known: lint"),
         ("  lint: [lint, workflows, docs]\n", "", "there must be a check named lint"),
         ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be a whole number >= 1"),
+        ("{compiled}", "{complied}", "checks.compiled[0]: neither {arch} nor a group of tests in braces: 'complied'"),
+        ("  fwd_v3: {upstreams", "  fwd_v4: {upstreams", "unknown 'fwd_v4'; known: "),
     ],
 )
 def test_read_rules_refuses_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import platform
 import shutil
@@ -106,6 +107,25 @@ def test_doctor_other_sha256_in_cache_is_broken(tmp_path: Path) -> None:
     finding = doctor._package("aiter", package, tmp_path)
     assert (finding.state, "another sha256, 0123456789abcdef" in finding.detail) == ("broken", True)
     assert f"correct the sha256 in matrix/upstreams.yaml ({package.sha256[:16]}...)" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("bf16", "advice"),
+    [("compiler", ""), ("truncate", "build with -DCK_TILE_FLOAT_TO_BFLOAT16_DEFAULT=3 to round to nearest")],
+)
+def test_rocm_that_truncates_to_bf16_has_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bf16: str, advice: str
+) -> None:
+    identity = doctor.Examination("toolchain rocm", "ok", "rocm hipcc HIP 6.4.43484")
+    monkeypatch.setattr(rocm, "locate", lambda: "/usr/bin/hipcc")
+    monkeypatch.setattr(doctor, "_toolchain", lambda name, cache: identity)
+    monkeypatch.setattr(doctor, "_conversion", lambda cache: bf16)
+    assert doctor._rocm(tmp_path) == dataclasses.replace(identity, detail=f"{identity.detail}, /usr/bin/hipcc")
+    monkeypatch.setattr(doctor, "is_unpacked", lambda package, cache: True)
+    monkeypatch.setattr(doctor, "damage", lambda package, cache: [])
+    finding = doctor._rocm(tmp_path)
+    assert (finding.state, finding.detail[-len(bf16) :], finding.advice[-len(advice) :]) == ("ok", bf16, advice)
+    assert bool(finding.advice) == bool(advice)
 
 
 @pytest.mark.parametrize(

@@ -50,16 +50,17 @@ def test_other_code_of_kernel_is_read_as_written(tmp_path: Path) -> None:
 
 
 def test_manifest_of_earlier_version_is_read(tmp_path: Path) -> None:
-    """They had no known defects yet, and fewer figures."""
+    """They had no known defects yet, no conversion to bf16, and fewer figures."""
     stored = manifests.document({"k": {"archs": {"gfx950": {**manifests.FIGURES}}}})
-    del stored["left_out"]
+    del stored["left_out"], stored["bf16"]
     del stored["kernels"]["k"]["batch_invariant"]
     for name in ("text_bytes", "symbol", "text_sha256"):
         del stored["kernels"]["k"]["archs"]["gfx950"][name]
     (tmp_path / "manifest.json").write_text(json.dumps(stored))
     manifest = Manifest.read(tmp_path / "manifest.json")
     kernel = manifest.kernels["k"]
-    assert (manifest.left_out, kernel.archs["gfx950"].vgpr, kernel.batch_invariant) == ({}, 200, False)
+    assert (manifest.left_out, manifest.bf16) == ({}, "")
+    assert (kernel.archs["gfx950"].vgpr, kernel.batch_invariant) == (200, False)
 
 
 def test_keys_of_manifest_are_selected_keys() -> None:

@@ -139,3 +139,22 @@ def test_without_built_library_there_is_nothing_to_compare(
     manifests.record().write(tmp_path / "manifest.json")
     with pytest.raises(LibraryError, match=r"libckpm\.so is missing"):
         reproduce.build_again(request, tmp_path, lambda cache: stub_toolchain(), 1)
+
+
+def test_builds_that_are_compared_have_flags_of_request(
+    stub_toolchain: Callable[..., Toolchain],
+    request_for: Callable[..., BuildRequest],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = dataclasses.replace(stub_toolchain(), flags=("-DCK_TILE_FLOAT_TO_BFLOAT16_DEFAULT=3",))
+    built: list[Toolchain] = []
+
+    def build_twice(request: BuildRequest, toolchain: Callable[[Path], Toolchain], jobs: int) -> tuple[int, list[str]]:
+        built.append(toolchain(tmp_path))
+        return 1, []
+
+    monkeypatch.setattr(reproduce, "detect", lambda name, cache: stub_toolchain())
+    monkeypatch.setattr(reproduce, "build_twice", build_twice)
+    reproduce.run(request_for(chosen), 1, None)
+    assert built[0].flags == chosen.flags

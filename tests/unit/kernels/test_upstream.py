@@ -75,7 +75,7 @@ def write_features(root: Path, names: Collection[str]) -> Path:
 
 
 @pytest.mark.parametrize("file", ["fmha_batch_prefill.py", "fmha_bwd.py", "fmha_fwd.py", "fmha_fwd.hpp"])
-def test_checkout_one_file_of_september_has_features_of_that_file(
+def test_checkout_file_of_september_brings_its_features(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str
 ) -> None:
     caplog.set_level("INFO")
@@ -343,8 +343,8 @@ def package(served: tuple[PackagedUpstream, bytes], monkeypatch: pytest.MonkeyPa
     row, data = served
     downloads: list[str] = []
 
-    def download(package: str, version: str, file: str, target: Path) -> None:
-        downloads.append(file)
+    def download(package: PackagedUpstream, target: Path) -> None:
+        downloads.append(package.file)
         target.write_bytes(data)
 
     monkeypatch.setattr(upstream, "check_upstream", lambda name: row)
@@ -393,7 +393,7 @@ def test_wrong_sha256_is_refused_and_nothing_is_left(
 def test_interrupted_download_leaves_nothing(
     package: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(package: str, version: str, file: str, target: Path) -> None:
+    def interrupt(package: PackagedUpstream, target: Path) -> None:
         target.write_bytes(b"half")
         raise KeyboardInterrupt
 
@@ -410,7 +410,7 @@ def test_find_links_serve_package_without_network(tmp_path: Path, monkeypatch: p
     (shelf / "flash_attn-2.8.3.post2.tar.gz").write_bytes(b"an sdist")
     settings = {"no-index": "true", "find-links": str(shelf)}
     monkeypatch.setattr(package_index, "pip_settings", lambda: settings)
-    package_index.download("flash-attn", "2.8.3.post2", "flash_attn-2.8.3.post2.tar.gz", tmp_path / "got")
+    package_index.download(upstreams()["flash-attn"], tmp_path / "got")
     assert (tmp_path / "got").read_bytes() == b"an sdist"
 
 

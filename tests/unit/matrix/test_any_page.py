@@ -15,7 +15,7 @@ from ckpm.matrix.explain import find
 from ckpm.matrix.keys import ANY_PAGE, Key, takes_pages
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import complaint
-from ckpm.matrix.problems.problem import missing_load, serving_kernels
+from ckpm.matrix.problems.serving import missing_load, serving_kernels
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
 

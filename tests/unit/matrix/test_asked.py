@@ -13,7 +13,7 @@ from ckpm.matrix.keys import ANY_PAGE
 from ckpm.matrix.problems import asked
 from ckpm.matrix.problems.asked import FIELDS, unasked_values
 from ckpm.matrix.problems.case import SUITES
-from ckpm.matrix.problems.problem import needed_values
+from ckpm.matrix.problems.serving import needed_values
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from tests.unit.shared import Run

@@ -13,9 +13,9 @@ import pytest
 
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
-from ckpm.matrix.problems.case import FAMILY_SUITE
 from ckpm.matrix.problems.ledger import Ledger, LedgerEntry, read_ledger
 from ckpm.matrix.problems.tables import find
+from ckpm.matrix.sessions import FAMILY_SUITE
 from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, Edit
 from tests.prefill.instead import ARCH, EXTENDED, INSTEAD, UPSTREAM, V3, kernels_for

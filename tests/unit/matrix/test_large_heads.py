@@ -15,7 +15,8 @@ from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key, has_large_head
 from ckpm.matrix.problems.case import complaint
-from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
+from ckpm.matrix.problems.problem import loads
+from ckpm.matrix.problems.serving import missing_load, serving_kernels
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
 

@@ -15,8 +15,10 @@ from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import Problem, mask_corner, serving_kernels
+from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.matrix.problems.serving import serving_kernels
 from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.sessions import FAMILY_SUITE
 from tests.unit.shared import replace_text, table_complaint
 
 TEXT = """# a comment
@@ -245,8 +247,26 @@ def test_calls_are_told_of_data_that_suites_show(upstream: str, source_name: str
         entry.name
         for entry in ledger.entries
         if entry.keep and source_name in entry.upstreams and "gfx942" not in entry.archs
+        if not all(glob.startswith(FAMILY_SUITE) for glob in entry.problems)
     }
     assert entry_names == wanted
+
+
+def test_call_of_gradients_in_group_mode_is_told_to_clear_them() -> None:
+    kernel, group = "fmha_bwd_d64_bf16_group_x", Problem(family="bwd_dq_dk_dv", mode="group", total_q=9, total_k=9)
+    (entry,) = read_ledger(LEDGER).find_to_keep(group, kernel, "aiter")
+    assert entry.name == "sequences-without-queries-are-left-out"
+    assert not read_ledger(LEDGER).find_to_keep(dataclasses.replace(group, mode="batch"), kernel, "aiter")
+    case = SuiteCase(
+        name="kernels/fmha_bwd_d64_bf16_group_x",
+        suite="kernels",
+        tier="full",
+        group="",
+        seqlens_q=(0, 5),
+        seqlens_k=(3, 5),
+    )
+    assert entry.covers(case, "aiter", "gfx950")
+    assert not entry.covers(dataclasses.replace(case, seqlens_q=(1, 5)), "aiter", "gfx950")
 
 
 def test_keep_does_not_refuse_a_call() -> None:

@@ -15,8 +15,9 @@ import pytest
 from ckpm.base.errors import UsageError
 from ckpm.matrix.dialects import FAMILIES
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried, needed_values, not_for_its_lengths, padding
-from ckpm.matrix.problems.testing import ListedShape, parse_shape, shapes
+from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried
+from ckpm.matrix.problems.serving import needed_values, not_for_its_lengths, padding, serving_kernels
+from ckpm.matrix.problems.testing import ListedShape, from_shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import select_keys
 from tests.unit.shared import Run
@@ -36,6 +37,10 @@ def matcher(family: str, name: str = "rocm-libraries-2026") -> Matcher:
 
 def kernels_for(family: str, shape: ListedShape) -> tuple[Key, ...]:
     return matcher(family)(family, shape).kernels
+
+
+def against_lengths(key: Key, shape: ListedShape) -> str | None:
+    return not_for_its_lengths(key, from_shape(shape, key.family))
 
 
 def reason(family: str, shape: ListedShape) -> str:
@@ -157,7 +162,7 @@ def test_serving_kernels_have_exactly_requested_features(family: str) -> None:
         ("fwd", ListedShape(dtype="fp8"), "no kernel with dtype fp8"),
         ("fwd", ListedShape(hdim_v=576), "no head dims from 128x576 on"),
         ("fwd", ListedShape(nhead_q=16, nhead_k=3), "nhead_q 16 is not a multiple of nhead_k 3"),
-        ("fwd_pagedkv", ListedShape(lse=True), "no kernel with lse true among "),
+        ("fwd_pagedkv", ListedShape(lse=True), "no kernel with lse True among "),
         (
             "fwd_pagedkv",
             ListedShape(hdim_q=64, hdim_v=64),
@@ -165,7 +170,7 @@ def test_serving_kernels_have_exactly_requested_features(family: str) -> None:
         ),
         ("batch_prefill", ListedShape(mode="batch"), "no kernel with mode batch among "),
         ("batch_prefill", ListedShape(page_size=64), "no kernel with page_size 64 among "),
-        ("bwd_dq_dk_dv", ListedShape(bias="alibi", dbias=True), "no kernel with dbias true among "),
+        ("bwd_dq_dk_dv", ListedShape(bias="alibi", dbias=True), "no kernel with dbias True among "),
     ],
 )
 def test_unserved_shape_has_reason(family: str, shape: ListedShape, message: str) -> None:
@@ -185,11 +190,11 @@ def test_unpadded_kernels_need_whole_tiles() -> None:
 
 def test_async_takes_any_seqlen_q_and_dims_of_16_bytes() -> None:
     async_key = next(key for key in keys("fwd") if key.pipeline == "qr_async" and key.pad == "psddv")
-    assert not_for_its_lengths(async_key, ListedShape(seqlen_q=1, seqlen_k=128, hdim_q=8, hdim_v=8)) is None
-    assert not_for_its_lengths(async_key, ListedShape(seqlen_k=100)) == (
+    assert against_lengths(async_key, ListedShape(seqlen_q=1, seqlen_k=128, hdim_q=8, hdim_v=8)) is None
+    assert against_lengths(async_key, ListedShape(seqlen_k=100)) == (
         f"seqlen_k 100 is not a multiple of {async_key.tile.bn0}, and psddv does not pad it"
     )
-    assert not_for_its_lengths(async_key, ListedShape(hdim_q=12)) is not None
+    assert against_lengths(async_key, ListedShape(hdim_q=12)) is not None
 
 
 @pytest.mark.parametrize("tensor", ["q", "k"])
@@ -203,7 +208,7 @@ def test_backward_tiles_for_short_tensor_serve_no_longer_one(tensor: str) -> Non
     for key, most in list(short.items())[:20]:
         lengths: list[dict[str, Any]] = [{f"seqlen_{tensor}": length} for length in (most, most + 1)]
         reasons = [
-            not_for_its_lengths(key, ListedShape(hdim_q=key.hdim_q, hdim_v=key.hdim_v, **fields)) for fields in lengths
+            against_lengths(key, ListedShape(hdim_q=key.hdim_q, hdim_v=key.hdim_v, **fields)) for fields in lengths
         ]
         assert reasons == [None, f"seqlen_{tensor} {most + 1} is over {most}"]
 
@@ -235,7 +240,22 @@ def test_unpadded_head_dims_are_those_of_wider_step() -> None:
         unpadded = [key for key in keys("fwd") if (key.hdim_q, key.hdim_v) == dims and key.pad == "npad"]
         assert unpadded
         shape = ListedShape(hdim_q=dims[0], hdim_v=dims[1])
-        assert all(f"hdim_q {dims[0]} is no" in str(not_for_its_lengths(key, shape)) for key in unpadded)
+        assert all(f"hdim_q {dims[0]} is no" in str(against_lengths(key, shape)) for key in unpadded)
+
+
+@pytest.mark.parametrize("family", ["fwd", "fwd_pagedkv"])
+def test_causal_kernel_of_generic_masks_serves_no_left_window(family: str) -> None:
+    """CK's CausalMask is GenericAttentionMask<true, false>, which has no bound to the left."""
+    generic = select_keys("ck-2025-06", Selection(archs=("gfx950",), families=(family,), mask_impl="generic"))
+    causal = from_shape(ListedShape(mask="bottom_right", dtype="bf16", mode="group"), family)
+    assert {key.mask for key in serving_kernels(generic, causal)} == {"causal"}
+    assert serving_kernels(generic, replace(causal, window_left=40)) == ()
+
+
+def test_min_seqlen_q_takes_kernels_that_skip_short_sequences() -> None:
+    problem = from_shape(ListedShape(dtype="bf16", mode="group"), "fwd")
+    assert {key.skip for key in serving_kernels(keys("fwd"), problem)} == {False}
+    assert {key.skip for key in serving_kernels(keys("fwd"), replace(problem, min_seqlen_q=1))} == {True}
 
 
 def test_v3_has_dispatch_of_its_own() -> None:
@@ -281,7 +301,8 @@ def test_paging_is_either_way_unless_asked_for() -> None:
     assert {key.paged_kv for key in either} == {True, False}
     assert {key.paged_kv for key in kernels_for("fwd_splitkv", ListedShape(page_size=16))} == {True}
     assert {key.page_size for key in kernels_for("batch_prefill", ListedShape(page_size=16))} == {16}
-    assert needed_values(ListedShape(page_size=1))["page_size"] == {1, None}  # CK of 2025 has no page sizes
+    of_any_age = from_shape(ListedShape(page_size=1), "batch_prefill")
+    assert needed_values(of_any_age)["page_size"] == {1, None}  # CK of 2025 has no page sizes
 
 
 @pytest.mark.parametrize(
@@ -333,7 +354,9 @@ def test_match_counts_include_unserved_shapes_and_kernels(run: Run) -> None:
     unused = json.loads(run("match", *options, "--uncovered", "--by", "kernel")[1])
     assert len(unused) == sum(row["unexercised"] for row in rows.values())
     _, out, err = run("match", *NEWEST, "--shape", "hdim_q=999")
-    assert (out, err) == ("", "hdim_q=999: no batch_prefill kernel: no head dims from 999x128 on\n")
+    others = sum(key.dtype == "fp16" for key in keys("batch_prefill"))
+    why = f"no kernel with hdim_q 999 among {others} that fit otherwise"
+    assert (out, err) == ("", f"hdim_q=999: no batch_prefill kernel: {why}\n")
 
 
 @pytest.mark.parametrize(

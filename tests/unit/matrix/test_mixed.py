@@ -12,7 +12,8 @@ from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.problems.case import CHECKS, complaint
-from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
+from ckpm.matrix.problems.problem import loads
+from ckpm.matrix.problems.serving import missing_load, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
@@ -64,7 +65,7 @@ def test_perhead_is_served_by_kernels_of_pertensor() -> None:
     """The kernel takes a stride from head to head, 0 for one scale."""
     keys = select(dialect(NAME), Selection(archs=("gfx950",), tier="full"))
     heads, tensor = (serving_kernels(keys, make(qscale=scale)) for scale in ("perhead", "pertensor"))
-    assert heads == tensor != []
+    assert heads == tensor != ()
     assert {key.qscale for key in heads} == {"pertensor"}
 
 

@@ -13,7 +13,7 @@ from ckpm.base.errors import TableError
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.pairs import AXES, cover, legal, met
-from ckpm.matrix.problems.problem import serves
+from ckpm.matrix.problems.serving import serves
 from ckpm.matrix.problems.tables import problems, read
 from ckpm.matrix.selection import Selection, select
 
@@ -102,6 +102,40 @@ def test_smoke_kernels_of_one_tile_see_many_counts_of_heads(name: str) -> None:
         seen |= {(p.nhead_q, p.nhead_k) for p in cases if serves(key, p)}
     for kernel, seen in heads.items():
         assert seen >= {(1, 1), (8, 8), (8, 1), (6, 2), (16, 4), (32, 8)}, kernel
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline"),
+    [
+        ("ck-2025-11", "qr_async"),
+        ("rocm-libraries-2026", "qr_async"),
+        ("prefill-v3", "qr_async_trload_v3"),
+        ("ckpm-extended", "qr_async_trload_v3"),
+        ("ckpm-extended", "qr_async"),
+        ("ckpm-extended", "qr_async_split"),
+    ],
+)
+def test_features_of_each_pipeline_meet_rows_beyond_one_tile(name: str, pipeline: str) -> None:
+    """Sinks of split keys were read by a tile's row: no case had sinks, a second tile and a ratio such as 6 at once."""
+    smoke_keys = select(dialect(name), Selection(archs=("gfx950",), tier="smoke"))
+    keys = [key for key in smoke_keys if key.pipeline == pipeline]
+    cases = [p for p in problems("batch-prefill") if p.expect == "ok" and any(serves(key, p) for key in keys)]
+    rows = AXES["rows"].value
+    for axis in ("mask", "sink", "feature", "LSE", "type"):
+        value = AXES[axis].value
+        beyond = {(value(p), rows(p)) for p in cases if rows(p)[0]}
+        wanted = itertools.product({value(p) for p in cases}, [(True, False), (True, True)])
+        assert beyond == {*wanted}, axis
+
+
+def test_rows_are_of_all_heads_of_a_kv_head_where_keys_are_split() -> None:
+    rows = AXES["rows"].value
+    split = dataclasses.replace(make(12, False), nhead_k=2, seqlens_q=(11,), split_keys=128)
+    assert rows(split) == (True, True)  # 66 rows of 64, 6 heads
+    assert rows(dataclasses.replace(split, seqlens_q=(10,))) == (False, True)
+    assert rows(dataclasses.replace(split, split_keys=0)) == (False, True)
+    assert rows(dataclasses.replace(split, split_keys=0, nhead_q=8, seqlens_q=(65,), tile_rows=64)) == (True, False)
+    assert rows(dataclasses.replace(split, split_keys=0, seqlens_q=(256,), v3="on")) == (False, True)
 
 
 TABLE = """suite: dispatch

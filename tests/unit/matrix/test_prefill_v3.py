@@ -17,7 +17,7 @@ from ckpm.matrix.explain import find_key, why
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, own_name, parse
 from ckpm.matrix.problems.case import SUITES, SuiteCase
-from ckpm.matrix.problems.problem import needed_values, serving_kernels
+from ckpm.matrix.problems.serving import needed_values, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.published import stored_lists
 from ckpm.matrix.selection import Selection, select

@@ -25,11 +25,8 @@ from ckpm.matrix.problems.case import (
     other_batches,
     wave_instructions,
 )
-from ckpm.matrix.problems.problem import (
-    Strides,
-    launch_seqlen_k,
-    loads,
-    mask_corner,
+from ckpm.matrix.problems.problem import Strides, launch_seqlen_k, loads, mask_corner
+from ckpm.matrix.problems.serving import (
     missing_kernel,
     missing_load,
     needed_values,
@@ -63,7 +60,7 @@ def test_smoke_tier_suits_emulator() -> None:
     """
     cases = [problem for suite in SUITES for problem in problems(suite)]
     assert sum(map(wave_instructions, cases)) < 580e6
-    assert len([problem for problem in cases if problem.v3 != "on"]) < 3110
+    assert len([problem for problem in cases if problem.v3 != "on"]) < 3160
 
 
 def test_smoke_cases_have_all_features_of_issue() -> None:
@@ -217,12 +214,12 @@ def test_load_mode_that_library_lacks_is_named() -> None:
 
 def test_library_serves_what_it_holds_and_reports_what_it_lacks() -> None:
     keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), receipt=200, tier="smoke"))
-    assert missing_kernel(keys, make(mask="bottom_right", window_right=0)) is None
+    assert missing_kernel(keys, make(mask="bottom_right", window_right=0)) == ""
     assert (
         missing_kernel(keys, make(page_size=16))
         == f"no kernel with page_size 16 among {_plain(keys)} that fit otherwise"
     )
-    assert missing_kernel(keys, make(mask="bottom_right", logits_soft_cap=9.0)) is not None
+    assert missing_kernel(keys, make(mask="bottom_right", logits_soft_cap=9.0)) != ""
     capped = make(mask="bottom_right", logits_soft_cap=9.0, lse=True)
     served = [key for key in keys if serves(key, capped)]
     assert served
@@ -247,11 +244,11 @@ def test_full_dialects_serve_every_case_of_their_features(name: str) -> None:
         beyond = problem.page_size not in (1, 16, 1024) or problem.dtype in MIXED_DTYPES or problem.split_keys
         beyond = beyond or problem.hdim_q > 256
         if beyond or problem.v3 == "on":  # of ckpm-extended, or prefill-v3, alone
-            assert reason is not None, problem.name
+            assert reason, problem.name
         elif name == "rocm-libraries-2026":
-            assert (reason is None) == (problem.mode == "group" and problem.vlayout == "row"), (problem.name, reason)
+            assert (not reason) == (problem.mode == "group" and problem.vlayout == "row"), (problem.name, reason)
         elif problem.vlayout == "row" or name == "ck-2025-06":
-            assert (reason is not None) == newer, (problem.name, reason)
+            assert bool(reason) == newer, (problem.name, reason)
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

@@ -15,14 +15,8 @@ from ckpm.matrix.problems.asked import FIELDS
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.performance import performance_problems
-from ckpm.matrix.problems.problem import (
-    loads,
-    measured_kernel,
-    missing_kernel,
-    missing_load,
-    needed_values,
-    serving_kernels,
-)
+from ckpm.matrix.problems.problem import loads
+from ckpm.matrix.problems.serving import measured_kernel, missing_kernel, missing_load, needed_values, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select_some, tiers
 from ckpm.matrix.where import compile_where
@@ -92,7 +86,7 @@ def test_every_smoke_kernel_is_launched_by_our_own_selector(arch: str) -> None:
         if not problem.tile_rows:
             high = problem.placement in ("high", "crossing") or "bload" not in loads(problem)
             wanted = "gload" if problem.page_size == 1 or (problem.page_size < 128 and high) else "bload"
-            able = [key for key in able if key.load == wanted]
+            able = tuple(key for key in able if key.load == wanted)
         launched.add(able[0].name)
     assert {key.name for key in smoke(arch)} - launched == set()
 

@@ -12,7 +12,7 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import serving_kernels
+from ckpm.matrix.problems.serving import serving_kernels
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from tests.unit.enumerated import keys_of

@@ -16,7 +16,7 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.performance import performance_problems
-from ckpm.matrix.problems.problem import serving_kernels
+from ckpm.matrix.problems.serving import serving_kernels
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites import checks

@@ -27,7 +27,7 @@ from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, SIGNATURES, Ledger, LedgerEntry, read_ledger
-from ckpm.matrix.problems.problem import serves
+from ckpm.matrix.problems.serving import serves
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Result, run_case

@@ -21,12 +21,13 @@ from ckpm.base.results import CaseFault, Results
 from ckpm.commands import main as report
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
-from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
+from ckpm.matrix.problems.case import SUITES
 from ckpm.matrix.problems.ledger import Ledger, LedgerEntry
 from ckpm.matrix.problems.performance import performance_problems
-from ckpm.matrix.problems.problem import serves
+from ckpm.matrix.problems.serving import serves
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
+from ckpm.matrix.sessions import FAMILY_SUITE
 from ckpm.suites import cli, suites
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.suites import SANITIZER, Case, cases, judge, locate, manifest_keys, read_library, record_case
@@ -249,6 +250,7 @@ class FakePool:
 
     outcomes: dict[str, str] = {}  # noqa: RUF012
     commands: list[Sequence[str]] = []  # noqa: RUF012
+    mean_shift: float | None = None
 
     def __init__(self, *, command: Sequence[str], size: int, environment: Any) -> None:
         FakePool.commands.append(command)
@@ -258,7 +260,8 @@ class FakePool:
             outcome = self.outcomes.get(case.name, self.outcomes.get("*", "passed"))
             if outcome == "stop":
                 raise KeyboardInterrupt
-            yield case, {"outcome": outcome, "message": "\x1bO differs", "lines": ["line"], "elapsed": 0.1}
+            reply = {"outcome": outcome, "message": "\x1bO differs", "lines": ["line"], "elapsed": 0.1}
+            yield case, {**reply, "mean_shift": self.mean_shift}
 
 
 @pytest.fixture
@@ -287,6 +290,14 @@ def test_run_of_passing_cases_ends_with_zero(run: Any, work: Path, capsys: pytes
     assert "to reproduce" not in out
     names = [row["name"] for row in json.loads((work / "r.json").read_text())["cases"]]
     assert names == [problem.name for problem in problems("dispatch", "smoke")]
+
+
+def test_run_expects_rounding_that_manifest_names(run: Any, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakePool, "mean_shift", -1.0)
+    assert run("--case", "chosen.*-bf16") == 8
+    file = work / "build/gfx950/aiter/manifest.json"
+    file.write_text(file.read_text().replace('"bf16": "compiler"', '"bf16": "truncate"'))
+    assert run("--case", "chosen.*-bf16") == 0
 
 
 def test_cases_without_kernel_are_left_out_and_counted(

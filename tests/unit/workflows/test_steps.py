@@ -24,7 +24,9 @@ PLAN: dict[str, Any] = {
             "arch": "gfx950",
             "upstream": "aiter",
             "library": "fwd",
-            "command": "nox -s build-gfx950 test-dispatch sanitize-gfx950 perf-gate -- --arch gfx950",
+            "suites": ["dispatch", "sanitize"],
+            "gate": True,
+            "command": "run it",
         }
     ],
 }
@@ -152,6 +154,7 @@ def test_collect_without_result_fails(left: Path, file: str, text: str | None, m
     [
         ({"runs": None}, "runs: is missing, expected a list"),
         ({"runs": [{}]}, r"runs\[0\].arch: is missing, expected text"),
+        ({"runs": [{**PLAN["runs"][0], "suites": "dispatch"}]}, r"runs\[0\].suites: is 'dispatch', expected a list"),
         ({"builds": [{**PLAN["builds"][0], "shard": 3}]}, r"builds\[0\].shard: is '3', expected text"),
         ({"runs": [{**PLAN["runs"][0], "arch": "../.."}]}, "'results-../..-aiter-fwd' is not a name of a job"),
         ({"check_commands": {"a\n": "x"}}, "is not a name of a job"),

@@ -5,12 +5,12 @@ Flags that affect the output are separate from machine paths, so that build sign
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpm.base.errors import SetupError
+from ckpm.base.processes import tool_environment
 
 # Flags of all toolchains: those of CK's own build of its FMHA kernels.
 # NDEBUG: a release build; with it no assert of CK's headers is left in device code.
@@ -48,9 +48,10 @@ def version_output(
     command: Sequence[str], environment: Mapping[str, str], repair: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a compiler that prints its version. ``repair`` is the advice of the error if it can't be started."""
-    merged = {**os.environ, **environment}
     try:
-        return subprocess.run(command, env=merged, capture_output=True, text=True, errors="replace", timeout=60)
+        return subprocess.run(
+            command, env=tool_environment(environment), capture_output=True, text=True, errors="replace", timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"{command[0]} can't be started ({error}): {repair}", kind="toolchain") from error
 

@@ -18,7 +18,8 @@ from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.kernel_problems import MASKS, MOST
 from ckpm.kernels.families.spellings import arch_tag, flag, guard, pad_flags, spellings
 from ckpm.matrix.keys import Key, Tile
-from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.sessions import FAMILY_SUITE
 
 _ANY = 1  # a head dim's padding: any length, against multiples of 8
 _SHORT_K = 256  # keys up to which some tiles of gfx950 are taken

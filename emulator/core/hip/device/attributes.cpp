@@ -1,5 +1,6 @@
 // What programs ask the one device beside its properties, and settings that change nothing here.
 #include "hip/call.h"
+#include "hip/device/properties.h"
 #include "hip/launch/launch.h"
 #include "isa/arch.h"
 #include "memory/memory.h"
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 
 namespace emu {
@@ -124,7 +126,91 @@ std::optional<int64_t> attribute_of(int number)
         default: return std::nullopt;
     }
 }
+
+// A field of hipDeviceProp_tR0600 that holds the value of an attribute.
+struct Property
+{
+    unsigned offset, bytes;
+    int attribute;
+};
+
+constexpr Property PROPERTIES[] = {
+    {280, 4, 22},     // luidDeviceNodeMask
+    {296, 8, 74},     // sharedMemPerBlock
+    {304, 4, 71},     // regsPerBlock
+    {308, 4, 87},     // warpSize
+    {312, 8, 58},     // memPitch
+    {320, 4, 56},     // maxThreadsPerBlock
+    {324, 4, 26},     // maxThreadsDim[0]
+    {328, 4, 27},     // maxThreadsDim[1]
+    {332, 4, 28},     // maxThreadsDim[2]
+    {336, 4, 29},     // maxGridSize[0]
+    {340, 4, 30},     // maxGridSize[1]
+    {344, 4, 31},     // maxGridSize[2]
+    {348, 4, 5},      // clockRate
+    {352, 8, 83},     // totalConstMem
+    {360, 4, 23},     // major
+    {364, 4, 61},     // minor
+    {368, 8, 81},     // textureAlignment
+    {376, 8, 82},     // texturePitchAlignment
+    {384, 4, 12},     // deviceOverlap
+    {388, 4, 63},     // multiProcessorCount
+    {392, 4, 18},     // kernelExecTimeoutEnabled
+    {396, 4, 16},     // integrated
+    {400, 4, 3},      // canMapHostMemory
+    {404, 4, 6},      // computeMode
+    {568, 8, 79},     // surfaceAlignment
+    {576, 4, 8},      // concurrentKernels
+    {580, 4, 0},      // ECCEnabled
+    {584, 4, 67},     // pciBusID
+    {588, 4, 68},     // pciDeviceID
+    {592, 4, 69},     // pciDomainID
+    {600, 4, 2},      // asyncEngineCount
+    {604, 4, 85},     // unifiedAddressing
+    {608, 4, 60},     // memoryClockRate
+    {612, 4, 59},     // memoryBusWidth
+    {616, 4, 19},     // l2CacheSize
+    {620, 4, 70},     // persistingL2CacheMaxSize
+    {624, 4, 57},     // maxThreadsPerMultiProcessor
+    {628, 4, 78},     // streamPrioritiesSupported
+    {632, 4, 14},     // globalL1CacheSupported
+    {636, 4, 20},     // localL1CacheSupported
+    {640, 8, 76},     // sharedMemPerMultiprocessor
+    {648, 4, 72},     // regsPerMultiprocessor
+    {652, 4, 24},     // managedMemory
+    {656, 4, 17},     // isMultiGpuBoard
+    {660, 4, 62},     // multiGpuBoardGroupID
+    {664, 4, 15},     // hostNativeAtomicSupported
+    {672, 4, 65},     // pageableMemoryAccess
+    {676, 4, 9},      // concurrentManagedAccess
+    {680, 4, 7},      // computePreemptionSupported
+    {684, 4, 4},      // canUseHostPointerForRegisteredMem
+    {688, 4, 10},     // cooperativeLaunch
+    {692, 4, 11},     // cooperativeMultiDeviceLaunch
+    {696, 8, 75},     // sharedMemPerBlockOptin
+    {704, 4, 66},     // pageableMemoryAccessUsesHostPageTables
+    {708, 4, 13},     // directManagedMemAccessFromHost
+    {712, 4, 25},     // maxBlocksPerMultiProcessor
+    {716, 4, 1},      // accessPolicyMaxWindowSize
+    {720, 8, 73},     // reservedSharedMemPerBlock
+    {728, 4, 90},     // hostRegisterSupported
+    {744, 4, 88},     // memoryPoolsSupported
+    {760, 4, 91},     // memoryPoolSupportedHandleTypes
+    {1416, 8, 10002}, // maxSharedMemoryPerMultiProcessor
+    {1424, 4, 10000}, // clockInstructionRate
+    {1464, 4, 10011}, // isLargeBar
+    {1468, 4, 10012}, // asicRevision
+};
 } // namespace
+
+void fill_properties(hipDeviceProp_tR0600& properties)
+{
+    for(const Property& property : PROPERTIES)
+    {
+        const int64_t value = *attribute_of(property.attribute);
+        std::memcpy(reinterpret_cast<char*>(&properties) + property.offset, &value, property.bytes);
+    }
+}
 } // namespace emu
 
 HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device)

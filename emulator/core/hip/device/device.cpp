@@ -1,10 +1,14 @@
 // The device and its properties.
 #include "hip/call.h"
+#include "hip/device/properties.h"
 #include "hip/graph/capture.h"
 #include "isa/arch.h"
 #include "run/options.h"
 
 #include <cstring>
+
+struct hipUUID;
+HIP_API hipError_t hipDeviceGetUuid(hipUUID* uuid, int device);
 
 namespace emu {
 namespace {
@@ -58,7 +62,11 @@ HIP_API hipError_t hipDriverGetVersion(int* version) { return version_call("hipD
 
 HIP_API hipError_t hipGetDeviceCount(int* count)
 {
-    return hip_value("hipGetDeviceCount", Needs::Nothing, count, [&] { return 1; });
+    return hip_call("hipGetDeviceCount", Needs::Nothing, [&] {
+        require(count, hipErrorInvalidValue, "null pointer");
+        *count = emu::device_is_hidden() ? 0 : 1;
+        require(*count, hipErrorNoDevice, "HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES hides device 0");
+    });
 }
 
 HIP_API hipError_t hipGetDevice(int* device)
@@ -89,6 +97,10 @@ HIP_API hipError_t hipDeviceGetName(char* name, int bytes, int device)
     });
 }
 
+// hipDeviceArch_t: all but __funnelshift(), __syncthreads_count() and the like, surfaces, and
+// launches by kernels.
+static constexpr unsigned ARCH_BITS = 0x97ff;
+
 HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int device)
 {
     return hip_call("hipGetDevicePropertiesR0600", Needs::Nothing, [&] {
@@ -98,23 +110,10 @@ HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties,
         *properties           = {};
         std::strncpy(properties->name, arch.board, sizeof properties->name - 1);
         std::strncpy(properties->gcnArchName, arch.full_name, sizeof properties->gcnArchName - 1);
-        properties->totalGlobalMem     = emu::capacity();
-        properties->sharedMemPerBlock  = arch.lds_bytes;
-        properties->regsPerBlock       = 65536;
-        properties->warpSize           = 64;
-        properties->memPitch           = 0x7fffffff;
-        properties->maxThreadsPerBlock = 1024;
-        for(int& size : properties->maxThreadsDim)
-            size = 1024;
-        properties->maxGridSize[0]                   = 0x7fffffff;
-        properties->maxGridSize[1]                   = 65536;
-        properties->maxGridSize[2]                   = 65536;
-        properties->clockRate                        = arch.clock_khz;
-        properties->totalConstMem                    = 0x7fffffff;
-        properties->major                            = arch.major;
-        properties->minor                            = arch.minor;
-        properties->multiProcessorCount              = static_cast<int>(emu::options().cu_count);
-        properties->maxSharedMemoryPerMultiProcessor = arch.lds_bytes;
+        properties->totalGlobalMem = emu::capacity();
+        properties->arch           = ARCH_BITS;
+        emu::fill_properties(*properties);
+        (void)hipDeviceGetUuid(reinterpret_cast<hipUUID*>(properties->uuid), device);
     });
 }
 

@@ -1,6 +1,8 @@
 #include "hip/call.h"
+#include "standalone/settings.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 namespace emu {
 namespace {
@@ -45,6 +47,18 @@ hipError_t fault_status()
     if(fault_pending.load(std::memory_order_acquire) == 0 || !last_fault(&fault))
         return hipSuccess;
     return static_cast<hipError_t>(fault_error(fault.kind));
+}
+
+// ROCm reads the list up to the first number that no device has.
+bool device_is_hidden()
+{
+    static const bool hidden = [] {
+        const char* text = std::getenv("HIP_VISIBLE_DEVICES");
+        if(!text || !*text)
+            text = std::getenv("CUDA_VISIBLE_DEVICES");
+        return settings().standalone && text && *text && std::strtol(text, nullptr, 10) != 0;
+    }();
+    return hidden;
 }
 } // namespace emu
 

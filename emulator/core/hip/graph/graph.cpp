@@ -124,7 +124,12 @@ hipGraphNode::hipGraphNode(ihipGraph& owner, emu::NodeParams what)
 hipGraphNode::~hipGraphNode() { emu::nodes().remove(this); }
 
 ihipGraph::ihipGraph() { emu::graphs().add(this); }
-ihipGraph::~ihipGraph() { emu::graphs().remove(this); }
+ihipGraph::~ihipGraph()
+{
+    emu::graphs().remove(this);
+    for(const auto& [object, count] : objects)
+        emu::release_object(object, count);
+}
 
 hipGraphNode& ihipGraph::add(emu::NodeParams params, const hipGraphNode_t* dependencies, size_t count)
 {
@@ -157,6 +162,9 @@ std::unique_ptr<ihipGraph> ihipGraph::copy() const
     for(const auto& node : nodes)
         for(const hipGraphNode_t before : node->dependencies)
             emu::add_edge(*copies.at(before), *copies.at(node.get()));
+    for(const auto& [object, count] : objects)
+        emu::retain_object(object, count);
+    made->objects = objects;
     return made;
 }
 

@@ -132,6 +132,14 @@ struct Handles
 };
 } // namespace emu
 
+struct hipUserObject;
+
+namespace emu {
+// Throw HipFailure (hipErrorInvalidValue).
+void retain_object(hipUserObject* object, unsigned count);
+void release_object(hipUserObject* object, unsigned count);
+} // namespace emu
+
 struct hipGraphNode
 {
     hipGraphNode(ihipGraph& owner, emu::NodeParams what);
@@ -166,6 +174,8 @@ struct ihipGraph
 
     std::vector<std::unique_ptr<hipGraphNode>> nodes;
     bool is_child = false; // of a node, and destroyed with it
+    // References to objects of the program (user_objects.cpp).
+    std::map<hipUserObject*, unsigned> objects;
 };
 
 struct hipGraphExec

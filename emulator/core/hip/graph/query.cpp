@@ -2,6 +2,9 @@
 #include "hip/call.h"
 #include "hip/graph/graph.h"
 
+#include <fstream>
+#include <iterator>
+
 namespace emu {
 namespace {
 // HIP's manner of answering a list: how many there are, or as many as the caller has room for; room
@@ -20,6 +23,11 @@ void answer(const std::vector<hipGraphNode_t>& all, hipGraphNode_t* room, size_t
 
 using emu::graph_of;
 using emu::node_of;
+
+// In the order of NodeParams.
+static constexpr const char* TYPES[] = {"kernel", "copy",       "fill",         "host",     "graph",
+                                        "empty",  "event wait", "event record", "allocate", "free"};
+static_assert(std::size(TYPES) == std::variant_size_v<emu::NodeParams>);
 
 HIP_API hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count)
 {
@@ -65,6 +73,24 @@ NEIGHBOURS(hipGraphNodeGetDependentNodes, dependents)
 HIP_API hipError_t hipGraphNodeGetType(hipGraphNode_t node, int* type)
 {
     return hip_value("hipGraphNodeGetType", Needs::Device, type, [&] { return emu::type_of(node_of(node).params); });
+}
+
+HIP_API hipError_t hipGraphDebugDotPrint(hipGraph_t graph, const char* path, unsigned)
+{
+    return hip_call("hipGraphDebugDotPrint", Needs::Device, [&] {
+        require(path, hipErrorInvalidValue, "null pointer");
+        std::ofstream file(path);
+        file << "digraph graph_1 {\n";
+        for(const auto& node : graph_of(graph).nodes)
+            file << "  node_" << node->number << " [label=\"" << node->number << ": " << TYPES[node->params.index()]
+                 << "\"];\n";
+        for(const auto& node : graph->nodes)
+            for(const hipGraphNode_t next : node->dependents)
+                file << "  node_" << node->number << " -> node_" << next->number << ";\n";
+        file << "}\n";
+        file.flush();
+        require(file.good(), hipErrorInvalidValue, "the file can't be written");
+    });
 }
 
 HIP_API hipError_t hipGraphClone(hipGraph_t* clone, hipGraph_t graph)

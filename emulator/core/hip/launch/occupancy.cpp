@@ -96,6 +96,17 @@ HIP_API hipError_t hipFuncGetAttributes(emu::FunctionAttributes* out, const void
 OCCUPANCY(hipOccupancy, const void*, registered_kernel)
 OCCUPANCY(hipModuleOccupancy, hipFunction_t, module_kernel)
 
+HIP_API hipError_t hipOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void* function, int workgroups,
+                                                            int threads)
+{
+    return hip_value("hipOccupancyAvailableDynamicSMemPerBlock", Needs::Device, bytes, [&]() -> size_t {
+        const emu::Kernel& kernel = emu::registered_kernel(function);
+        require(workgroups > 0 && emu::resident_workgroups(kernel, threads, 0) >= workgroups, hipErrorInvalidValue,
+                "a compute unit does not hold so many workgroups");
+        return emu::current_arch().lds_bytes / static_cast<unsigned>(workgroups) - kernel.lds_bytes;
+    });
+}
+
 HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, hipFunction_t function,
                                                                     size_t dynamic_lds, int threads_limit, unsigned)
 {

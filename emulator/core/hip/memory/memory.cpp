@@ -42,10 +42,13 @@ void new_memory(void** pointer, size_t bytes, AllocationKind kind)
         return; // as ROCm does: success and null
     std::lock_guard lock(device_mutex());
     *pointer = allocate(bytes, kind);
-    if(!*pointer)
-        throw HipFailure(hipErrorOutOfMemory, "no room for " + std::to_string(bytes) +
-                                                  " bytes: " + std::to_string(bytes_in_use()) + " of " +
-                                                  std::to_string(capacity()) + " in use");
+    if(*pointer)
+        return;
+    const bool fits = bytes <= capacity() - bytes_in_use();
+    throw HipFailure(hipErrorOutOfMemory,
+                     "no room for " + std::to_string(bytes) + " bytes: " + std::to_string(bytes_in_use()) + " of " +
+                         std::to_string(capacity()) + " in use" +
+                         (fits ? "; this process gets no more addresses there (ulimit -v limits them)" : ""));
 }
 
 void free_memory(void* pointer, bool host)
@@ -59,7 +62,7 @@ void free_memory(void* pointer, bool host)
     const bool fits = known && (host ? found.kind == AllocationKind::Host
                                      : found.kind == AllocationKind::Device || found.kind == AllocationKind::Managed);
     if(!fits)
-        throw HipFailure(host ? hipErrorInvalidValue : hipErrorInvalidDevicePointer,
+        throw HipFailure(hipErrorInvalidValue,
                          hex_text(address) +
                              (known ? " is memory of another kind: " : " is not the start of an allocation") +
                              (known ? allocation_kind_name(found.kind) : ""));
@@ -231,6 +234,65 @@ HIP_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, co
         const bool host    = found.kind == AllocationKind::Host || found.kind == AllocationKind::Registered;
         void* const whole  = const_cast<void*>(pointer);
         *attributes        = {managed ? 3 : host ? 1 : 2, 0, whole, host || managed ? whole : nullptr, managed, 0};
+    });
+}
+
+namespace emu {
+namespace {
+// What hipPointer_attribute asks of memory (driver_types.h). Throws HipFailure.
+void pointer_attribute(void* to, int attribute, void* pointer)
+{
+    constexpr int MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, SYNC = 6, BUFFER = 7, MANAGED = 8, DEVICE = 9,
+                  START = 11, SIZE = 12, MAPPED = 13, ACCESS = 16;
+    constexpr unsigned READ_AND_WRITE = 3;
+    const auto put                    = [to](auto value) { std::memcpy(to, &value, sizeof value); };
+    Allocation memory;
+    const bool known = find_allocation(reinterpret_cast<uint64_t>(pointer), &memory);
+    const bool host  = memory.kind == AllocationKind::Host || memory.kind == AllocationKind::Registered;
+    switch(known ? attribute : 0)
+    {
+        case MEMORY_TYPE: return put(host ? 1 : 2);
+        case DEVICE_POINTER: return put(pointer);
+        case HOST_POINTER:
+            put(host || memory.kind == AllocationKind::Managed ? pointer : nullptr);
+            return require(host || memory.kind == AllocationKind::Managed, hipErrorInvalidValue,
+                           "the host has no pointer to it");
+        case SYNC: return put(false);
+        case BUFFER: return put(memory.id);
+        case MANAGED: return put(memory.kind == AllocationKind::Managed);
+        case DEVICE: return put(0);
+        case START: return put(memory.base);
+        case SIZE: return put(memory.bytes);
+        case MAPPED: return put(true);
+        case ACCESS: return put(READ_AND_WRITE);
+        default: break;
+    }
+    require(known, hipErrorInvalidValue, "not in an allocation");
+    throw HipFailure(hipErrorNotSupported, "attribute " + std::to_string(attribute) + " of a pointer");
+}
+} // namespace
+} // namespace emu
+
+HIP_API hipError_t hipPointerGetAttribute(void* to, int attribute, void* pointer)
+{
+    return hip_call("hipPointerGetAttribute", Needs::Device, [&] {
+        require(to && pointer, hipErrorInvalidValue, "null pointer");
+        emu::pointer_attribute(to, attribute, pointer);
+    });
+}
+
+// What can't be answered is left alone (ROCm's clr, hip_memory.cpp: it always succeeds).
+HIP_API hipError_t hipDrvPointerGetAttributes(unsigned count, const int* attributes, void** to, void* pointer)
+{
+    return hip_call("hipDrvPointerGetAttributes", Needs::Device, [&] {
+        require(count != 0 && attributes && to && pointer, hipErrorInvalidValue, "null pointer, or nothing asked");
+        for(unsigned i = 0; i < count; ++i)
+            try
+            {
+                emu::pointer_attribute(to[i], attributes[i], pointer);
+            }
+            catch(const emu::HipFailure&)
+            {}
     });
 }
 

@@ -72,6 +72,53 @@ HIP_API hipError_t hipMemcpy2DAsync(void* to, size_t to_pitch, const void* from,
     return copy_on("hipMemcpy2DAsync", emu::rectangle(to, to_pitch, from, from_pitch, width, height, kind), &stream);
 }
 
+// One side of hip_Memcpy2D (driver_types.h), and a copy by it.
+struct CopySide
+{
+    size_t x_bytes, y;
+    int memory_type; // hipMemoryType
+    const void* host;
+    void* device;
+    void* array;
+    size_t pitch;
+};
+struct hip_Memcpy2D
+{
+    CopySide from, to;
+    size_t width, height;
+};
+static_assert(sizeof(hip_Memcpy2D) == 128);
+
+static hipError_t copy_by(const char* function, const hip_Memcpy2D* copy, const hipStream_t* stream)
+{
+    constexpr int HOST = 1, ARRAY = 10;
+    if(!copy || copy->from.memory_type == ARRAY || copy->to.memory_type == ARRAY)
+        return hip_call(function, Needs::Device, [&] {
+            require(copy, hipErrorInvalidValue, "null pointer");
+            throw emu::HipFailure(hipErrorNotSupported, "an array: the device has none");
+        });
+    const auto first = [](const CopySide& side) {
+        const auto base = static_cast<const char*>(side.memory_type == HOST ? side.host : side.device);
+        return const_cast<char*>(base) + side.y * side.pitch + side.x_bytes;
+    };
+    return copy_on(function,
+                   emu::rectangle(first(copy->to), copy->to.pitch, first(copy->from), copy->from.pitch, copy->width,
+                                  copy->height, hipMemcpyDefault),
+                   stream);
+}
+
+HIP_API hipError_t hipMemcpyParam2D(const hip_Memcpy2D* copy) { return copy_by("hipMemcpyParam2D", copy, nullptr); }
+
+HIP_API hipError_t hipDrvMemcpy2DUnaligned(const hip_Memcpy2D* copy)
+{
+    return copy_by("hipDrvMemcpy2DUnaligned", copy, nullptr);
+}
+
+HIP_API hipError_t hipMemcpyParam2DAsync(const hip_Memcpy2D* copy, hipStream_t stream)
+{
+    return copy_by("hipMemcpyParam2DAsync", copy, &stream);
+}
+
 HIP_API hipError_t hipMemcpy3D(const hipMemcpy3DParms* box)
 {
     return box ? copy_on("hipMemcpy3D", *box, nullptr) : hipErrorInvalidValue;

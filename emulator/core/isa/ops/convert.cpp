@@ -138,6 +138,14 @@ const MicroOp* to_half(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+uint32_t frexp_exponent(double x)
+{
+    int exponent = 0;
+    if(std::isfinite(x))
+        std::frexp(x, &exponent);
+    return static_cast<uint32_t>(exponent);
+}
+
 // f32 from an f64 and back, integers from and to f64.
 template <auto F>
 const MicroOp* from_wide(Wave& w, const MicroOp* op)
@@ -147,6 +155,13 @@ const MicroOp* from_wide(Wave& w, const MicroOp* op)
     for(unsigned l = 0; l < LANES; ++l)
         out.d[l] = F(std::bit_cast<double>(a[l]));
     return commit_f32(w, op, out);
+}
+
+// The source is flushed as MODE has it for f64.
+const MicroOp* v_frexp_exp_i32_f64(Wave& w, const MicroOp* op)
+{
+    const WideMode mode(w);
+    return from_wide<frexp_exponent>(w, op);
 }
 
 template <typename F>
@@ -185,14 +200,6 @@ uint32_t wide_to_i32(double x)
     if(x <= -2147483648.0)
         return 0x80000000;
     return static_cast<uint32_t>(static_cast<int32_t>(x));
-}
-
-uint32_t frexp_exponent(double x)
-{
-    int exponent = 0;
-    if(std::isfinite(x))
-        std::frexp(x, &exponent);
-    return static_cast<uint32_t>(exponent);
 }
 
 uint32_t wide_to_u32(double x)
@@ -326,7 +333,7 @@ constexpr Entry ENTRIES[] = {
     {"v_cvt_f32_f64", from_wide<([](double x) { return as_bits(static_cast<float>(x)); })>},
     {"v_cvt_i32_f64", from_wide<wide_to_i32>},
     {"v_cvt_u32_f64", from_wide<wide_to_u32>},
-    {"v_frexp_exp_i32_f64", from_wide<frexp_exponent>},
+    {"v_frexp_exp_i32_f64", v_frexp_exp_i32_f64},
     {"v_cvt_f64_f32", v_cvt_f64_f32},
     {"v_cvt_f64_u32", to_wide<([](uint32_t a) { return a; })>},
     {"v_cvt_f64_i32", to_wide<([](uint32_t a) { return static_cast<int32_t>(a); })>},

@@ -71,7 +71,7 @@ void add_addresses(Wave& w, const MicroOp* op, uint64_t mask, Addresses& out)
 // FLAT: replaces addresses in the apertures by the host's. Returns the other lanes.
 uint64_t resolve_apertures(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
 {
-    const LdsUse use = access == Access::Load ? LdsUse::Read : LdsUse::Write;
+    const LdsUse use = access == Access::Load ? LdsUse::Read : access == Access::Store ? LdsUse::Write : LdsUse::Atomic;
     uint64_t global  = mask;
     for(unsigned l = 0; l < LANES; ++l)
     {

@@ -142,6 +142,8 @@ float fract(float x)
     if(std::isinf(x))
         return NAN;
     const float part = x - std::floor(x);
+    if(part == 0.0f)
+        return 0.0f; // in every rounding mode (rocm-systems: a gfx1201)
     return part >= 1.0f ? as_float(0x3f7fffff) : part;
 }
 
@@ -170,13 +172,8 @@ const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op)
     for(unsigned l = 0; l < LANES; ++l)
     {
         const float s0 = as_float(a[l]), denominator = as_float(b[l]), numerator = as_float(c[l]);
-        const double inverse     = 1.0 / static_cast<double>(denominator);
-        const double quotient    = static_cast<double>(numerator) / static_cast<double>(denominator);
-        const bool tiny_inverse  = inverse != 0.0 && std::fabs(inverse) < 0x1p-126;
-        const bool tiny_quotient = quotient != 0.0 && std::fabs(quotient) < 0x1p-126;
-        bool flag                = false;
-        const float result       = div_scale<96, 23, 64>(s0, denominator, numerator, tiny_inverse, tiny_quotient, flag);
-        out.d[l]                 = as_bits(result);
+        bool flag = false;
+        out.d[l]  = as_bits(div_scale(s0, denominator, numerator, flag));
         scaled |= uint64_t{flag} << l;
     }
     commit(w, op, out.d);
@@ -184,41 +181,17 @@ const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// VCC has the lanes that v_div_scale_f32 scaled.
+// VCC has the lanes that v_div_scale_f32 scaled. Subnormal factors and addends count in every MODE.
 const MicroOp* v_div_fmas_f32(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, out;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
     const uint64_t scaled = w.pair(VCC);
+    const auto round      = static_cast<Round>(mode::ROUND_F32.of(w.mode));
+    const bool keeps      = mode::INPUTS_F32.of(w.mode);
     for(unsigned l = 0; l < LANES; ++l)
-    {
-        const float value = std::fma(as_float(a[l]), as_float(b[l]), as_float(c[l]));
-        out.d[l]          = as_bits(scaled >> l & 1 ? value * 0x1p32f : value);
-    }
+        out.d[l] = as_bits(div_fmas(as_float(a[l]), as_float(b[l]), as_float(c[l]), scaled >> l & 1, round, keeps));
     return commit_f32(w, op, out);
-}
-
-float div_fixup(float quotient, float denominator, float numerator)
-{
-    const uint32_t sign  = (as_bits(denominator) ^ as_bits(numerator)) & 0x80000000;
-    const auto with_sign = [&](uint32_t bits) { return as_float(bits | sign); };
-    if(std::isnan(numerator))
-        return as_float(as_bits(numerator) | 0x400000);
-    if(std::isnan(denominator))
-        return as_float(as_bits(denominator) | 0x400000);
-    if(denominator == 0.0f && numerator == 0.0f)
-        return as_float(0xffc00000);
-    if(std::isinf(denominator) && std::isinf(numerator))
-        return as_float(0xffc00000);
-    if(denominator == 0.0f || std::isinf(numerator))
-        return with_sign(0x7f800000);
-    if(std::isinf(denominator) || numerator == 0.0f)
-        return with_sign(0);
-    if(exponent_of(numerator) - exponent_of(denominator) < -150)
-        return with_sign(0x00800000) * 0x1p-126f; // an underflow: 0 or the least, as MODE rounds
-    if(exponent_of(denominator) == 255)
-        return with_sign(0x7f7fffff);
-    return with_sign(as_bits(quotient) & 0x7fffffff);
 }
 
 float ldexp_f32(float x, uint32_t exponent)

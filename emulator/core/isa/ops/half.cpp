@@ -129,7 +129,7 @@ uint32_t median(bool ieee, uint32_t a, uint32_t b, uint32_t c)
 double fract(double a)
 {
     const double part = a - std::floor(a);
-    return part > 0x1.ffcp-1 ? 0x1.ffcp-1 : part;
+    return part > 0x1.ffcp-1 ? 0x1.ffcp-1 : part == 0.0 ? 0.0 : part;
 }
 
 const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op)

@@ -18,7 +18,7 @@ const MicroOp* atomic_of_two(Wave& w, const MicroOp* op)
     Offsets at;
     Rows old = {};
     finish_own_writes(w);
-    lds_addresses(w, op, static_cast<uint32_t>(op->offset), sizeof(T), mask, LdsUse::Write, at);
+    lds_addresses(w, op, static_cast<uint32_t>(op->offset), sizeof(T), mask, LdsUse::Atomic, at);
     for(unsigned l = 0; l < LANES; ++l)
     {
         if(!(mask >> l & 1))
@@ -51,7 +51,7 @@ const MicroOp* exchange_two(Wave& w, const MicroOp* op)
     Rows old = {};
     finish_own_writes(w);
     for(unsigned part = 0; part < 2; ++part)
-        lds_addresses(w, op, places[part], 4 * Dwords, mask, LdsUse::Write, at[part]);
+        lds_addresses(w, op, places[part], 4 * Dwords, mask, LdsUse::Atomic, at[part]);
     for(unsigned l = 0; l < LANES; ++l)
     {
         if(!(mask >> l & 1))
@@ -83,7 +83,7 @@ const MicroOp* ds_condxchg32_b64(Wave& w, const MicroOp* op)
         at.d[l] = (base[l] + static_cast<uint32_t>(op->offset)) & ADDRESS;
         if(at.d[l] + 8 > w.group->lds_bytes)
             raise_memory(w, op, Access::Store, l, at.d[l], 8, FaultKind::Lds);
-        watch_lds(w, op, l, at.d[l], 8, LdsUse::Write);
+        watch_lds(w, op, l, at.d[l], 8, LdsUse::Atomic);
         for(unsigned i = 0; i < 2; ++i)
         {
             uint8_t* const cell = w.group->lds + at.d[l] + 4 * i;
@@ -115,10 +115,10 @@ const MicroOp* count_lanes(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Rows old            = {};
     finish_own_writes(w);
-    const uint32_t address = address_by_m0(w, op, Access::Store, 4);
+    const uint32_t address = address_by_m0(w, op, Access::Atomic, 4);
     if(mask != 0)
     {
-        watch_lds(w, op, static_cast<unsigned>(std::countr_zero(mask)), address, 4, LdsUse::Write);
+        watch_lds(w, op, static_cast<unsigned>(std::countr_zero(mask)), address, 4, LdsUse::Atomic);
         const auto lanes = static_cast<uint32_t>(std::popcount(mask));
         uint32_t before;
         std::memcpy(&before, w.group->lds + address, 4);

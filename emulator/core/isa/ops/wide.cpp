@@ -167,12 +167,6 @@ const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op)
     return commit_modified(w, op, out);
 }
 
-// A quotient below the normal numbers, also one that underflows to zero.
-bool is_denormal(double numerator, double denominator)
-{
-    return std::isfinite(numerator) && std::isfinite(denominator) && std::fabs(numerator / denominator) < 0x1p-1022;
-}
-
 const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);
@@ -184,8 +178,7 @@ const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op)
     {
         const double s0 = load<double>(a, l), denominator = load<double>(b, l), numerator = load<double>(c, l);
         bool flag = false;
-        out.put(l, div_scale<768, 53, 128>(s0, denominator, numerator, is_denormal(1.0, denominator),
-                                           is_denormal(numerator, denominator), flag));
+        out.put(l, div_scale(s0, denominator, numerator, flag));
         scaled |= u64{flag} << l;
     }
     const u64 lanes = w.exec();
@@ -194,7 +187,7 @@ const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// VCC has the lanes that v_div_scale_f64 scaled.
+// VCC has the lanes that v_div_scale_f64 scaled. Subnormal factors and addends count in every MODE.
 const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);
@@ -203,41 +196,16 @@ const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op)
                      c = wide_source(w, op, 2, b2.low, b2.high);
     const u64 scaled   = w.pair(VCC);
     for(unsigned l = 0; l < LANES; ++l)
-    {
-        const double value = std::fma(load<double>(a, l), load<double>(b, l), load<double>(c, l));
-        out.put(l, scaled >> l & 1 ? value * 0x1p64 : value);
-    }
+        out.put(l, div_fmas(load<double>(a, l), load<double>(b, l), load<double>(c, l), scaled >> l & 1, wide_round(w),
+                            mode::INPUTS_WIDE.of(w.mode)));
     return commit_modified(w, op, out);
-}
-
-double div_fixup(double quotient, double denominator, double numerator)
-{
-    const u64 signs      = std::bit_cast<u64>(denominator) ^ std::bit_cast<u64>(numerator);
-    const u64 sign       = signs & u64{1} << 63;
-    const auto with_sign = [&](u64 bits) { return std::bit_cast<double>(bits | sign); };
-    const auto quiet     = [](double x) { return std::bit_cast<double>(std::bit_cast<u64>(x) | u64{1} << 51); };
-    if(std::isnan(numerator))
-        return quiet(numerator);
-    if(std::isnan(denominator))
-        return quiet(denominator);
-    const bool both_zero = denominator == 0.0 && numerator == 0.0;
-    if(both_zero || (std::isinf(denominator) && std::isinf(numerator)))
-        return std::bit_cast<double>(u64{0xfff8} << 48);
-    if(denominator == 0.0 || std::isinf(numerator))
-        return with_sign(u64{0x7ff} << 52);
-    if(std::isinf(denominator) || numerator == 0.0)
-        return with_sign(0);
-    // an underflow: 0 or the least, as MODE rounds
-    if(exponent_of(numerator) - exponent_of(denominator) < -1075)
-        return with_sign(u64{1} << 52) * 0x1p-1022;
-    return with_sign(std::bit_cast<u64>(quotient) & ~(u64{1} << 63));
 }
 
 // Below 1, as of f32 and f16; of an infinity a NaN.
 double fract(double x)
 {
     const double part = x - std::floor(x);
-    return part >= 1.0 ? 0x1.fffffffffffffp-1 : part;
+    return part >= 1.0 ? 0x1.fffffffffffffp-1 : part == 0.0 ? 0.0 : part;
 }
 
 double frexp_mantissa(double x)

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from ckpm.base.files import sha256_of
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, CaseResult, LedgerUse, Results
 from ckpm.reports.release.assemble import Release, assemble
 from ckpm.reports.release.contents import CHECKSUMS, SIGNATURE
 from ckpm.reports.release.record import Facts
 from ckpm.reports.release.run import QualificationPlan, run
-from ckpm.reports.release.stages import STAGES, StageStep, read_stages, steps
+from ckpm.reports.release.stages import StageStep, read_stages, steps
 from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
 from ckpm.reports.release.verdict import Basis, examine, judge, read_waivers
 from ckpm.reports.verdicts import Gate, VerdictRow
@@ -129,10 +131,10 @@ def make_bundle(folder: Path, *, key: Path | None = None) -> tuple[Path, Path]:
     findings = examine(planned_steps(), records, lambda step, role: work / step.outputs[role])
     verdict = judge(BASIS, findings, read_waivers(waivers), today=None)
     tables = {
-        "stages.yaml": STAGES,
-        "ledger.yaml": ROOT / "matrix/ledger.yaml",
-        "requirements.txt": requirements,
-        "waivers.yaml": waivers,
+        "stages.yaml": msgspec.yaml.encode(read_stages()),
+        "ledger.yaml": (ROOT / "matrix/ledger.yaml").read_bytes(),
+        "requirements.txt": REQUIREMENTS.encode(),
+        "waivers.yaml": WAIVERS.encode(),
     }
     release = Release(
         steps=planned_steps(),

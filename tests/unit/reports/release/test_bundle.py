@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from ckpm.base.errors import CheckFailedError, CkPrefillError, OutputError, SetupError, TrustError
+from ckpm.matrix.sessions import SESSIONS
 from ckpm.reports.release.run import Checkout, source_uri
 from ckpm.reports.release.sbom import direct_dependencies, find_needed, license_of, pins
 from ckpm.reports.release.stages import STAGES, StageStep
@@ -33,7 +34,7 @@ from tests.unit.reports.release.samples import (
     names_in,
     update_sums,
 )
-from tests.unit.shared import git
+from tests.unit.shared import git, replace_text
 
 NAMES = (
     [f"records/gfx950/{name}.json" for name in ("build", "reproduce", "gated-build", "gates")]
@@ -337,11 +338,15 @@ def test_table_without_stages_of_commit_is_refused(unsigned: tuple[Path, Path], 
 
 
 def test_table_is_compared_with_that_of_its_commit(unsigned: tuple[Path, Path], tmp_path: Path) -> None:
-    """The clone's commit lists one stage more than this ckpm."""
+    """The clone's commit lists one stage and one suite more than this ckpm."""
     clone = tmp_path / "clone"
-    file = clone / "reports/release/stages.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text(STAGES.read_text() + "  audit:\n    command: [audit]\n")
+    stages, suites = clone / "reports/release/stages.yaml", clone / "matrix/sessions.json"
+    for file in (stages, suites):
+        file.parent.mkdir(parents=True)
+    stages.write_text(STAGES.read_text() + "  audit:\n    command: [audit]\n")
+    suites.write_text(
+        replace_text(SESSIONS.read_text(), '"large-kv": {', '"rare": {"session": "s", "help": ""}, "large-kv": {')
+    )
     git(clone, "init", "-q")
     git(clone, "add", ".")
     git(clone, "commit", "-qm", "x")
@@ -349,7 +354,7 @@ def test_table_is_compared_with_that_of_its_commit(unsigned: tuple[Path, Path], 
     assert verify(unsigned[0], None, clone).signer is None  # made of a commit that the clone lacks
     folder = copy_of(unsigned[0], tmp_path)
     edit(folder, "verdict.json", lambda document: document.update(commit=head))
-    with pytest.raises(TrustError, match=rf"not the stages of commit {head}:\n  missing: audit"):
+    with pytest.raises(TrustError, match=rf"not the stages of commit {head}:\n  missing: audit, rare"):
         verify(folder, None, clone)
 
 

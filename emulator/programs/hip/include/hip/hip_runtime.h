@@ -7,7 +7,6 @@
 typedef struct ihipModule_t* hipModule_t;
 typedef struct ihipModuleSymbol_t* hipFunction_t;
 typedef struct ihipGraph* hipGraph_t;
-typedef struct ihipCtx_t* hipCtx_t;
 typedef void* hipDeviceptr_t;
 
 enum hipDeviceAttribute_t
@@ -75,7 +74,7 @@ hipError_t hipModuleLaunchKernel(hipFunction_t function,
                                  void** arguments,
                                  void** extra);
 hipError_t hipGraphCreate(hipGraph_t* graph, unsigned int flags);
-hipError_t hipCtxCreate(hipCtx_t* context, unsigned int flags, int device);
+hipError_t hipCtxSynchronize();
 }
 
 // HIP's header has it as a template, for kernels of every type.

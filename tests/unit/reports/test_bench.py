@@ -14,12 +14,6 @@ from ckpm.bench import command as bench
 from ckpm.bench.figures import Figure
 
 
-def test_measure_call_small_returns_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "_CALLS", 1)
-    monkeypatch.setattr(dispatch, "_ROUNDS", 1)
-    assert [figure.measured.endswith(" us") for figure in dispatch.measure_call()] == [True, True]
-
-
 def test_bench_failed_figure_prints_others_and_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from ckpm.base.tablefile import Record, Table, read_table
 from ckpm.matrix.dialects import Dialect, check_arch
 from ckpm.matrix.families import SLOT, Family, TilePlace, parse_tile
 from ckpm.matrix.keys import Tile
-from ckpm.matrix.rules import Rule
+from ckpm.matrix.rule import Rule
 
 FAMILY = "fwd"
 _TILE_RULE = "qr_and_qr_async_take_128_row_tiles"  # upstream's check_hdim_tile
@@ -43,7 +43,7 @@ class TuneConfiguration(Record, frozen=True, forbid_unknown_fields=False):
     relax_rules: _Relaxed = _Relaxed()
 
 
-def tuned(chosen: Dialect, file: Path) -> Dialect:
+def take_tuned(chosen: Dialect, file: Path) -> Dialect:
     """The dialect with the tiles, filters and relaxed rules of a tune configuration. Raises TableError."""
     table = read_table(file, TuneConfiguration)
     configuration, family = table.record, chosen.family(FAMILY)
@@ -103,7 +103,7 @@ def _tile(table: Table[TuneConfiguration], family: Family, path: tuple[str | int
 
 
 def _filter_rule(table: Table[TuneConfiguration]) -> Rule:
-    """The rule that excludes what a configuration's filters leave out. An empty list is no filter."""
+    """The rule that excludes what a configuration's filters leave out. An empty list filters nothing."""
     for name in table.record.filters:
         table.demand_known(name, _FILTERS, "filters", name)
     filters = {name: allowed for name, allowed in table.record.filters.items() if allowed}
@@ -114,7 +114,10 @@ def _filter_rule(table: Table[TuneConfiguration]) -> Rule:
         return any(_codegen_word(name, own, mask_impl) not in allowed for name, allowed in filters.items())
 
     reason = "the tune configuration's filters leave it out"
-    return Rule("tune_configuration_filters", ("mask_impl", *fields), reason, str(table.root.file), excludes)
+    source = str(table.root.file)
+    return Rule(
+        "tune_configuration_filters", ("mask_impl", *fields), reason, source, contradiction="", excludes=excludes
+    )
 
 
 def _codegen_word(name: str, values: Mapping[str, Any], mask_impl: str) -> str:

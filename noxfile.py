@@ -354,8 +354,8 @@ def release_qualification(session: nox.Session) -> None:
     run_command(session)
 
 
-def mistyped(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each word of a command line that is no session but is like one. nox names no other session."""
+def nearest_sessions(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each mistyped session of a command line, with the nearest one."""
     names, chosen = list(nox.registry.get()), False
     for word in itertools.takewhile(lambda word: word != "--", arguments):
         if word.startswith("-"):
@@ -364,5 +364,5 @@ def mistyped(arguments: Sequence[str]) -> Iterator[str]:
             yield f"there is no session '{word}'; did you mean '{close[0]}'?"
 
 
-for line in mistyped(sys.argv):
+for line in nearest_sessions(sys.argv):
     logger.error(line)

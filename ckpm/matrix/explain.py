@@ -96,8 +96,8 @@ def find(chosen: Dialect, name: str, mask_impl: str, families: Sequence[str] = (
     """The family and axis values that a name spells, also if the matrix has no such kernel.
 
     Raises NameSyntaxError if no family's grammar fits. The message names the kernel of such calls, another dialect
-    whose grammar fits, or the position where the name departs from the most similar grammar; of grammars that are as
-    similar, it is one of ``families``.
+    whose grammar fits, or the position where the name departs from the most similar grammar. ``families`` decide
+    between grammars that are as similar.
     """
     problems: dict[tuple[int, bool], NameSyntaxError] = {}
     for family in chosen.all_families():

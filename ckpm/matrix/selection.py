@@ -70,8 +70,8 @@ class Selection:
 
 def as_options(summary: str) -> str:
     """The options that select what :meth:`Selection.summary` describes; files of filters are named without folder."""
-    words = re.sub(rf"(^|, )({'|'.join(_OPTIONS)}) ", lambda match: f" {_OPTIONS[match[2]]} ", summary)
-    return re.sub(r",? (--filter-file \S+) \(sha256 \w+\)|,( --)", r" \1\2", words).replace("  ", " ").strip()
+    options = re.sub(rf"(^|, )({'|'.join(_OPTIONS)}) ", lambda match: f" {_OPTIONS[match[2]]} ", summary)
+    return re.sub(r",? (--filter-file \S+) \(sha256 \w+\)|,( --)", r" \1\2", options).replace("  ", " ").strip()
 
 
 @functools.cache

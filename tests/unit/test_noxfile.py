@@ -49,7 +49,7 @@ def test_failed_build_ends_line_of_sessions() -> None:
 
 def test_mistyped_session_has_its_nearest_name() -> None:
     line = ["nox", "-s", "build-gfx95", "test-large-kv", "perf-gat", "-r", "x", "--", "-s", "reprt"]
-    assert list(noxfile().mistyped(line)) == [
+    assert list(noxfile().nearest_sessions(line)) == [
         "there is no session 'build-gfx95'; did you mean 'build-gfx950'?",
         "there is no session 'perf-gat'; did you mean 'perf-gate'?",
     ]

@@ -64,16 +64,16 @@ def _name_unknown(options: type[T]) -> type[T]:
     """Let the TypeError for an unknown option name the nearest one, or the option for another library's name."""
     plain = options.__init__
     names = [field.name for field in dataclasses.fields(options)]  # type: ignore[arg-type]
-    known = {*names}
+    choices = {*names}
 
     @functools.wraps(plain)
     def read(self: T, **values: Any) -> None:
-        for name in values.keys() - known:
+        for name in values.keys() - choices:
             hint = f"; give {_ELSEWHERE[name]}." if name in _ELSEWHERE else did_you_mean(name, names)
             raise TypeError(f"there is no option '{name}'{hint} Options: {', '.join(names)}.")
         plain(self, **values)
 
-    options.__init__ = read  # type: ignore[method-assign, misc]
+    options.__init__ = read  # type: ignore[method-assign, assignment]
     return options
 
 

@@ -170,7 +170,7 @@ def _plan(
         changes=tuple(Change(path, effect.reason, effect.everything) for path, effect in changes.items()),
         everything=total,
         kernels=kernels,
-        unasked=_unasked(altered),
+        unasked=_unasked_lines(altered),
         suites={suite: tuple(reasons) for suite, reasons in _ran(why_suites, runs).items()},
         gates=gates or tuple(dict.fromkeys(reason for run in runs if run.gate for reason in run.reasons)),
         checks=checks,
@@ -181,7 +181,7 @@ def _plan(
     )
 
 
-def _unasked(altered: Sequence[Altered]) -> tuple[str, ...]:
+def _unasked_lines(altered: Sequence[Altered]) -> tuple[str, ...]:
     """A line for each value of altered kernels that no problem of a suite asks for, with the dialect."""
     lines = []
     for alteration in altered:

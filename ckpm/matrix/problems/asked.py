@@ -27,7 +27,7 @@ def unasked_values(keys: Iterable[Key]) -> list[str]:
     text = "\n".join(read_text(FOLDER / f"{suite}.yaml", LARGEST_TABLE) for suite in SUITES)
     if not (unwritten := [value for value in counts if not _is_written(*value, text)]):
         return []  # without the tables' 30,000 problems, which take seconds
-    asked = {
+    asked_values = {
         (field, value)
         for suite in SUITES
         for problem in problems(suite, TIERS[-1])
@@ -38,7 +38,7 @@ def unasked_values(keys: Iterable[Key]) -> list[str]:
         f"no problem of any suite asks for {field} {value}: nothing runs its {counts[field, value]:,} kernels. "
         "Add it to a group of matrix/problems/batch-prefill.yaml."
         for field, value in unwritten
-        if (field, value) not in asked
+        if (field, value) not in asked_values
     ]
 
 

@@ -237,7 +237,7 @@ def accept(
     return [path_of(identity, gate, folder) for gate in measured]
 
 
-def replaced(identity: Mapping[str, str], measured: Mapping[str, Figures], folder: Path) -> dict[str, Baseline]:
+def others_selection(identity: Mapping[str, str], measured: Mapping[str, Figures], folder: Path) -> dict[str, Baseline]:
     """Baselines of another selection, by a text of what would replace them. Damaged ones are left out."""
     by_change = {}
     for gate, figures in measured.items():
@@ -250,9 +250,9 @@ def replaced(identity: Mapping[str, str], measured: Mapping[str, Figures], folde
     return by_change
 
 
-def demand_selection(replaced: Mapping[str, Baseline], identity: Mapping[str, str], commands: Commands) -> None:
+def demand_selection(others: Mapping[str, Baseline], identity: Mapping[str, str], commands: Commands) -> None:
     """Raise InconclusiveError if there are baselines of another selection, whose figures would be lost."""
-    for change, stored in replaced.items():
+    for change, stored in others.items():
         raise GateError(
             f"{change}: accepted for {stored.facts['selection']}; this build is {identity['selection']}\n"
             f"Build the baseline's selection: {commands.build(stored.facts['selection'])}\n"
@@ -261,9 +261,7 @@ def demand_selection(replaced: Mapping[str, Baseline], identity: Mapping[str, st
         )
 
 
-def merged(
-    accepted: Baseline, figures: Figures, identity: Mapping[str, str], file: Path, commands: Commands
-) -> Figures:
+def merge(accepted: Baseline, figures: Figures, identity: Mapping[str, str], file: Path, commands: Commands) -> Figures:
     """The figures of a baseline with those of some of its subjects replaced, of a build that differs in its selection.
 
     Raises InconclusiveError if the build differs in more, or has a subject that the baseline lacks.

@@ -133,10 +133,10 @@ def run_accept(args: argparse.Namespace) -> None:
         if args.partial:
             file = baseline.path_of(identity, STATIC, args.baselines)
             accepted, own = baseline.read(file, judged.commands), measured[STATIC]
-            measured = {STATIC: baseline.merged(accepted, own, identity, file, judged.commands)}
+            measured = {STATIC: baseline.merge(accepted, own, identity, file, judged.commands)}
             identity = {name: value for name, value in accepted.facts.items() if name != "reason"}
             show(f"{len(own)} of {len(accepted.figures)} kernels, the others are as they were:")
-        others = baseline.replaced(identity, measured, args.baselines)
+        others = baseline.others_selection(identity, measured, args.baselines)
         if not args.replace:
             baseline.demand_selection(others, identity, judged.commands)
         paths = accept(identity, measured, args.reason, args.baselines)

@@ -107,7 +107,7 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"dtype": "fp64"}, ArgumentError, "dtype 'fp64' is none of"),
         ({"dtype": "bfloat16"}, ArgumentError, "kvfp8; write bf16."),
         ({"mask": "causal"}, ProblemError, "window; write bottom_right, or top_left"),
-        ({"mask": "botom_right"}, ProblemError, "window; did you mean 'bottom_right'?"),
+        ({"mask": "bottomright"}, ProblemError, "window; did you mean 'bottom_right'?"),
         ({"cu_seqlens_q": SUMS.astype(np.int64)}, ArgumentError, "cu_seqlens_q is of int64; int32 is needed"),
         ({"q": Q[0]}, ArgumentError, "q is [4, 128]: with cu_seqlens_q it must be [token, head, dim]"),
         ({"cu_seqlens_q": None}, ArgumentError, "q is [60, 4, 128]: it must be BSHD, of four axes"),
@@ -287,7 +287,7 @@ def test_option_that_does_not_exist_is_type_error_with_nearest(option: str, hint
 
 def test_name_that_package_lacks_has_nearest() -> None:
     with pytest.raises(AttributeError, match=r"module 'ckpm' has no attribute 'fhma'; did you mean 'fmha'\?"):
-        _ = ckpm.fhma
+        _ = ckpm.fhma  # type: ignore[attr-defined]
 
 
 def batch(dispatcher: Dispatcher, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], **options: Any) -> Any:

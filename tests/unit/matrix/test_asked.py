@@ -30,7 +30,7 @@ def test_new_page_size_is_named_with_its_kernels() -> None:
 
 @pytest.mark.parametrize("name", dialect_names())
 def test_every_value_of_a_dialect_is_asked_for(name: str) -> None:
-    """By the problems themselves, not by the text of their tables, which decides first."""
+    """Ask the problems themselves: the text of their tables, which decides first, may be wrong."""
     keys = select(dialect(name), Selection(archs=("gfx950",)))
     cases = [case for suite in SUITES for case in problems(suite, "nightly")]
     needs = [needed_values(case) for case in cases]
@@ -41,7 +41,7 @@ def test_every_value_of_a_dialect_is_asked_for(name: str) -> None:
 
 
 def test_count_and_plan_name_value_without_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the tables had no problem with pages of 1024 tokens."""
+    """Leave out the problems with pages of 1024 tokens."""
     cases = [case for case in problems("dispatch", "nightly") if case.page_size != 1024]
     monkeypatch.setattr(asked, "read_text", lambda *_: "")
     monkeypatch.setattr(asked, "problems", lambda *_: cases)
@@ -50,5 +50,5 @@ def test_count_and_plan_name_value_without_problem(run: Run, monkeypatch: pytest
     code, out, _ = run("count", "--dialect", NEWEST, *where)
     assert (code, f"\nnote: {expected}" in out) == (0, True)
     names = frozenset(key.name for key in select(dialect(NEWEST), Selection(archs=("gfx950",), where=where[1:])))
-    (line, *_) = plan._unasked([Altered(NEWEST, "batch_prefill", names, "added")])
+    (line, *_) = plan._unasked_lines([Altered(NEWEST, "batch_prefill", names, "added")])
     assert line.startswith(f"{NEWEST}: {expected}{len(names)} kernels")

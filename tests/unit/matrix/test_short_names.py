@@ -1,4 +1,4 @@
-"""Names that tables print, and unique parts of names, stand for the kernel wherever a name is asked for."""
+"""Commands take the names that tables print, and parts that one kernel's name has."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_worse_loop_or_late_wait_is_named(library: Library, change: dict[str, An
     assert complaint.format(SMALL) in err
 
 
-def test_name_of_kernel_is_written_once_with_its_worst_figure_first(library: Library) -> None:
+def test_kernel_is_named_once_with_worst_figure_first(library: Library) -> None:
     library.kernels[SMALL] = resources("a", vgpr=201, sgpr_spills=120)
     library.kernels[MASKED] = resources("b", vgpr=220)
     _, _, err = library.run("gate")
@@ -439,7 +439,7 @@ def narrower(library: Library) -> Library:
     return library
 
 
-def test_narrower_selection_names_lost_kernels_and_build_of_baseline(narrower: Library) -> None:
+def test_narrower_selection_names_build_of_baseline(narrower: Library) -> None:
     """The remedy leaves the baseline as it is: it builds what was accepted, in the folder of the call."""
     code, _, err = narrower.run("gate")
     assert code == InconclusiveError.exit_code
@@ -448,7 +448,7 @@ def test_narrower_selection_names_lost_kernels_and_build_of_baseline(narrower: L
     assert "accept" not in err
 
 
-def test_accept_of_other_selection_is_refused_until_replace_is_asked(narrower: Library) -> None:
+def test_accept_of_other_selection_needs_replace(narrower: Library) -> None:
     before = narrower.baseline.read_bytes()
     code, _, err = narrower.run("accept", "--reason", "why")
     assert code == InconclusiveError.exit_code
@@ -460,7 +460,7 @@ def test_accept_of_other_selection_is_refused_until_replace_is_asked(narrower: L
     assert [*baseline.read(narrower.baseline).figures] == [SMALL]
 
 
-def test_accept_of_partial_build_updates_rows_of_its_kernels_alone(narrower: Library) -> None:
+def test_partial_accept_updates_rows_of_built_kernels(narrower: Library) -> None:
     before = baseline.read(narrower.baseline)
     code, out, err = narrower.run("accept", "--reason", "one less", "--partial")
     assert (code, "1 of 2 kernels" in out) == (0, True), err
@@ -476,9 +476,7 @@ def test_accept_of_partial_build_updates_rows_of_its_kernels_alone(narrower: Lib
         ({}, f"has no row of {ALIBI}"),
     ],
 )
-def test_partial_build_of_other_compiler_or_with_new_kernel_updates_no_row(
-    narrower: Library, change: dict[str, str], complaint: str
-) -> None:
+def test_partial_accept_of_other_build_is_refused(narrower: Library, change: dict[str, str], complaint: str) -> None:
     before = narrower.baseline.read_bytes()
     narrower.kernels |= {} if change else {ALIBI: resources("c")}
     narrower.write(selection=NARROW, **change)
@@ -553,7 +551,7 @@ def test_arch_without_model_has_no_emulated_gate() -> None:
     assert [*library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx942", keys)] == ["suites"]
 
 
-def test_static_values_of_kernels_without_gated_problem_are_accepted_and_judged(
+def test_kernels_without_gated_problem_have_static_gate(
     library: Library, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new page size, for which matrix/performance.yaml has no problem yet."""

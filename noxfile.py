@@ -9,15 +9,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import itertools
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import nox
+import nox.registry
+from nox.logger import logger
 
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["build-gfx950"]
@@ -142,6 +148,15 @@ def has_option(arguments: list[str], option: str) -> bool:
     return any(word.partition("=")[0] == option for word in arguments)
 
 
+@contextlib.contextmanager
+def ending_line(session: nox.Session) -> Iterator[None]:
+    """End the line of sessions if a build fails: those after it would judge what an earlier one left."""
+    config = session._runner.global_config
+    usual, config.stop_on_first_error = config.stop_on_first_error, True
+    yield
+    config.stop_on_first_error = usual
+
+
 def libraries(arguments: list[str]) -> list[tuple[str, ...]]:
     """``--arch`` for each library that this call of nox built; [()] if it built none, or with ``--arch`` already."""
     if has_option(arguments, "--arch"):
@@ -156,7 +171,8 @@ def add_build(arch: str, gpu: str) -> None:
     @session(TABLE["build"].format(arch=arch), "use", *command, what=what)
     def build(session: nox.Session) -> None:
         BUILT.add(arch)
-        run_command(session)
+        with ending_line(session):
+            run_command(session)
 
 
 def add_suite(suite: str, arch: str = "") -> None:
@@ -231,8 +247,9 @@ def build_decode(session: nox.Session) -> None:
     """Compile the decode kernels and check their registers; `-- --accept REASON` accepts changed values."""
     BUILT.add("decode")
     python = install_extra(session, "triton")
-    session.run(python, "-m", "ckpm", *COMMANDS["build-decode"], *options_of(session), external=True)
-    session.run(python, "-m", "ckpm", "decode", "build", external=True)
+    with ending_line(session):
+        session.run(python, "-m", "ckpm", *COMMANDS["build-decode"], *options_of(session), external=True)
+        session.run(python, "-m", "ckpm", "decode", "build", external=True)
 
 
 @session("test-decode", "use")
@@ -335,3 +352,17 @@ def workflows(session: nox.Session) -> None:
 def release_qualification(session: nox.Session) -> None:
     """Run every stage of a release on a clean commit; write verdict and bundle. `-- --tier smoke` is a rehearsal."""
     run_command(session)
+
+
+def nearest_sessions(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each mistyped session of a command line, with the nearest one."""
+    names, chosen = list(nox.registry.get()), False
+    for word in itertools.takewhile(lambda word: word != "--", arguments):
+        if word.startswith("-"):
+            chosen = word in ("-s", "-e", "--session", "--sessions")
+        elif chosen and word not in names and (close := difflib.get_close_matches(word, names, n=1)):
+            yield f"there is no session '{word}'; did you mean '{close[0]}'?"
+
+
+for line in nearest_sessions(sys.argv):
+    logger.error(line)

@@ -22,7 +22,9 @@ __all__ = list(_MODULE_OF)
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
-        raise AttributeError(f"module 'ckpm' has no attribute {name!r}")
+        from ckpm.base.errors import did_you_mean  # only here: its import takes time
+
+        raise AttributeError(f"module 'ckpm' has no attribute '{name}'{did_you_mean(name, __all__)}")
     if (module := _MODULE_OF[name]) == "ckpm":  # a module of its own: ckpm.torch needs PyTorch
         return importlib.import_module(f"ckpm.{name}")
     return getattr(importlib.import_module(module), name)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ckpm import __version__
 from ckpm.base import logs
-from ckpm.base.display import show
+from ckpm.base.display import one_line, show
 from ckpm.base.entry import exit_code
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import UsageError, did_you_mean
 from ckpm.base.paths import IMPORTS, PROJECT, clone_around
 from ckpm.base.processes import git
 from ckpm.matrix.options import Parser
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 class Command(NamedTuple):
     """A row of the table. ``options`` is ``module:function``: the function adds options to a parser and sets ``run``.
 
-    ``remote`` is a second such function, which lets the command run on many machines.
+    ``remote`` is a second such function, which lets the command run on many machines. ``group`` is the part of the help
+    that lists the command, named like the tags of noxfile.py.
     """
 
     purpose: str
     options: str
     remote: str = ""
+    group: str = "use"
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -55,22 +57,46 @@ COMMANDS: Mapping[str, Command] = {
     "validate": Command("check a configuration or a kernel", "ckpm.matrix.cli:add_validate_options"),
     "problems": Command("list a suite's problems, or the shapes to test", "ckpm.matrix.cli:add_problems_options"),
     "match": Command("list which kernels serve which shapes", "ckpm.matrix.cli:add_match_options"),
-    "plan": Command("list what a change can touch, and what to run for it", "ckpm.kernels.changes.plan:add_options"),
-    "parity": Command("compare the matrix with the upstreams' codegen", "ckpm.kernels.parity.command:add_options"),
+    "plan": Command(
+        "list what a change can touch, and what to run for it", "ckpm.kernels.changes.plan:add_options", group="develop"
+    ),
+    "parity": Command(
+        "compare the matrix with the upstreams' codegen", "ckpm.kernels.parity.command:add_options", group="develop"
+    ),
     "doctor": Command(
         "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"
     ),
-    "bench": Command("measure the promised figures", "ckpm.bench.command:add_options"),
-    "measure": Command("count what the gates' problems do on the emulator", "ckpm.timing.measure:add_options"),
-    "model": Command("show modelled cycles of measured counts", "ckpm.reports.gates.model_command:add_options"),
-    "timing model": Command("model workgroups of the gates' problems", "ckpm.timing.command:add_options"),
-    "timing show": Command("show modelled workgroups and their stalls", "ckpm.reports.page.timing_command:add_options"),
-    "timing tables": Command("model V2 and V3 on published problems", "ckpm.timing.tables:add_options"),
-    "timing splits": Command("model splits over keys beside the memory", "ckpm.timing.splits:add_options"),
-    "timing score": Command("score the model on published measurements", "ckpm.timing.score_command:add_options"),
-    "guard": Command("check registers of a Triton kernel's configurations", "ckpm.decode.guard.command:add_options"),
-    "decode build": Command("compile the decode kernels for the gates", "ckpm.decode.built:add_options"),
-    "decode compare": Command("compare the decode kernels' two forms", "ckpm.decode.compare:add_options"),
+    "bench": Command("measure the promised figures", "ckpm.bench.command:add_options", group="develop"),
+    "measure": Command(
+        "count what the gates' problems do on the emulator", "ckpm.timing.measure:add_options", group="develop"
+    ),
+    "model": Command(
+        "show modelled cycles of measured counts", "ckpm.reports.gates.model_command:add_options", group="develop"
+    ),
+    "timing model": Command(
+        "model workgroups of the gates' problems", "ckpm.timing.command:add_options", group="develop"
+    ),
+    "timing show": Command(
+        "show modelled workgroups and their stalls", "ckpm.reports.page.timing_command:add_options", group="develop"
+    ),
+    "timing tables": Command(
+        "model V2 and V3 on published problems", "ckpm.timing.tables:add_options", group="develop"
+    ),
+    "timing splits": Command(
+        "model splits over keys beside the memory", "ckpm.timing.splits:add_options", group="develop"
+    ),
+    "timing score": Command(
+        "score the model on published measurements", "ckpm.timing.score_command:add_options", group="develop"
+    ),
+    "guard": Command(
+        "check registers of a Triton kernel's configurations", "ckpm.decode.guard.command:add_options", group="develop"
+    ),
+    "decode build": Command(
+        "compile the decode kernels for the gates", "ckpm.decode.built:add_options", group="develop"
+    ),
+    "decode compare": Command(
+        "compare the decode kernels' two forms", "ckpm.decode.compare:add_options", group="develop"
+    ),
     "sweep run": Command("compile and time a sweep's kernels", "ckpm.timing.sweeps.command:add_benchmark_options"),
     "sweep best": Command("list the best kernel of each shape", "ckpm.timing.sweeps.command:add_best_options"),
     "jit": Command("compile kernels by name, and load them", "ckpm.attention.jit.command:add_options"),
@@ -79,14 +105,21 @@ COMMANDS: Mapping[str, Command] = {
         "list the kernels that a C++ file declares", "ckpm.attention.cpp.command:add_declared_options"
     ),
     "cpp run": Command("compile a C++ program and run it on a device", "ckpm.attention.cpp.command:add_run_options"),
-    "images": Command("list, render, lint and build container images", "ckpm.docker.command:add_options"),
-    "in-container": Command("run nox sessions in a container", "ckpm.docker.sessions:add_options"),
-    "qualify": Command("run and judge the stages of a release", "ckpm.reports.release.commands:add_qualify_options"),
-    "verify-bundle": Command("check a released bundle, offline", "ckpm.reports.release.commands:add_verify_options"),
-    "workflows render": Command("render or check .github/workflows", "ckpm.workflows.render:add_options"),
-    "workflows collect": Command("join what the jobs of a workflow left", "ckpm.workflows.collect:add_options"),
-    "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.runner:add_options"),
+    "images": Command("list, render, lint and build container images", "ckpm.docker.command:add_options", group="ship"),
+    "in-container": Command("run nox sessions in a container", "ckpm.docker.sessions:add_options", group="ship"),
+    "qualify": Command(
+        "run and judge the stages of a release", "ckpm.reports.release.commands:add_qualify_options", group="ship"
+    ),
+    "verify-bundle": Command(
+        "check a released bundle, offline", "ckpm.reports.release.commands:add_verify_options", group="ship"
+    ),
+    "workflows render": Command("render or check .github/workflows", "ckpm.workflows.render:add_options", group="ship"),
+    "workflows collect": Command(
+        "join what the jobs of a workflow left", "ckpm.workflows.collect:add_options", group="ship"
+    ),
+    "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.runner:add_options", group="ship"),
 }
+_LONGEST = 120  # characters of a wrong word
 _VERBOSITY = (("v", "verbose", 1, "also print details"), ("q", "quiet", -1, "print no progress, only results"))
 
 
@@ -122,11 +155,11 @@ def split(arguments: Sequence[str]) -> tuple[str, list[str]]:
     for length in (2, 1):
         if (name := " ".join(arguments[:length])) in COMMANDS:
             return name, list(arguments[length:])
-    if not arguments:
-        raise UsageError("a command is missing. See ckpm --help.")
     if subcommands := [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{arguments[0]} ")]:
         raise UsageError(f"ckpm {arguments[0]} needs one of: {', '.join(subcommands)}. See ckpm --help.")
-    raise UsageError(f"there is no command '{arguments[0]}'. See ckpm --help.")
+    names = [*dict.fromkeys(name.partition(" ")[0] for name in COMMANDS), *COMMANDS]
+    hint = did_you_mean(arguments[0], names)
+    raise UsageError(f"there is no command '{one_line(arguments[0], _LONGEST)}'{hint} See ckpm --help.")
 
 
 def reads_only_the_matrix(arguments: Sequence[str]) -> bool:
@@ -138,16 +171,13 @@ def _run(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--version"]:
         show(f"ckpm {__version__}{_revision()}")
         return 0
-    if (
-        arguments
-        and arguments[-1] in ("-h", "--help")
-        and arguments[0] not in COMMANDS
-        and " ".join(arguments[:2]) not in COMMANDS
+    if not arguments or (
+        arguments[-1] in ("-h", "--help") and arguments[0] not in COMMANDS and " ".join(arguments[:2]) not in COMMANDS
     ):
         only = arguments[0] if len(arguments) > 1 else ""
         show(f"usage: ckpm COMMAND ...\n\nBuild and check AMD Composable Kernel attention libraries.\n\n{_table(only)}")
         show("\n  --version  print the version, and in a clone the revision\n  ckpm COMMAND --help  list its options")
-        return 0
+        return 0 if arguments else UsageError.exit_code
     if (clone := clone_around(Path.cwd())) and not clone.samefile(IMPORTS):
         raise UsageError(
             f"this is the ckpm of {IMPORTS}, and the current folder is in the clone {clone}, whose tables and code it "
@@ -160,9 +190,12 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _table(only: str) -> str:
-    """A row for each command, or for each command that begins with the word ``only``."""
-    rows = {name: row for name, row in COMMANDS.items() if not only or name.partition(" ")[0] == only}
-    return "\n".join(f"  {name:<18}{row.purpose}" for name, row in rows.items())
+    """A row for each command, or for each command that begins with the word ``only``, in groups."""
+    groups: dict[str, list[str]] = {}
+    for name, row in COMMANDS.items():
+        if not only or name.partition(" ")[0] == only:
+            groups.setdefault(row.group, []).append(f"  {name:<18}{row.purpose}")
+    return "\n\n".join("\n".join((f"{group}:", *rows)) for group, rows in groups.items())
 
 
 def _revision() -> str:

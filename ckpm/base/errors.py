@@ -55,10 +55,14 @@ class UnknownWordError(UsageError):
 def unknown_word(kind: str, word: str, choices: Iterable[str]) -> str:
     """The message about a word that is not in its table, with the words that continue it, or the nearest ones."""
     names = [str(k) for k in choices]
+    return f"unknown {kind} '{one_line(word, _LONGEST_WORD)}'{did_you_mean(word, names)} Known: {', '.join(names)}."
+
+
+def did_you_mean(word: str, names: Sequence[str]) -> str:
+    """The end of a sentence about an unknown word: the names that continue it, or the nearest one; else a full stop."""
     longer = [name for name in names if name.startswith((f"{word}_", f"{word}-"))]
     close = difflib.get_close_matches(word, longer, n=3, cutoff=0) or difflib.get_close_matches(word, names, n=1)
-    hint = f"; did you mean {_either(close)}?" if close else "."
-    return f"unknown {kind} '{one_line(word, _LONGEST_WORD)}'{hint} Known: {', '.join(names)}."
+    return f"; did you mean {_either(close)}?" if close else "."
 
 
 def _either(suggestions: Sequence[str]) -> str:

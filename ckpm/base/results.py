@@ -21,6 +21,7 @@ OUTCOMES = ("passed", "failed", "error", "skipped")
 KNOWN_DEFECT = "known defect"  # the status of a case that passes because of an entry of the ledger
 LIBRARY_SHA256 = "library sha256"  # a fact of results: the sha256 of the library's bytes
 SOME_CASES = "cases"  # a fact of results: the glob, if not every case of the tier was run
+UNSUPPORTED = "unsupported"  # a fact of results: what the kernels lack for unsupported cases
 FOREIGN_LIBRARY = "not the manifest's library"  # a fact of results: the sha256 in the manifest
 _FORMAT = 2
 

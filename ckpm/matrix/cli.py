@@ -112,13 +112,14 @@ def _count(args: argparse.Namespace) -> None:
     """
     chosen, selection = _selection(args)
     reasons = {(arch, family): reason for arch, family, reason in absences(chosen, selection)}
-    counts, totals = [], {}
+    counts, totals, by_name = [], {}, dict[str, Key]()
     for family in selection.families:
         one_family = replace(selection, families=(family,))
         names: set[str] = set()
         for arch in selection.archs:
             keys = select(chosen, replace(one_family, archs=(arch,)))
             names.update(key.name for key in keys)
+            by_name |= {key.name: key for key in keys}
             reason = reasons.get((arch, family), "")
             counts.append({"family": family, "arch": arch, "count": len(keys), "reason": reason})
         # a shard of all archs' kernels differs from a shard of one arch's
@@ -129,7 +130,10 @@ def _count(args: argparse.Namespace) -> None:
     )
     if not any(totals.values()) and select(chosen, receipt):
         select_some(chosen, selection)
-    _emit(format_rows(counts, args.format, _count_table(selection, counts, totals)))
+    from ckpm.matrix.problems.asked import unasked_values
+
+    notes = "".join(f"note: {line}\n" for line in unasked_values(by_name.values()))
+    _emit(format_rows(counts, args.format, _count_table(selection, counts, totals) + notes))
 
 
 def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], totals: Mapping[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -21,10 +22,10 @@ from ckpm.matrix.dialects import (
     receipts,
     with_features,
 )
-from ckpm.matrix.enumeration import keeps
+from ckpm.matrix.enumeration import enumerate_names, keeps
 from ckpm.matrix.families import Constraint, Family, Pipelines, Value, fits, tile_place
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, takes_pages
-from ckpm.matrix.names import make_key, own_name, parse
+from ckpm.matrix.names import make_key, names_with, own_name, parse
 from ckpm.matrix.rule import broken
 from ckpm.matrix.selection import Selection, absences, conditions, select, shard_of
 
@@ -67,25 +68,50 @@ class Explanation:
     features: tuple[str, ...]
 
 
-def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, Any]]:
+def whole_name(chosen: Dialect, text: str, mask_impl: str, families: Sequence[str] = ()) -> str:
+    """The name of the dialect's only kernel with this short name or part; other texts are unchanged.
+
+    ``families`` are searched first. Raises NameSyntaxError for a part of several names.
+    """
+    ordered = sorted(chosen.all_families(), key=lambda family: family.name not in families)
+    for family in ordered:
+        with contextlib.suppress(NameSyntaxError):
+            parse(family, text, mask_impl)
+            return text
+    for family in ordered:
+        names = dict.fromkeys(
+            name for arch in family.archs for name in enumerate_names(family, arch=arch, mask_impl=mask_impl)
+        )
+        there = names_with(text, names)
+        if len(there) > 1:
+            raise NameSyntaxError(
+                f"'{text}' is a part of {len(there):,} names of {family.name}, e.g. {there[0]}. Write more of the name."
+            )
+        if there:
+            return there[0]
+    return text
+
+
+def find(chosen: Dialect, name: str, mask_impl: str, families: Sequence[str] = ()) -> tuple[Family, dict[str, Any]]:
     """The family and axis values that a name spells, also if the matrix has no such kernel.
 
     Raises NameSyntaxError if no family's grammar fits. The message names the kernel of such calls, another dialect
-    whose grammar fits, or the position where the name departs from the most similar grammar.
+    whose grammar fits, or the position where the name departs from the most similar grammar. ``families`` decide
+    between grammars that are as similar.
     """
-    problems: dict[str, NameSyntaxError] = {}
+    problems: dict[tuple[int, bool], NameSyntaxError] = {}
     for family in chosen.all_families():
         try:
             return family, parse(family, name, mask_impl)
         except NameSyntaxError as error:
-            problems[family.grammar] = error
+            problems.setdefault((_alike(family.grammar, name), family.name in families), error)
     if general := next((candidate for candidate in _generals(name) if _fits(chosen, candidate)), None):
         raise NameSyntaxError(f"'{name}' has no kernel of its own: such calls take {general}. Ask for that.")
     fits = {other: _fits(dialect(other), name) for other in dialect_names() if other != chosen.name}
     other = max(fits, key=lambda dialect_name: fits[dialect_name])
     if fits[other]:
         raise NameSyntaxError(f"'{name}' is a name of dialect {other}, not of {chosen.name}. Use --dialect {other}.")
-    raise problems[max(problems, key=lambda grammar: _alike(grammar, name))]
+    raise problems[max(problems)]
 
 
 def _generals(name: str) -> Iterator[str]:
@@ -115,7 +141,8 @@ def _fits(candidate: Dialect, name: str) -> int:
 
 
 def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:
-    """The family and key of a kernel's name; a NameSyntaxError if the matrix has no such kernel."""
+    """The family and key of a kernel's name, short name or part; a NameSyntaxError if the matrix has no such kernel."""
+    name = whole_name(chosen, name, mask_impl)
     family, values = find(chosen, name, mask_impl)
     if reasons := outside(chosen, family, values):
         raise NameSyntaxError(f"'{name}' is not a kernel of {chosen.name}: {reasons[0].text}. See `ckpm why NAME`.")
@@ -192,7 +219,8 @@ def _list(values: Sequence[Value]) -> str:
 
 def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     """Explain why a kernel is in a selection or left out. Raises NameSyntaxError for a name that doesn't parse."""
-    family, values = find(chosen, name, selection.mask_impl)
+    name = whole_name(chosen, name, selection.mask_impl, selection.families)
+    family, values = find(chosen, name, selection.mask_impl, selection.families)
     key = make_key(family, values, own_name((family,), name))
     reasons = outside(chosen, family, values)
     in_matrix = not reasons

@@ -44,6 +44,8 @@ _TABLE_FIELDS = (
     ),
 )
 _DERIVED = ("name", "family", "tile", *REQUEST_FIELDS)
+# lengths of a block; waves divide each one among them, in steps of an MFMA instruction
+_DIVIDED = ("bm0", "bn0", "bk0", "bn1", "bk1")
 _READERS: Mapping[str, Callable[[Field], Value]] = {
     **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
     **dict.fromkeys(
@@ -318,6 +320,10 @@ def _tile(field: Field, family: Family) -> Tile:
     tile = parse_tile(family.tile_grammar, word.text(), when.text() if when else "always")
     if tile is None:
         raise word.fail(f"'{word.text()}' is not a tile; the family writes them {family.tile_grammar}")
+    for name in _DIVIDED:
+        length, waves, step = (getattr(tile, name.replace("b", letter)) for letter in "brw")
+        if length % (waves * step or 1):
+            raise word.fail(f"no such block: {name} {length} is not a multiple of {waves} x {step}, its waves")
     return tile
 
 

@@ -92,6 +92,19 @@ def own_name(families: Iterable[Family], name: str) -> str:
     return name
 
 
+def short_name(name: str) -> str:
+    """The name as tables of kernels print it: without batch prefill's family, and what follows from kM0 x kN0."""
+    name = re.sub(r"_r\d+x\d+x\d+_r\d+x\d+x\d+_w\d+x\d+x\d+_w\d+x\d+x\d+", "", name)
+    return re.sub(r"_b(\d+x\d+)(?:x\d+){4}", r"_b\1", name.removeprefix("fmha_batch_prefill_"))
+
+
+def names_with(text: str, names: Iterable[str]) -> list[str]:
+    """The names whose whole or short form is the text; if there is none, those that contain it."""
+    forms = [(name, short_name(name)) for name in names]
+    whole = [name for name, short in forms if text in (name, short)]
+    return whole or [name for name, short in forms if text in name or text in short]
+
+
 def _complete(axis: Axis, values: dict[str, Any]) -> None:
     """Add the fields of an axis that the name doesn't spell, from the first step with the spelled values."""
     spelled = [(i, name) for i, name in enumerate(axis.fields) if name in values]

@@ -31,7 +31,7 @@ from ckpm.matrix.dialects import (
     with_features,
 )
 from ckpm.matrix.families import MASK_IMPLS
-from ckpm.matrix.selection import Selection, parse_shard, profiles, tiers
+from ckpm.matrix.selection import Selection, is_glob, parse_shard, profiles, tiers
 
 DEFAULT_UPSTREAM = "aiter"
 DEFAULT_ARCH = "gfx950"
@@ -177,7 +177,8 @@ def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = Fa
 def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full", checkouts: bool = False) -> None:
     """Add the options of a selection, which combine with AND. ``tier`` is the default of ``--tier``.
 
-    With a filter, families other than batch prefill default to the tier full: smoke has few of their kernels.
+    With a filter, families other than batch prefill default to the tier full: smoke has few of their kernels. A filter
+    that names one kernel implies the tier full for every family.
     """
     add_dialect_options(parser, checkouts=checkouts)
     many, lists = "append", "repeat it or separate by commas"
@@ -190,7 +191,9 @@ def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full"
     parser.set_defaults(default_tier=tier)
     variants = [f"{word} of {name}" for name, row in upstream_profiles().items() for word in row]
     parser.add_argument("--profile", default=None, help=", ".join([*profiles(), *variants]))
-    parser.add_argument("--filter", action=many, default=[], metavar="GLOB", help="glob over kernel names")
+    parser.add_argument(
+        "--filter", action=many, default=[], metavar="GLOB", help="glob over names, or part of one name"
+    )
     parser.add_argument(
         "--where", action=many, default=[], metavar="EXPR", help="e.g. \"key.hdim_q == 128 and key.bias == 'no'\""
     )
@@ -229,6 +232,7 @@ def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Di
     if "all" in families:
         families = tuple(chosen.families)
     filtered = args.filter or args.where or args.filter_file
+    full = (filtered and DEFAULT_FAMILY not in families) or not all(map(is_glob, args.filter))
     upstream = upstreams().get(args.upstream or "")
     default = (upstream and upstream.default_tier) or args.default_tier
     return chosen, Selection(
@@ -236,7 +240,7 @@ def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Di
         families=tuple(chosen.family(name).name for name in families),
         receipt=check_receipt(args.receipt),
         mask_impl=args.mask,
-        tier=args.tier or ("full" if filtered and DEFAULT_FAMILY not in families else default),
+        tier=args.tier or ("full" if full else default),
         profile=args.profile,
         filters=tuple(args.filter),
         where=tuple(args.where),

@@ -8,8 +8,8 @@ import fnmatch
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,19 @@ from ckpm.base.tablefile import Field
 from ckpm.matrix.dialects import Dialect, selections
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
+from ckpm.matrix.names import names_with
 from ckpm.matrix.where import Predicate, any_of, compile_where
 
+# option of each word of a summary
+_OPTIONS = {
+    "archs": "--arch",
+    "family": "--family",
+    "receipt": "--receipt",
+    "masks": "--mask",
+    "tier": "--tier",
+    "profile": "--profile",
+    "shard": "--shard",
+}
 _SHOWN, _LONGEST = 40, 500  # characters of a wrong value, and of the message of a user's error
 
 
@@ -55,6 +66,12 @@ class Selection:
             parts.append(f"--filter-file {file.name} (sha256 {hashlib.sha256(file.read_bytes()).hexdigest()})")
         parts += [f"shard {self.shard[0]}/{self.shard[1]}"] if self.shard else []
         return ", ".join(parts)
+
+
+def as_options(summary: str) -> str:
+    """The options that select what :meth:`Selection.summary` describes; files of filters are named without folder."""
+    options = re.sub(rf"(^|, )({'|'.join(_OPTIONS)}) ", lambda match: f" {_OPTIONS[match[2]]} ", summary)
+    return re.sub(r",? (--filter-file \S+) \(sha256 \w+\)|,( --)", r" \1\2", options).replace("  ", " ").strip()
 
 
 @functools.cache
@@ -122,7 +139,7 @@ def absences(dialect: Dialect, selection: Selection) -> list[tuple[str, str, str
 
 def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
     """The selected keys and, if there are none, a sentence on the condition that removed the last."""
-    tests = conditions(selection)  # first, so that a mistyped tier is an error for an arch without kernels, too
+    conditions(selection)  # first, so that a mistyped tier is an error for an arch without kernels, too
     absent = absences(dialect, selection)
     by_name: dict[str, Key] = {}
     for name in selection.families:
@@ -136,16 +153,39 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
         return [], "; ".join(reason for _, _, reason in absent) + "."
     if not left:
         return [], f"Receipt {selection.receipt} keeps no kernel of {', '.join(selection.families)} in {dialect.name}."
-    for label, keep in tests:
+    for label, keep in conditions(_name_whole(selection, by_name)):
         before, left = left, [key for key in left if keep(key)]
         if not left:
-            return [], f"{label} removes the last {len(before)}, e.g. {before[0].name}."
+            hint = (
+                " Write '*PART*' for all names with a part."
+                if label.startswith("--filter '") and not is_glob(label)
+                else ""
+            )
+            return [], f"{label} removes the last {len(before)}, e.g. {before[0].name}.{hint}"
     if selection.shard:
         before, left = left, take_shard(left, selection.shard)
         if not left:
             index, count = selection.shard
             return [], f"Shard {index}/{count} of {len(before)} kernels is empty: use fewer shards."
     return left, ""
+
+
+def _name_whole(selection: Selection, names: Iterable[str]) -> Selection:
+    """The selection with whole names for filters that are a short name, or a part that only one kernel's name has.
+
+    A kernel and its twin of the other load mode count as one, as in :func:`_glob`.
+    """
+    whole = []
+    for text in selection.filters:
+        there = [] if is_glob(text) else names_with(text, names)
+        kernels = {name.replace("_gload_", "_bload_") for name in there}
+        whole.append(min(there) if len(kernels) == 1 else text)
+    return replace(selection, filters=tuple(whole))
+
+
+def is_glob(text: str) -> bool:
+    """True if the text of a filter has a wildcard. Other texts name one kernel."""
+    return any(character in text for character in "*?[")
 
 
 def conditions(selection: Selection) -> list[tuple[str, Predicate]]:

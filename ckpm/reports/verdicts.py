@@ -7,6 +7,7 @@ The static, the emulated and the GPU gate all return a :class:`Gate`. It is stor
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ckpm.base.display import join_lines
+from ckpm.base.display import join_lines, one_line
 from ckpm.base.errors import CheckFailedError, GateError, InconclusiveError
 from ckpm.base.outputs import write_output
 from ckpm.base.records import Source, as_text
@@ -44,12 +45,24 @@ class VerdictRow:
     note: str = ""
 
     def __str__(self) -> str:
-        if self.baseline is self.candidate is None:
-            return join_lines(f"{self.verdict}: {self.subject}: {self.metric}: {self.note}")
-        change = f"{_format(self.baseline)} -> {_format(self.candidate)} {self.unit}".rstrip()
-        allowed = f" (allowed: {self.threshold})" if self.threshold else ""
         note = f"; {self.note}" if self.note else ""
-        return join_lines(f"{self.verdict}: {self.subject}: {self.metric}: {change}{allowed}{note}")
+        return join_lines(f"{self.verdict}: {self.change}: {self.subject}{note}")
+
+    @property
+    def change(self) -> str:
+        """The metric with both figures and what is allowed, without the subject, whose name may be long."""
+        if self.baseline is self.candidate is None:
+            return self.metric
+        figures = f"{_format(self.baseline)} -> {_format(self.candidate)} {self.unit}".rstrip()
+        allowed = f" (allowed: {self.threshold})" if self.threshold else ""
+        return f"{self.metric}: {figures}{allowed}"
+
+    @property
+    def share(self) -> float:
+        """The change as a share of the baseline, infinite from or to nothing."""
+        if not self.baseline or self.candidate is None:
+            return math.inf
+        return abs(self.candidate - self.baseline) / abs(self.baseline)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +85,7 @@ class Gate:
     def failing(self) -> tuple[VerdictRow, ...]:
         """The rows that keep the gate from passing, the worst first."""
         bad = [row for row in self.rows if row.verdict not in ("improved", "unchanged")]
-        return tuple(sorted(bad, key=lambda row: VERDICTS.index(row.verdict)))
+        return tuple(sorted(bad, key=lambda row: (VERDICTS.index(row.verdict), -row.share)))
 
     def summary(self) -> str:
         """The verdict, and the number of rows of each verdict."""
@@ -110,12 +123,16 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     kinds = {"not comparable": InconclusiveError, "regressed": CheckFailedError, "inconclusive": InconclusiveError}
     if gate.verdict not in kinds:
         return
-    bad = gate.failing
-    lines = [f"  {row}" for row in bad[:_SHOWN]]
+    bad, lines = gate.failing, list[str]()
+    for subject in dict.fromkeys(row.subject for row in bad[:_SHOWN]):
+        rows = [row for row in bad[:_SHOWN] if row.subject == subject]
+        lines += [f"  {row.verdict}: {one_line(row.change)}" for row in rows]
+        notes = dict.fromkeys(row.note for row in rows if row.note)
+        lines.append(f"    {join_lines('; '.join((subject, *notes)))}")
     if len(bad) > _SHOWN:
         lines.append(f"  and {len(bad) - _SHOWN} more")
-    where = f"; all of them in {file}" if file else ""
-    message = f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{where}\n" + "\n".join(lines)
+    lines += [f"All of them are in {file}; what to do is in docs/howto/accept-a-baseline.md."] if file else []
+    message = "\n".join((f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures", *lines))
     raise kinds[gate.verdict](message, kind=gate.verdict.replace(" ", "-"))
 
 

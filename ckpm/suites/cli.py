@@ -26,7 +26,7 @@ from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
 from ckpm.base.outputs import demand_place
-from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, Results
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, UNSUPPORTED, Results
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
@@ -44,6 +44,7 @@ from ckpm.suites.pool import ENVIRONMENT, CasePool, OtherMachines, WorkerPool, w
 from ckpm.suites.rounding import check_rounding
 from ckpm.suites.suites import Case, JudgedCase, LocatedLibrary
 from ckpm.suites.summary import SuiteProgress, details, summary
+from ckpm.suites.unsupported import unsupported_line
 
 log = logging.getLogger(__name__)
 EVERY = "*"  # case names
@@ -178,11 +179,11 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
         show(f"trace: {_trace_file(o)}")
     show(f"results: {output}")
     summary(f"{o.suite} {o.arch} {folder}", judged, commands, time.monotonic() - started)
-    for name, description in figures.items():
-        show(f"{name}: {description}")
+    for name, description in figures.items():  # shares are for who adds cases
+        (show if name == UNSUPPORTED else log.debug)(f"{name}: {description}")
     if FOREIGN_LIBRARY in library.file_facts:
         show(f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
-    _conclude(judged, o)
+    _conclude(judged, o, figures.get(UNSUPPORTED, "the results file has the reasons"))
 
 
 def _pool(
@@ -217,7 +218,10 @@ def _results(
 def _measure_coverage(
     o: SuiteOptions, library: LocatedLibrary, judged: Sequence[JudgedCase], covered: Sequence[Covered]
 ) -> Mapping[str, str]:
-    """Shares of the library's code that the cases executed, if the device observes it, and of the pairs of values."""
+    """Shares of the library's code that the cases executed, if the device observes it, and of the pairs of values.
+
+    And what the kernels lack for unsupported cases.
+    """
     figures = {}
     if covered:
         figures["basic blocks executed"] = format_figure(covered)
@@ -225,19 +229,18 @@ def _measure_coverage(
         ran = [result.case.problem for result in judged if result.outcome != "unsupported"]
         pairs = legal(ran, library.manifest.keys(tuple(library.manifest.kernels)))
         figures["legal pairs of values tried"] = format_share(len(met(ran) & pairs), len(pairs))
+        if unsupported := [result.case.problem for result in judged if result.outcome == "unsupported"]:
+            figures[UNSUPPORTED] = unsupported_line(unsupported, library.manifest, o.arch)
     return figures
 
 
-def _conclude(judged: Sequence[JudgedCase], o: SuiteOptions) -> None:
+def _conclude(judged: Sequence[JudgedCase], o: SuiteOptions, unsupported: str) -> None:
     bad = [result for result in judged if not result.verdict.good]
     if bad:
         raise CheckFailedError(f"{len(bad)} of {len(judged)} cases failed", kind="cases")
     if all(result.outcome == "unsupported" for result in judged):
-        more = (
-            "Build more kernels: ckpm build --tier full." if o.of_tables else "The results file contains the reasons."
-        )
         raise InconclusiveError(
-            f"none of the {len(judged)} cases could be run by this library. {more}", kind="nothing-ran"
+            f"none of the {len(judged)} cases could be run by this library: {unsupported}.", kind="nothing-ran"
         )
 
 

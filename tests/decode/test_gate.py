@@ -63,14 +63,14 @@ def test_what_was_accepted_passes_and_is_in_report(work: Path, capsys: pytest.Ca
 def test_worse_figure_is_regression(work: Path, capsys: pytest.CaptureFixture[str], gate: str, metric: str) -> None:
     figure = change_accepted(work, gate, "streaming-fp8", metric, 20)
     assert command("gate", work, "--only", gate) == CheckFailedError.exit_code
-    assert f"regressed: streaming-fp8: {metric}: 20 -> {figure:g}" in capsys.readouterr().err
+    assert f"regressed: {metric}: 20 -> {figure:g}" in capsys.readouterr().err
 
 
 def test_better_figure_asks_for_acceptance(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_accepted(work, "static", "resident-fp8", "vgpr_spills", 1000)
     assert command("gate", work, "--only", "static") == 0
     output = capsys.readouterr().out
-    assert "improved: resident-fp8: vgpr_spills: 1000 -> 98" in output
+    assert "improved: vgpr_spills: 1000 -> 98" in output
     assert "goes unnoticed: ckpm accept --reason TEXT --arch gfx950 --family decode" in output
 
 

@@ -9,7 +9,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import nox.registry
@@ -195,6 +195,7 @@ class Recorder:
         self.posargs, self.cache_dir, self.bin = list(options), cache_dir, "/bin"
         self.env: dict[str, str] = {}
         self.started: list[list[str]] = []
+        self._runner = SimpleNamespace(global_config=SimpleNamespace(stop_on_first_error=False))
         (cache_dir / "programs").write_text("/programs")
 
     def install(self, *arguments: str) -> None:

@@ -37,7 +37,9 @@ def regressed_figures(copy: Copy) -> dict[tuple[str, str], tuple[float, float]]:
     assert done.returncode == CheckFailedError.exit_code, done.stdout + done.stderr
     gate = Gate.read(copy.result)
     assert gate.verdict == "regressed"
-    assert str(gate.failing[0]) in done.stderr
+    worst = gate.failing[0]
+    assert f"regressed: {worst.change}\n" in done.stderr
+    assert f"    {worst.subject}" in done.stderr
     return {
         (row.subject, row.metric): (row.baseline, row.candidate)
         for row in gate.failing

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import nox.registry
 import pytest
+from nox.command import CommandFailed
 
 from tests.docs.commands import noxfile
 from tests.docs.pages import ROOT
@@ -32,6 +34,25 @@ def test_judged_libraries_are_those_built(monkeypatch: pytest.MonkeyPatch) -> No
     assert noxfile().libraries(["--arch=gfx950"]) == [()]
     monkeypatch.setattr(noxfile(), "BUILT", set())
     assert noxfile().libraries([]) == [()]
+
+
+def test_failed_build_ends_line_of_sessions() -> None:
+    config = SimpleNamespace(stop_on_first_error=False)
+    session = SimpleNamespace(_runner=SimpleNamespace(global_config=config))
+    with noxfile().ending_line(session):
+        assert config.stop_on_first_error
+    assert not config.stop_on_first_error
+    with pytest.raises(CommandFailed), noxfile().ending_line(session):
+        raise CommandFailed
+    assert config.stop_on_first_error
+
+
+def test_mistyped_session_has_its_nearest_name() -> None:
+    line = ["nox", "-s", "build-gfx95", "test-large-kv", "perf-gat", "-r", "x", "--", "-s", "reprt"]
+    assert list(noxfile().nearest_sessions(line)) == [
+        "there is no session 'build-gfx95'; did you mean 'build-gfx950'?",
+        "there is no session 'perf-gat'; did you mean 'perf-gate'?",
+    ]
 
 
 def test_ci_runs_test_command_of_readme() -> None:

@@ -22,7 +22,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ckpm import __version__
-from ckpm.commands import COMMANDS
+from ckpm.base.errors import UsageError
+from ckpm.commands import COMMANDS, main
 from programs import device_library
 from tests.unit.shared import made_once
 from tests.unit.sources import nodes
@@ -148,8 +149,15 @@ def test_version_in_clone_has_revision() -> None:
 
 def test_help_names_every_command() -> None:
     done = call([sys.executable, "-m", "ckpm", "--help"], ROOT)
-    rows = [line[2:20].rstrip() for line in done.stdout.splitlines() if line.startswith("  ")]
-    assert rows[: len(COMMANDS)] == list(COMMANDS)
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.endswith(":")] == ["use:", "develop:", "ship:"]  # the tags of noxfile.py
+    rows = [line[2:20].rstrip() for line in lines if line.startswith("  ")]
+    assert sorted(rows[: len(COMMANDS)]) == sorted(COMMANDS)
+
+
+def test_call_without_command_prints_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == UsageError.exit_code
+    assert "\nuse:\n  build " in capsys.readouterr().out
 
 
 def test_imports_are_dependencies() -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import Pages
-from ckpm.base.errors import ArgumentError, demand_type
+from ckpm.base.errors import ArgumentError, demand_type, did_you_mean
 from ckpm.matrix.problems.problem import tensor_dtypes
 
 # Q, K, V and options of fmha, and functions that make them of a caller's tensors (or stand-ins) and numbers.
@@ -37,9 +38,46 @@ _KINDS: tuple[tuple[str, tuple[type, ...], str], ...] = (
     ("descales", (tuple, list, NoneType), "the three factors of Q, K and V"),
 )
 _read_pages = operator.attrgetter(*_PAGES)
+T = TypeVar("T")
 CAUSAL = ("top_left", "bottom_right")  # masks that are causal without a window
 
 
+# names of options in FlashAttention, FlashInfer, vLLM, SGLang and PyTorch, with what to give here
+_ELSEWHERE = {
+    **dict.fromkeys(("softmax_scale", "sm_scale", "attn_scale"), "scale"),
+    **dict.fromkeys(("softcap", "logits_soft_cap", "logit_cap"), "soft_cap"),
+    **dict.fromkeys(("window_size", "window_left", "sliding_window"), "mask='bottom_right' and window=(left, right)"),
+    **dict.fromkeys(("dropout_p", "p_drop"), "dropout"),
+    **dict.fromkeys(("return_lse", "return_softmax_lse"), "lse=True"),
+    **dict.fromkeys(("attn_mask", "attn_bias"), "bias"),
+    **dict.fromkeys(("q_descale", "k_descale", "v_descale"), "descales=(of Q, of K, of V)"),
+    **dict.fromkeys(("block_table", "block_tables", "page_table", "kv_indices"), "pages=ckpm.Pages(...)"),
+    **dict.fromkeys(("max_seqlens_q", "max_query_len"), "max_seqlen_q"),
+    "causal": "mask='bottom_right', or 'top_left'",
+    "is_causal": "mask='top_left'",
+    "num_splits": "splits",
+    "sinks": "sink_logits",
+}
+
+
+def _name_unknown(options: type[T]) -> type[T]:
+    """Let the TypeError for an unknown option name the nearest one, or the option for another library's name."""
+    plain = options.__init__
+    names = [field.name for field in dataclasses.fields(options)]  # type: ignore[arg-type]
+    choices = {*names}
+
+    @functools.wraps(plain)
+    def read(self: T, **values: Any) -> None:
+        for name in values.keys() - choices:
+            hint = f"; give {_ELSEWHERE[name]}." if name in _ELSEWHERE else did_you_mean(name, names)
+            raise TypeError(f"there is no option '{name}'{hint} Options: {', '.join(names)}.")
+        plain(self, **values)
+
+    options.__init__ = read  # type: ignore[method-assign, assignment]
+    return options
+
+
+@_name_unknown
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Options:
     """Options of a call.

@@ -108,7 +108,7 @@ def order_for(kernel: str | Key, origin: Place, arch: str, dialect_name: str) ->
     selection = Selection(
         archs=(arch,), families=(family.name,), receipt=receipt, mask_impl=key.mask_impl or "simplified"
     )
-    if reasons := why(chosen, selection, name).reasons:
+    if reasons := why(chosen, selection, key.name).reasons:
         raise UsageError(f"{name}: {arch} has no such kernel: {reasons[0].text}.", kind="empty-selection")
     if defect := defect_of(key, dialect_name):
         raise UsageError(f"{name}: this CK can't compile it ({defect.name}): {defect.reason}", kind="empty-selection")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from ckpm.base.errors import ProblemError, demand_type
+from ckpm.base.errors import ProblemError, demand_type, did_you_mean
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.configuration import Configuration
 from ckpm.matrix.configurations.limits import limits
@@ -31,6 +31,12 @@ _COUNTS = (
     *("sink_size", "splits", "dropout_seed", "dropout_offset", "rotary_dim", "tile_rows", "min_seqlen_q", "split_keys"),
 )
 _WINDOW = ("window_left", "window_right")
+# words of PyTorch, FlashAttention and FlashInfer in lower case, by field
+_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
+    "mask": {"causal": "bottom_right, or top_left", "none": "no"},
+    "dtype": {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"},
+    "layout": {**dict.fromkeys(("nhd", "bnhd", "bshd"), "BSHD"), **dict.fromkeys(("hnd", "bhnd", "bhsd"), "BHSD")},
+}
 _SIZES = (*_POSITIVE, *_COUNTS, *_WINDOW)
 _RULE_MASKS = {"window": "generic"}
 _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the C ABI
@@ -113,7 +119,14 @@ def _check_range(name: str, value: object, smallest: int, largest: int = _LARGES
 def _unknown_words(p: Problem) -> Iterator[str]:
     for name, choices in {**CHOICES, "arch": tuple(limits().archs)}.items():
         if getattr(p, name) not in choices:
-            yield f"{name} '{getattr(p, name)}' is none of {', '.join(choices)}"
+            yield none_of(name, getattr(p, name), choices)
+
+
+def none_of(field: str, word: str, choices: Iterable[str]) -> str:
+    """The complaint about a word of a field, with the nearest choice, or what to write for another library's word."""
+    own, names = _ELSEWHERE.get(field, {}).get(word.lower()), list(choices)
+    hint = f"; write {own}" if own else did_you_mean(word, names).removesuffix(".")
+    return f"{field} '{word}' is none of {', '.join(names)}{hint}"
 
 
 def _contradictions(p: Problem) -> Iterator[str]:

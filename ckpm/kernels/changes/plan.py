@@ -27,6 +27,7 @@ from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.problems.asked import unasked_values
 from ckpm.matrix.selection import Selection, select, take_shard
 from ckpm.matrix.sessions import sessions
 
@@ -85,6 +86,7 @@ class PlannedRun:
 class ChangePlan:
     """A plan. ``checks`` and ``suites`` map each check and each suite to its reasons. ``commit`` is the id of REV.
 
+    ``unasked`` has a line for each value of changed kernels that no problem of a suite asks for.
     ``commands`` is everything to run, in order, a line of shell each.
     """
 
@@ -92,6 +94,7 @@ class ChangePlan:
     changes: tuple[Change, ...]
     everything: tuple[str, ...]
     kernels: tuple[Touched, ...]
+    unasked: tuple[str, ...]
     suites: Mapping[str, tuple[str, ...]]
     gates: tuple[str, ...]
     checks: Mapping[str, tuple[str, ...]]
@@ -167,6 +170,7 @@ def _plan(
         changes=tuple(Change(path, effect.reason, effect.everything) for path, effect in changes.items()),
         everything=total,
         kernels=kernels,
+        unasked=_unasked_lines(altered),
         suites={suite: tuple(reasons) for suite, reasons in _ran(why_suites, runs).items()},
         gates=gates or tuple(dict.fromkeys(reason for run in runs if run.gate for reason in run.reasons)),
         checks=checks,
@@ -175,6 +179,18 @@ def _plan(
         runs=runs,
         commands=(*commands.values(), *(build.command for build in builds), *(run.command for run in runs)),
     )
+
+
+def _unasked_lines(altered: Sequence[Altered]) -> tuple[str, ...]:
+    """A line for each value of altered kernels that no problem of a suite asks for, with the dialect."""
+    lines = []
+    for alteration in altered:
+        if alteration.family == DEFAULT_FAMILY and alteration.names and alteration.dialect in dialect_names():
+            archs = _archs_of(alteration.dialect, alteration.family)
+            keys = select(dialect(alteration.dialect), Selection(archs=archs))
+            changed = [key for key in keys if key.name in alteration.names]
+            lines += [f"{alteration.dialect}: {line}" for line in unasked_values(changed)]
+    return tuple(dict.fromkeys(lines))
 
 
 def _touched_kernels(
@@ -352,6 +368,7 @@ def _text(plan: ChangePlan) -> str:
         lines.append("kernels: all, of every dialect")
     else:
         lines += ["kernels", *(_kernels(group) for group in plan.kernels)] if plan.kernels else ["kernels: none"]
+    lines += [f"note: {line}" for line in plan.unasked]
     if plan.suites:
         lines += ["suites", *(f"  {suite}: {_some(reasons)}" for suite, reasons in plan.suites.items())]
     else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from rich.table import Table
 
 from ckpm.base.console import console
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.kernels.library.manifest import COUNTS, Manifest
 from ckpm.matrix.dialects import compute_units
+from ckpm.matrix.names import short_name
 
 
 def show(manifest: Manifest) -> None:
@@ -28,14 +27,8 @@ def show(manifest: Manifest) -> None:
         table.add_column("", no_wrap=True)
         for name, row in sorted(manifest.kernels.items()):
             if figures := row.archs.get(arch):
-                table.add_row(_short(name), *_cells(figures))
+                table.add_row(short_name(name), *_cells(figures))
         console().print(table)
-
-
-def _short(name: str) -> str:
-    """The name without the parts that all rows share: the family, and the waves that follow from kM0 x kN0."""
-    name = re.sub(r"_r\d+x\d+x\d+_r\d+x\d+x\d+_w\d+x\d+x\d+_w\d+x\d+x\d+", "", name)
-    return re.sub(r"_b(\d+x\d+)(?:x\d+){4}", r"_b\1", name.removeprefix("fmha_batch_prefill_"))
 
 
 def _cells(figures: KernelResources) -> list[str]:

@@ -13,6 +13,7 @@ from ckpm.base.errors import NameSyntaxError, UsageError
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.export import FORMATS, format_rows, table
 from ckpm.matrix.keys import Key
+from ckpm.matrix.names import names_with
 from ckpm.matrix.options import add_selection_options, selection_from
 from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried
@@ -97,10 +98,11 @@ def _kernels(args: argparse.Namespace) -> list[Key]:
     keys = select_some(*selection_from(args))
     if args.kernel is None:
         return keys
-    named = [key for key in keys if key.name == args.kernel]
-    if not named:
-        raise NameSyntaxError(f"--kernel {args.kernel}: not among the {len(keys)} selected. See --family, --arch.")
-    return named
+    there = names_with(args.kernel, [key.name for key in keys])
+    if len(there) != 1:
+        what = f"a part of {len(there)} of the" if there else "not among the"
+        raise NameSyntaxError(f"--kernel {args.kernel}: {what} {len(keys)} selected. See --family, --arch.")
+    return [key for key in keys if key.name in there]
 
 
 def _by_shape(matcher: Matcher, chosen: Sequence[ListedShape]) -> list[dict[str, Any]]:

@@ -15,12 +15,13 @@ the next command that reads these baselines writes the files.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,18 +33,16 @@ from ckpm.base.records import Source, as_line
 from ckpm.base.tablefile import Count, Text
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.upstream.trees import OWN_HEADERS
-from ckpm.reports.verdicts import FAMILY
+from ckpm.reports.verdicts import EMULATED, FAMILY
 
 FOLDER = data("reports", "baselines")
 # facts that must be equal for figures to be comparable; flags may differ, because a gate judges their effect
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"
 ROCM = "rocm"  # an installed toolchain, whose version differs between machines
-ACCEPT = "ckpm accept --reason TEXT"
 _SHOWN = 10
 _LOOK = "Look at the figures (ckpm report --manifest FILE), then"
 _CORRECT = "Restore it from git, or remove lines that are not complete."
-_RESTORE = f"Restore it from git, or accept anew: {ACCEPT}"
 _DELETE = "Delete it, and accept once more."
 _WORD = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -63,6 +62,14 @@ class Baseline:
         for subject, figures in sorted(self.figures.items()):
             lines.append({"subject": subject, "figures": {metric: _number(figures[metric]) for metric in figures}})
         return "".join(map(as_line, lines))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """Commands for remedies: one makes a library's figures the baseline, one builds the kernels of a selection."""
+
+    accept: str = "ckpm accept --reason TEXT"
+    build: Callable[[str], str] = "ckpm build {}".format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,14 +136,15 @@ def identity_of(manifest: Manifest, arch: str) -> dict[str, str]:
     return facts
 
 
-def read(file: Path, accept: str = ACCEPT) -> Baseline:
-    """Read a baseline. ``accept`` is the command that would make a baseline of this build.
+def read(file: Path, commands: Commands = Commands()) -> Baseline:
+    """Read a baseline.
 
     Raises InconclusiveError: the file is missing, truncated or damaged, or has a figure that is not a number.
     """
     if not file.exists():
-        raise GateError(f"{file}: there is no baseline. {_LOOK}: {accept}")
-    head, *lines = Source(location=file, what="a baseline", remedy=f"{_RESTORE}.", error=GateError).read_lines()
+        raise GateError(f"{file}: there is no baseline. {_LOOK}: {commands.accept}")
+    remedy = f"Restore it from git, or accept anew: {commands.accept}."
+    head, *lines = Source(location=file, what="a baseline", remedy=remedy, error=GateError).read_lines()
     stored = head.record(BaselineHead)
     figures: dict[str, Mapping[str, float]] = {}
     for line in lines:
@@ -154,7 +162,7 @@ def demand_same(
     identity: Mapping[str, str],
     file: Path,
     present: Collection[str] | None = None,
-    accept: str = ACCEPT,
+    commands: Commands = Commands(),
 ) -> None:
     """Raise InconclusiveError if the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
 
@@ -169,9 +177,11 @@ def demand_same(
         gone = [subject for subject in sorted(baseline.figures) if present is not None and subject not in present]
         lines += [f"  built: 1 / 0: {subject}" for subject in gone[:_SHOWN]]
         lines += [f"  and {len(gone) - _SHOWN} more that are not built"] if len(gone) > _SHOWN else []
-        raise GateError(
-            f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_LOOK}: {accept}"
-        )
+        if "selection" in other:
+            lines.append(f"Build the baseline's selection: {commands.build(baseline.facts['selection'])}")
+        if other != ["selection"]:
+            lines.append(f"{_LOOK}: {commands.accept}")
+        raise GateError("\n".join((f"{file}: not comparable: baseline / this build differ in", *lines)))
 
 
 def _comparable(identity: Mapping[str, str]) -> dict[str, str]:
@@ -225,6 +235,41 @@ def accept(
         write_atomically(_journal(identity, folder), json.dumps({**texts, history.name: "".join(lines)}).encode())
         complete(identity, folder)
     return [path_of(identity, gate, folder) for gate in measured]
+
+
+def others_selection(identity: Mapping[str, str], measured: Mapping[str, Figures], folder: Path) -> dict[str, Baseline]:
+    """Baselines of another selection, by a text of what would replace them. Damaged ones are left out."""
+    by_change = {}
+    for gate, figures in measured.items():
+        file = path_of(identity, gate, folder)
+        with contextlib.suppress(GateError):
+            stored = read(file)
+            if stored.facts.get("selection") != identity["selection"]:
+                what = "problems" if gate == EMULATED else "kernels"
+                by_change[f"{file}: {len(stored.figures)} {what} -> {len(figures)}"] = stored
+    return by_change
+
+
+def demand_selection(others: Mapping[str, Baseline], identity: Mapping[str, str], commands: Commands) -> None:
+    """Raise InconclusiveError if there are baselines of another selection, whose figures would be lost."""
+    for change, stored in others.items():
+        raise GateError(
+            f"{change}: accepted for {stored.facts['selection']}; this build is {identity['selection']}\n"
+            f"Build the baseline's selection: {commands.build(stored.facts['selection'])}\n"
+            f"Or update the rows of the built kernels alone: {commands.accept} --partial\n"
+            f"Or replace the baseline by this build's figures: {commands.accept} --replace"
+        )
+
+
+def merge(accepted: Baseline, figures: Figures, identity: Mapping[str, str], file: Path, commands: Commands) -> Figures:
+    """The figures of a baseline with those of some of its subjects replaced, of a build that differs in its selection.
+
+    Raises InconclusiveError if the build differs in more, or has a subject that the baseline lacks.
+    """
+    demand_same(accepted, {**identity, "selection": accepted.facts["selection"]}, file, None, commands)
+    if new := [subject for subject in figures if subject not in accepted.figures]:
+        raise GateError(f"{file}: has no row of {new[0]}. {_LOOK}: {commands.accept} --replace")
+    return {**accepted.figures, **figures}
 
 
 def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:

@@ -63,7 +63,7 @@ def compare(
     for subject in sorted({*baseline, *candidate}):
         old, new = baseline.get(subject), candidate.get(subject)
         if old is None or new is None:
-            note = "in the baseline, but no longer built" if new is None else "not in the baseline: ckpm accept"
+            note = "in the baseline, but no longer built" if new is None else "not in the baseline"
             rows.append(presence(gate, subject, built=new is not None, note=note))
             continue
         for metric in [*old, *(metric for metric in new if metric not in old)]:

@@ -14,7 +14,7 @@ from ckpm.decode.built import BuiltDecode
 from ckpm.decode.measuring import attention_figures, demand_counters
 from ckpm.decode.problem import problems
 from ckpm.kernels.code import code_object
-from ckpm.reports.gates import baseline
+from ckpm.reports.gates.baseline import Commands
 from ckpm.reports.gates.emulated import by_problem
 from ckpm.reports.gates.library_gates import DECODE, GateFigures, JudgedLibrary
 from ckpm.reports.gates.static import code_figures
@@ -29,7 +29,9 @@ def built(arch: str, work: Path) -> JudgedLibrary:
     return JudgedLibrary(
         inputs=(file, *files),
         identity=kernels_of.identity(),
-        accept=f"{baseline.ACCEPT} --arch {arch} --family {DECODE}",
+        commands=Commands(
+            accept=f"{Commands().accept} --arch {arch} --family {DECODE}", build=lambda _: "nox -s build-decode"
+        ),
         kernels=kernels_of.stages,
         budgeted=None,
         figures={

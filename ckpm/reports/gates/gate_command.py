@@ -7,7 +7,9 @@ with its own baseline file. The verdict is over the rows of all gates.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
+import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +23,7 @@ from ckpm.base.paths import INSTALLED
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.reports.gates import baseline
-from ckpm.reports.gates.baseline import Baseline, accept, complete
+from ckpm.reports.gates.baseline import Baseline, Commands, accept, complete
 from ckpm.reports.gates.budgets import BuiltLibrary, read_budgets
 from ckpm.reports.gates.comparing import compare, read_thresholds
 from ckpm.reports.gates.library_gates import DECODE, JudgedLibrary, gated_library
@@ -39,6 +41,9 @@ def add_gate_options(gate: argparse.ArgumentParser) -> None:
 def add_accept_options(accept: argparse.ArgumentParser) -> None:
     _add_options(accept)
     accept.add_argument("--reason", required=True, metavar="TEXT", help="why these figures are right, for the history")
+    kept = accept.add_mutually_exclusive_group()
+    kept.add_argument("--replace", action="store_true", help="also a baseline of another selection, with all its rows")
+    kept.add_argument("--partial", action="store_true", help="only the built kernels' rows, of the static gate")
     accept.set_defaults(run=run_accept)
 
 
@@ -71,9 +76,9 @@ def run_gate(args: argparse.Namespace) -> None:
     provenance = dict(identity)
     for name, file in files.items():
         try:
-            accepted = baseline.read(file, judged.accept)
+            accepted = baseline.read(file, judged.commands)
             kernels = judged.kernels if name == STATIC else None
-            baseline.demand_same(accepted, identity, file, kernels, judged.accept)
+            baseline.demand_same(accepted, identity, file, kernels, judged.commands)
             rows += judge(name, judged, accepted)
         except InconclusiveError as error:
             row = VerdictRow(
@@ -94,7 +99,9 @@ def run_gate(args: argparse.Namespace) -> None:
     for row in improved:
         show(f"  {row}")
     if improved and not gate.failing:
-        show(f"Accept the improvement, or a later loss of it goes unnoticed: {judged.accept}")
+        show(f"Accept the improvement, or a later loss of it goes unnoticed: {judged.commands.accept}")
+    if any(row.verdict == "missing" for row in gate.failing):
+        show(f"What the baseline lacks is judged after it was accepted: {judged.commands.accept}")
     demand(gate, output)
 
 
@@ -118,12 +125,22 @@ def run_accept(args: argparse.Namespace) -> None:
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."
         )
     judged = _read_judged(args)
-    measured = {name: judged.figures[name]().figures for name in _chosen(args, judged)}  # before the first is stored
+    names, identity = [STATIC] if args.partial else _chosen(args, judged), judged.identity
+    measured = {name: judged.figures[name]().figures for name in names}  # before the first is stored
     with hold_lock(
         judged.inputs[0].with_name(".accept.lock")
     ):  # of two at once, the second would lose the first's line of history
-        paths = accept(judged.identity, measured, args.reason, args.baselines)
-    show("\n".join(map(str, paths)))
+        if args.partial:
+            file = baseline.path_of(identity, STATIC, args.baselines)
+            accepted, own = baseline.read(file, judged.commands), measured[STATIC]
+            measured = {STATIC: baseline.merge(accepted, own, identity, file, judged.commands)}
+            identity = {name: value for name, value in accepted.facts.items() if name != "reason"}
+            show(f"{len(own)} of {len(accepted.figures)} kernels, the others are as they were:")
+        others = baseline.others_selection(identity, measured, args.baselines)
+        if not args.replace:
+            baseline.demand_selection(others, identity, judged.commands)
+        paths = accept(identity, measured, args.reason, args.baselines)
+    show("\n".join((*others, *map(str, paths))))
 
 
 def run_history(args: argparse.Namespace) -> None:
@@ -154,12 +171,23 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 def _read_judged(args: argparse.Namespace) -> JudgedLibrary:
     """Read the library or the decode kernels that the options name."""
     check_built_arch(args.arch)
-    kind = args.family
-    if kind == DECODE:
+    if args.family == DECODE:
         from ckpm.reports.gates import decode  # only here: NumPy and the emulator
 
-        return decode.built(args.arch, args.work)
-    return gated_library(args.arch, args.upstream, kind, args.work)
+        judged = decode.built(args.arch, args.work)
+    else:
+        judged = gated_library(args.arch, args.upstream, args.family, args.work)
+    return dataclasses.replace(judged, commands=_repeat_options(args, judged.commands))
+
+
+def _repeat_options(args: argparse.Namespace, commands: Commands) -> Commands:
+    """The commands with the other options of the call."""
+    work = "" if args.work == Path() else f" --work {shlex.quote(str(args.work))}"
+    only = f" --only {args.only}" if args.only else ""
+    folder = "" if args.baselines == baseline.FOLDER else f" --baselines {shlex.quote(str(args.baselines))}"
+    return Commands(
+        accept=f"{commands.accept}{work}{only}{folder}", build=lambda selection: f"{commands.build(selection)}{work}"
+    )
 
 
 def _chosen(args: argparse.Namespace, judged: JudgedLibrary) -> list[str]:

@@ -14,14 +14,18 @@ from ckpm.base.errors import GateError, LibraryError, UsageError
 from ckpm.kernels.families.libraries import host, is_default, libraries, made_of, option, whole
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY, folder_name
+from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY, chosen_upstream
+from ckpm.matrix.problems.performance import performance_problems
+from ckpm.matrix.problems.serving import missing_kernel
+from ckpm.matrix.selection import as_options
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
-from ckpm.reports.gates.baseline import Figures
+from ckpm.reports.gates.baseline import Commands, Figures
 from ckpm.reports.gates.static import by_kernel
 from ckpm.reports.resources import read_manifest
 from ckpm.reports.verdicts import EMULATED, FAMILY, STATIC, SUITES
-from ckpm.timing.measure import demand_counters
+from ckpm.timing.measure import GATED_TIER, demand_counters
 from ckpm.timing.model import machines, no_numbers
 
 DECODE = "decode"  # the family of the kernels in decode, which are not a library
@@ -40,27 +44,30 @@ class JudgedLibrary:
     """A library, or the decode kernels, with their gates.
 
     ``inputs``: its files, the first beside the gate's result. ``identity``: facts that must equal the baseline's.
-    ``accept``: the command that makes its figures the baseline. ``kernels``: subjects of the static gate.
-    ``budgeted``: the manifest of a library, whose kernels have budgets. ``figures``: gate -> function that reads them
-    from the library and the files beside it. ``left_out``: gate -> reason why it has none.
+    ``kernels``: subjects of the static gate. ``budgeted``: the manifest of a library, whose kernels have budgets.
+    ``figures``: gate -> function that reads them from the library and the files beside it. ``left_out``: gate -> reason
+    why it has none.
     """
 
     inputs: tuple[Path, ...]
     identity: Mapping[str, str]
-    accept: str
+    commands: Commands
     kernels: Collection[str]
     budgeted: Manifest | None
     figures: Mapping[str, Callable[[], GateFigures]]
     left_out: Mapping[str, str]
 
 
-def left_out(library: Path, name: str, arch: str) -> dict[str, str]:
-    """Gates that the library can't have, with the reasons."""
+def left_out(library: Path, name: str, arch: str, keys: Collection[Key]) -> dict[str, str]:
+    """Gates that the library of these kernels can't have, with the reasons."""
     if not host(name).table_problems:
         return dict.fromkeys((EMULATED, SUITES), f"its problems are batch prefill's, not those of {name}")
-    without_numbers = {} if arch in machines() else {EMULATED: no_numbers(arch)}
-    no_counts = emulated_gate.no_suite_counts(library)
-    return without_numbers | ({SUITES: no_counts} if no_counts else {})
+    reasons = {SUITES: emulated_gate.no_suite_counts(library)}
+    if arch not in machines():
+        reasons[EMULATED] = no_numbers(arch)
+    elif all(missing_kernel(keys, problem) for problem in performance_problems(GATED_TIER)):
+        reasons[EMULATED] = "no kernel of this library serves a problem of matrix/performance.yaml"
+    return {gate: reason for gate, reason in reasons.items() if reason}
 
 
 def _library_name(families: str | None) -> str:
@@ -83,10 +90,13 @@ def gated_library(arch: str, upstream: str | None, families: str | None, work: P
         raise LibraryError(f"{library}: no such file. {manifest.remedy}", kind="no-library")
     check_library(library, manifest)
     own = {} if is_default(name) else {FAMILY: name}
+    accept = " ".join((Commands().accept, "--arch", arch, "--upstream", manifest.upstream, *option(name)))
     return JudgedLibrary(
         inputs=(file, library),
         identity={**baseline.identity_of(manifest, arch), **own},
-        accept=" ".join((baseline.ACCEPT, "--arch", arch, "--upstream", manifest.upstream, *option(name))),
+        commands=Commands(
+            accept=accept, build=lambda selection: f"ckpm build --upstream {upstream} {as_options(selection)}"
+        ),
         kernels=manifest.kernels,
         budgeted=manifest,
         figures={
@@ -94,7 +104,7 @@ def gated_library(arch: str, upstream: str | None, families: str | None, work: P
             EMULATED: lambda: _emulated_figures(library, manifest, arch),
             SUITES: lambda: GateFigures(figures=emulated_gate.count_suite(library)),
         },
-        left_out=left_out(library, name, arch),
+        left_out=left_out(library, name, arch, manifest.keys(tuple(manifest.kernels))),
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError
-from ckpm.base.results import KNOWN_DEFECT, CaseResult, Results
+from ckpm.base.results import KNOWN_DEFECT, UNSUPPORTED, CaseResult, Results
 from ckpm.reports.page.columns import STATUSES
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Uncounted, gates_of
 
@@ -79,7 +80,10 @@ def _of_library(library: LibraryResults, inputs: ReportInputs) -> list[Check]:
     checks = []
     for suite, results in library.suites.items():
         name = f"{suite} of {library.label}{_ON.get(results.facts.get('device', ''), '')}"
-        checks.append(_of_counts(name, count_status(inputs, library, suite), results.failing, "cases"))
+        check = _of_counts(name, count_status(inputs, library, suite), results.failing, "cases")
+        if why := results.facts.get(UNSUPPORTED):
+            check = dataclasses.replace(check, text=f"{check.text}; skipped: {why}")
+        checks.append(check)
     return checks
 
 

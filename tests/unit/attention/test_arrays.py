@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import warnings
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ckpm
 from ckpm.attention.arrays import tensors
 from ckpm.attention.arrays.tables import Pages, keys_of_list, round_up
 from ckpm.attention.arrays.tensors import OnDevice, operand
@@ -103,6 +105,9 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"q": Q.astype(np.float16)}, ArgumentError, "q is of fp16; bf16 is needed"),
         ({"dtype": None}, ArgumentError, "q is of fp64, which doesn't say what a kernel makes of it"),
         ({"dtype": "fp64"}, ArgumentError, "dtype 'fp64' is none of"),
+        ({"dtype": "bfloat16"}, ArgumentError, "kvfp8; write bf16."),
+        ({"mask": "causal"}, ProblemError, "window; write bottom_right, or top_left"),
+        ({"mask": "bottomright"}, ProblemError, "window; did you mean 'bottom_right'?"),
         ({"cu_seqlens_q": SUMS.astype(np.int64)}, ArgumentError, "cu_seqlens_q is of int64; int32 is needed"),
         ({"q": Q[0]}, ArgumentError, "q is [4, 128]: with cu_seqlens_q it must be [token, head, dim]"),
         ({"cu_seqlens_q": None}, ArgumentError, "q is [60, 4, 128]: it must be BSHD, of four axes"),
@@ -264,10 +269,25 @@ def test_conditions_of_known_defect_are_warned_of_once_a_plan() -> None:
         call(dispatcher, **arguments)
 
 
-def test_option_that_does_not_exist_is_python_s_own_error() -> None:
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("softcap", "there is no option 'softcap'; give soft_cap. Options: dtype, family, "),  # FlashAttention's
+        ("sm_scale", "there is no option 'sm_scale'; give scale. "),  # FlashInfer's
+        ("is_causal", "there is no option 'is_causal'; give mask='top_left'. "),  # PyTorch's
+        ("dropoutt", "there is no option 'dropoutt'; did you mean 'dropout'? "),
+        ("zzz", "there is no option 'zzz'. Options: "),
+    ],
+)
+def test_option_that_does_not_exist_is_type_error_with_nearest(option: str, hint: str) -> None:
     dispatcher, _ = make_dispatcher(prefill())
-    with pytest.raises(TypeError, match="softcap"):
-        call(dispatcher, softcap=30.0)
+    with pytest.raises(TypeError, match=f"^{re.escape(hint)}"):
+        call(dispatcher, **{option: 30.0})
+
+
+def test_name_that_package_lacks_has_nearest() -> None:
+    with pytest.raises(AttributeError, match=r"module 'ckpm' has no attribute 'fhma'; did you mean 'fmha'\?"):
+        _ = ckpm.fhma  # type: ignore[attr-defined]
 
 
 def batch(dispatcher: Dispatcher, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], **options: Any) -> Any:

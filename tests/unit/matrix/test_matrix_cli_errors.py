@@ -19,8 +19,9 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        ((), 2, "a command is missing. See ckpm --help."),
-        (("lst",), 2, "there is no command 'lst'. See ckpm --help."),
+        (("lst",), 2, "there is no command 'lst'; did you mean 'list'? See ckpm --help."),
+        (("tming", "score"), 2, "there is no command 'tming'; did you mean 'timing'? See ckpm --help."),
+        (("frobnicate",), 2, "there is no command 'frobnicate'. See ckpm --help."),
         (("timing",), 2, "ckpm timing needs one of: model, show, tables, splits, score. See ckpm --help."),
         (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950. See ckpm list --help."),
         (("list", "--tier", "smoke", "--tier=full"), 2, "--tier is given twice, as smoke and full"),
@@ -75,11 +76,11 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             "--filter-file /no/f.py: no such file. It must be Python and define ",
         ),
         (
-            ("show", "fmha_fwd_d128"),
+            ("show", "fmha_fwd_d1000"),
             3,
-            "'fmha_fwd_d128' is not a fwd name of this dialect: after 'fmha_fwd_d128', expected '_', found",
+            "'fmha_fwd_d1000' is not a fwd name of this dialect: after 'fmha_fwd_d1000', expected '_', found",
         ),
-        (("why", "x"), 3, "'x' is not a fwd name of this dialect: at its start, expected 'fmha_fwd_d', "),
+        (("why", "zz"), 3, "'zz' is not a batch_prefill name of this dialect: at its start, expected 'fmha_batch_"),
         (("why", NEWEST), 3, f"'{NEWEST}' is a name of dialect rocm-libraries-2026, not of ck-2025-11. Use --dialect "),
         (
             ("show", GROUP.replace("_psskddv_", "_psddv_")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.base.errors import UnknownWordError, UsageError, WhereError
+from ckpm.commands import parse
 from ckpm.matrix import dialects
 from ckpm.matrix import selection as selections
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.keys import Key
-from ckpm.matrix.selection import Selection, parse_shard, profiles, select_some, shard_of, take_shard, tiers
+from ckpm.matrix.options import selection_from
+from ckpm.matrix.selection import Selection, as_options, parse_shard, profiles, select_some, shard_of, take_shard, tiers
 from tests.unit.enumerated import select_keys
 from tests.unit.shared import table_complaint
 
@@ -48,6 +51,19 @@ def test_conditions_combine_with_and(tmp_path: Path) -> None:
     alone = [{key.name for key in chosen(**{name: value})} for name, value in fields.items()]
     assert together == set.intersection(*alone)
     assert len(together) == 4  # group mode, fp16, one tile, no bias, no soft cap, lse: mask x dropout
+
+
+def test_options_of_summary_select_same_kernels(tmp_path: Path) -> None:
+    """Remedies name them: a person pastes them into a shell."""
+    options = ["--arch", "gfx942,gfx950", "--family", "batch_prefill", "--receipt", "200", "--mask", "generic"]
+    options += ["--tier", "full", "--profile", "aiter_group", "--filter", "*_d128_*", "--filter", "*_fp16_*"]
+    options += ["--where", "key.bias in ('no', 'alibi'), key.lse", "--shard", "1/2"]
+    _, selection = selection_from(parse(["list", *options]))
+    assert shlex.split(as_options(selection.summary())) == options
+    file = tmp_path / "keep.py"
+    file.write_text("def keep(key): return True")
+    _, selection = selection_from(parse(["list", "--filter-file", str(file), "--shard", "1/2"]))
+    assert as_options(selection.summary()).endswith("--tier full --filter-file keep.py --shard 1/2")
 
 
 def test_filters_are_case_sensitive_globs_over_whole_name() -> None:

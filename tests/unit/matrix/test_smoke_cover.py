@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from ckpm.matrix.dialects import dialect
+from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.asked import FIELDS
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.performance import performance_problems
@@ -46,6 +47,15 @@ def unserved_problems(keys: Sequence[Key]) -> Iterator[str]:
 @archs
 def test_smoke_problems_find_kernel_of_each_load_mode(arch: str) -> None:
     assert list(unserved_problems(smoke(arch))) == []
+
+
+@pytest.mark.parametrize("name", dialect_names())
+def test_smoke_tier_has_each_value_of_a_dialect(name: str) -> None:
+    """A new value needs a row of matrix/selections.yaml. Our own dialects leave a bias to upstream's."""
+    full = select_some(dialect(name), Selection(archs=("gfx950",)))
+    for field in (*FIELDS, "mask", "load", "pipeline"):
+        missing = {getattr(key, field) for key in full} - {getattr(key, field) for key in smoke("gfx950", name)}
+        assert missing <= ({"bias", "alibi"} if name == "ckpm-extended" else set()), field
 
 
 @archs

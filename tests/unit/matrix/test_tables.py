@@ -136,6 +136,18 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ("128x128:", "129x128:", 36, "tiles.gfx9.fp16 bf16.129x128: not among the values of axis 'hdim_q hdim_v'"),
         ("128x128:", "d128:", 36, "tiles.gfx9.fp16 bf16.d128: head dims are written hdim_qxhdim_v, e.g. 128x128, "),
         (TILE, TILE[:-3], 36, f"tiles.gfx9.fp16 bf16.128x128[0].tile: '{TILE[:-3]}' is not a tile; the family writes"),
+        (
+            TILE,
+            TILE.replace("b64x", "b96x"),
+            36,
+            "tiles.gfx9.fp16 bf16.128x128[0].tile: no such block: bm0 96 is not a multiple of 4 x 16, its waves",
+        ),
+        (
+            TILE,
+            TILE.replace("x64x128_r4", "x40x128_r4"),
+            36,
+            "tiles.gfx9.fp16 bf16.128x128[0].tile: no such block: bk1 40 is not a multiple of 1 x 16, its waves",
+        ),
         (f"tile: {TILE}", f"tle: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128[0].tle: unknown field; known here: tile, "),
         ("when: few_blocks", "for: {lse: [true]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.lse: unknown field"),
         ("when: few_blocks", "for: {mode: [bath]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.mode: 'bath' is"),

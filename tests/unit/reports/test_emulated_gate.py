@@ -150,7 +150,9 @@ def test_same_counts_are_unchanged() -> None:
 )
 def test_regression_names_problem_kernel_and_metric(change: dict[str, int], metric: str) -> None:
     gate = Gate.of(judge(measurements(with_counts(**change))), {})
-    with pytest.raises(CheckFailedError, match=rf"performance/one: {metric}: .*kernel {KERNEL}"):
+    with pytest.raises(
+        CheckFailedError, match=rf"(?s)  regressed: {metric}: .*\n    performance/one; kernel {KERNEL}$"
+    ):
         demand(gate)
 
 

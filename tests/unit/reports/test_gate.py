@@ -127,15 +127,17 @@ def test_worse_figure_is_named(library: Library, change: dict[str, int], complai
     library.kernels[SMALL] = resources("a", **change)
     code, _, err = library.run("gate")
     assert code == CheckFailedError.exit_code
-    assert f"regressed: {SMALL}: {complaint}" in err
+    assert f"\n  regressed: {complaint}\n" in err
+    assert f"\n    {SMALL}" in err
+    assert f"\nAll of them are in {library.result}; " in err
     assert Gate.read(library.result).verdict == "regressed"
 
 
 @pytest.mark.parametrize(
     ("change", "code", "complaint"),
     [
-        ({"loop": {"mfma": 256, "valu": 1000, "scratch": 0}}, 8, "regressed: {}: loop_mfma: 128 -> 256 instructions"),
-        ({"loop": {"mfma": 128, "valu": 500, "scratch": 2}}, 8, "regressed: {}: loop_scratch: 0 -> 2 instructions"),
+        ({"loop": {"mfma": 256, "valu": 1000, "scratch": 0}}, 8, "\n  regressed: loop_mfma: 128 -> 256 instructions"),
+        ({"loop": {"mfma": 128, "valu": 500, "scratch": 2}}, 8, "\n  regressed: loop_scratch: 0 -> 2 instructions"),
         ({"hazards": ("pc 0x10: v2 ...",)}, 8, "wait_hazards: none -> 1 uses (allowed: at most 0, budget waits)"),
         (
             {"missing_states": ("pc 0x10: v_mfma ...",)},
@@ -150,6 +152,21 @@ def test_worse_loop_or_late_wait_is_named(library: Library, change: dict[str, An
     exit_code, _, err = library.run("gate")
     assert exit_code == code
     assert complaint.format(SMALL) in err
+
+
+def test_kernel_is_named_once_with_worst_figure_first(library: Library) -> None:
+    library.kernels[SMALL] = resources("a", vgpr=201, sgpr_spills=120)
+    library.kernels[MASKED] = resources("b", vgpr=220)
+    _, _, err = library.run("gate")
+    lines = [line.partition(" registers")[0] for line in err.splitlines()]
+    assert lines[:-1] == [
+        "error: regressed: 3 of 28 figures",
+        "  regressed: sgpr_spills: 60 -> 120",
+        "  regressed: vgpr: 200 -> 201",
+        f"    {SMALL}",
+        "  regressed: vgpr: 200 -> 220",
+        f"    {MASKED}",
+    ]
 
 
 def test_kernel_compiled_to_several_has_worst_figures(library: Library) -> None:
@@ -179,12 +196,14 @@ def test_removed_kernel_regresses_and_new_is_missing(library: Library) -> None:
     library.write()
     code, _, err = library.run("gate")
     assert code == CheckFailedError.exit_code
-    assert f"regressed: {MASKED}: built: 1 -> 0" in err
+    assert "\n  regressed: built: 1 -> 0 (allowed: no change)\n" in err
+    assert f"\n    {MASKED}; in the baseline, but no longer built\n" in err
     library.kernels |= {MASKED: removed, ALIBI: resources("c")}
     library.write()
-    code, _, err = library.run("gate")
+    code, out, err = library.run("gate")
     assert code == InconclusiveError.exit_code
-    assert f"missing: {ALIBI}: built: 0 -> 1" in err
+    assert f"\n  missing: built: 0 -> 1 (allowed: no change)\n    {ALIBI}; not in the baseline\n" in err
+    assert f"accepted: ckpm accept --reason TEXT --arch gfx950 --upstream aiter --work {library.work} " in out
 
 
 @pytest.mark.parametrize(
@@ -403,13 +422,77 @@ def test_edited_text_is_judged_and_another_upstream_is_not(
         baseline.demand_same(accepted, {**edited, **refused}, file)
 
 
-def test_narrower_selection_names_kernels_that_it_lost(tmp_path: Path) -> None:
-    accepted, file = store(tmp_path)
-    narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}
-    with pytest.raises(
-        InconclusiveError, match=f"selection: tier smoke / tier smoke, --filter x\n  built: 1 / 0: {MASKED}\n"
-    ):
-        baseline.demand_same(accepted, narrower, file, present=[SMALL])
+SMOKE = "archs gfx950, family batch_prefill, receipt 0, masks simplified, tier smoke"
+NARROW = f"{SMOKE}, --filter '*_nmask_*'"
+BUILD_SMOKE = (
+    "ckpm build --upstream aiter --arch gfx950 --family batch_prefill --receipt 0 --mask simplified --tier smoke"
+)
+
+
+@pytest.fixture
+def narrower(library: Library) -> Library:
+    """Accepted with two kernels, then built again with one of them, by a filter."""
+    library.write(selection=SMOKE)
+    assert library.run("accept", "--reason", "smoke", "--replace")[0] == 0
+    library.kernels = {SMALL: resources("a", vgpr=199)}
+    library.write(selection=NARROW)
+    return library
+
+
+def test_narrower_selection_names_build_of_baseline(narrower: Library) -> None:
+    """The remedy leaves the baseline as it is: it builds what was accepted, in the folder of the call."""
+    code, _, err = narrower.run("gate")
+    assert code == InconclusiveError.exit_code
+    assert f"selection: {SMOKE} / {NARROW}\n  built: 1 / 0: {MASKED}\n" in err
+    assert f"Build the baseline's selection: {BUILD_SMOKE} --work {narrower.work}\n" in err
+    assert "accept" not in err
+
+
+def test_accept_of_other_selection_needs_replace(narrower: Library) -> None:
+    before = narrower.baseline.read_bytes()
+    code, _, err = narrower.run("accept", "--reason", "why")
+    assert code == InconclusiveError.exit_code
+    assert f"aiter.static.jsonl: 2 kernels -> 1: accepted for {SMOKE}; this build is {NARROW}" in err
+    assert f"Build the baseline's selection: {BUILD_SMOKE}" in err
+    assert narrower.baseline.read_bytes() == before
+    code, out, _ = narrower.run("accept", "--reason", "why", "--replace")
+    assert (code, "aiter.static.jsonl: 2 kernels -> 1" in out) == (0, True)
+    assert [*baseline.read(narrower.baseline).figures] == [SMALL]
+
+
+def test_partial_accept_updates_rows_of_built_kernels(narrower: Library) -> None:
+    before = baseline.read(narrower.baseline)
+    code, out, err = narrower.run("accept", "--reason", "one less", "--partial")
+    assert (code, "1 of 2 kernels" in out) == (0, True), err
+    after = baseline.read(narrower.baseline)
+    assert after.facts == {**before.facts, "reason": "one less"}
+    assert (after.figures[MASKED], after.figures[SMALL]["vgpr"]) == (before.figures[MASKED], 199)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"identity": "embedded clang 2"}, "identity: embedded clang 1 / embedded clang 2"),
+        ({}, f"has no row of {ALIBI}"),
+    ],
+)
+def test_partial_accept_of_other_build_is_refused(narrower: Library, change: dict[str, str], complaint: str) -> None:
+    before = narrower.baseline.read_bytes()
+    narrower.kernels |= {} if change else {ALIBI: resources("c")}
+    narrower.write(selection=NARROW, **change)
+    code, _, err = narrower.run("accept", "--reason", "why", "--partial")
+    assert (code, complaint in err) == (InconclusiveError.exit_code, True)
+    assert narrower.baseline.read_bytes() == before
+
+
+def test_remedies_repeat_options_of_call(library: Library) -> None:
+    library.write(identity="embedded clang 2")
+    repeated = f"--arch gfx950 --upstream aiter --work {library.work} --only static --baselines {library.baselines}"
+    assert f"ckpm accept --reason TEXT {repeated}\n" in library.run("gate")[2]
+    library.baseline.write_text("{")
+    assert f"accept anew: ckpm accept --reason TEXT {repeated}." in library.run("gate")[2]
+    library.baseline.unlink()
+    assert f"then: ckpm accept --reason TEXT {repeated}\n" in library.run("gate")[2]
 
 
 def test_library_of_fwd_has_baseline_of_its_own(library: Library, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
@@ -450,8 +533,9 @@ def test_family_that_gate_cannot_judge_is_refused(
 
 def test_gate_that_decode_kernels_lack_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     judged = library_gates.JudgedLibrary(
-        inputs=(library.file,), identity={**FACTS, "arch": "gfx950", "upstream": "decode"}, accept="ckpm accept",
-        kernels=(), budgeted=None, figures={"static": lambda: library_gates.GateFigures(figures={})}, left_out={},
+        inputs=(library.file,), identity={**FACTS, "arch": "gfx950", "upstream": "decode"},
+        commands=baseline.Commands(), kernels=(), budgeted=None,
+        figures={"static": lambda: library_gates.GateFigures(figures={})}, left_out={},
     )  # fmt: skip
     monkeypatch.setattr("ckpm.reports.gates.decode.built", lambda arch, work: judged)
     code, _, err = library.command("gate", "--family", "decode", "--arch", "gfx950", "--only", "suites")
@@ -459,8 +543,23 @@ def test_gate_that_decode_kernels_lack_is_refused(library: Library, monkeypatch:
 
 
 def test_arch_without_model_has_no_emulated_gate() -> None:
-    assert library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx90a") == {
+    keys = manifests.record(SMALL).keys((SMALL,))
+    assert library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx90a", keys) == {
         "emulated": "the model has no numbers of gfx90a: add them to reports/gates/model.yaml",
         "suites": "suite batch-prefill was not run",
     }
-    assert [*library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx942")] == ["suites"]
+    assert [*library_gates.left_out(Path("lib.so"), "batch_prefill", "gfx942", keys)] == ["suites"]
+
+
+def test_kernels_without_gated_problem_have_static_gate(
+    library: Library, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new page size, for which matrix/performance.yaml has no problem yet."""
+    monkeypatch.setattr(library_gates, "missing_kernel", lambda keys, problem: "no kernel with page_size 4096")
+    every = ("--arch", "gfx950", "--work", str(library.work), "--baselines", str(library.baselines))
+    assert run("accept", *every, "--reason", "registers of the new kernels")[0] == 0
+    code, out, _ = run("gate", *every)
+    assert (code, "left out: the emulated gate: no kernel of this library serves a problem of matrix" in out) == (
+        0,
+        True,
+    )

@@ -161,7 +161,7 @@ def test_report_to_unwritable_path_leaves_no_file(
 
 def test_lines_of_message_are_joined_by_spaces() -> None:
     row = VerdictRow(gate="static", subject="k", metric="waits", verdict="missing", note="not built:\n  its unit")
-    assert str(row) == "missing: k: waits: not built: its unit"
+    assert str(row) == "missing: waits: k; not built: its unit"
     case = CaseResult(
         suite="parity", arch="", upstream="", classname="p", name="n", outcome="failed", message="1 missing:\n a"
     )

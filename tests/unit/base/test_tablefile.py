@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from ckpm.base.tablefile import Record, explain
+from ckpm.base.tablefile import Later, Record, explain
 
 
 class Inner(Record, frozen=True):
@@ -44,6 +44,7 @@ class Outer(Record, frozen=True):
     by_tier: dict[Literal["smoke", "full"], int] | None = None
     by_number: dict[Annotated[int, Meta(ge=0)], str] | None = None
     span: Span | None = None
+    name: Later = ""
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,7 @@ class Outer(Record, frozen=True):
         ({"by_number": {"two": "a"}}, ["by_number"], "must be a whole number, not 'two'"),
         ({"by_number": {"2": "a", "3": 4}}, ["by_number", "3"], "must be text, not 4"),
         ({"span": {"first": 3, "last": 1}}, ["span"], "the span is empty"),
+        ({"name": "row"}, ["name"], "unknown field"),
         ({"text": 1, "other": 1}, ["text"], "must be text, not 1"),
         ({"other": 1, "text": 1}, ["other"], "unknown field; known here: text, code, "),
     ],

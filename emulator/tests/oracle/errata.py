@@ -71,6 +71,11 @@ CHANGED: dict[str, tuple[str, str, str]] = {
     "V_FREXP_EXP_I32_F32": ("exponent(S0.f32) - 127 + 1", "frexp_exponent(S0.f32)", _FREXP),
     "V_FREXP_EXP_I32_F64": ("exponent(S0.f64) - 1023 + 1", "frexp_exponent(S0.f64)", _FREXP),
     "V_FREXP_EXP_I16_F16": ("16'I(exponent(S0.f16) - 15 + 1)", "frexp_exponent(S0.f16)", _FREXP),
+    "V_CVT_RPI_I32_F32": (
+        "floor(S0.f32 + 0.5F)",
+        "nearest_up(S0.f32)",
+        "adding 0.5 in f32 rounds, of large numbers by 1; rocm-systems (conversion.h) compared with a gfx1201",
+    ),
     "V_RNDNE_F32": (
         "D0.f32 = floor(S0.f32 + 0.5F);\nif (isEven(64'F(floor(S0.f32))) && (fract(S0.f32) == 0.5F)) then\n"
         "D0.f32 -= 1.0F\nendif",

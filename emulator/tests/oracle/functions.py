@@ -61,6 +61,13 @@ def _rounder(mode: str) -> Function:
     return whole
 
 
+def nearest_up(modes: Modes, a: Value) -> Value:
+    """The nearest whole number, of two the greater one."""
+    quiet = _nan(a, modes)
+    more = floats.add(a.number(modes), floats.from_float(0.5))
+    return quiet if quiet is not None else real(a.kind, a.width, floats.integral(more, "floor"), modes)
+
+
 def fract(modes: Modes, a: Value) -> Value:
     """x - floor(x), below 1 even where rounding would give 1; 0 is positive in every rounding mode."""
     quiet = _nan(a, modes)
@@ -337,6 +344,7 @@ FUNCTIONS: dict[str, Function] = {
     "floor": _rounder("floor"),
     "trunc": _rounder("trunc"),
     "round_even": _rounder("even"),
+    "nearest_up": nearest_up,
     "fract": fract,
     "isEven": is_even,
     "frexp_exponent": frexp_exponent,

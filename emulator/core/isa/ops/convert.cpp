@@ -313,7 +313,7 @@ constexpr Entry ENTRIES[] = {
     CF("v_cvt_f32_bf16", as_float(a << 16)),
     C1("v_cvt_u32_f32", u32_from(a)),
     C1("v_cvt_i32_f32", i32_from(a)),
-    C1("v_cvt_rpi_i32_f32", to_i32(std::floor(as_float(a) + 0.5f))),
+    C1("v_cvt_rpi_i32_f32", to_i32(static_cast<float>(std::floor(static_cast<double>(as_float(a)) + 0.5)))),
     C1("v_cvt_flr_i32_f32", to_i32(std::floor(as_float(a)))),
     C2("v_cvt_pk_bf16_f32", f32_to_bf16(a) | f32_to_bf16(b) << 16),
     {"v_cvt_pkrtz_f16_f32", pack_f16<toward_zero>},

@@ -264,7 +264,7 @@ KNOWN = [  # opcode, operands, result: worked by hand
     ("v_bfrev_b32", (1,), 0x80000000),
     ("v_cvt_pk_u16_u32", (0x12345, 5), 0x0005FFFF),
     ("v_cvt_pk_i16_i32", (0xFFFF0000, 5), 0x00058000),
-    ("v_cvt_rpi_i32_f32", (f32(8388609),), 8388609),  # 8388609.5 is no f32
+    ("v_cvt_rpi_i32_f32", (f32(8388609),), 8388609),  # an f32 can not hold 8388609.5
     ("v_cvt_rpi_i32_f32", (f32(0.5 - 2.0**-25),), 0),
     ("v_cvt_rpi_i32_f32", (f32(-1.5),), 0xFFFFFFFF),
     ("v_div_fixup_f32", (f32(9), f32(0), f32(1)), INFINITY),

@@ -93,7 +93,11 @@ def demand_private(cache: Path) -> None:
 
 def why_no_program(path: Path) -> str:
     """The reason why neither a program nor a library is run from the file system of a path; '' if it is."""
-    return "its file system is mounted with noexec" if os.statvfs(path).f_flag & os.ST_NOEXEC else ""
+    return (
+        "its file system is mounted with noexec"
+        if os.statvfs(path if path.exists() else path.parent).f_flag & os.ST_NOEXEC
+        else ""
+    )
 
 
 def refuse_shared(cache: Path) -> None:

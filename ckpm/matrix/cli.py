@@ -16,9 +16,9 @@ from typing import Any
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.files import write_atomically
+from ckpm.base.rows import FORMATS, align, format_rows, table
 from ckpm.matrix.dialects import Dialect, dialect, dialect_names
-from ckpm.matrix.export import COLUMNS, FORMATS, align, format_rows, table
-from ckpm.matrix.keys import Key
+from ckpm.matrix.keys import COLUMNS, Key
 from ckpm.matrix.options import add_dialect_options, add_selection_options, dialect_from, selection_from
 from ckpm.matrix.selection import Selection, absences, profiles, select, select_some, tiers
 from ckpm.matrix.where import compile_where

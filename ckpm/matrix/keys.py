@@ -157,3 +157,7 @@ class Key:
 KEY_FIELDS = tuple(field.name for field in dataclasses.fields(Key))
 TILE_FIELDS = tuple(field.name for field in dataclasses.fields(Tile))
 TILE_NUMBERS = tuple(name for name in TILE_FIELDS if name not in ("when", "word"))
+# of a row of a key
+COLUMNS = tuple(
+    column for name in KEY_FIELDS for column in ([f"tile.{part}" for part in TILE_FIELDS] if name == "tile" else [name])
+)

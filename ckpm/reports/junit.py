@@ -19,7 +19,7 @@ from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.base.junit import write_beside
 from ckpm.base.outputs import write_output
 from ckpm.base.results import CaseResult, Results
-from ckpm.matrix.export import align
+from ckpm.base.rows import align
 from ckpm.reports.verdicts import FAMILY, Gate, VerdictRow, worst
 
 _LONGEST = 200  # characters of a name or a complaint

@@ -21,7 +21,7 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, Timing
-from ckpm.base.errors import ArgumentError
+from ckpm.base.errors import ArgumentError, demand_type
 from ckpm.matrix.problems.problem import Problem
 
 _HOST_ARRAYS = (
@@ -72,6 +72,8 @@ def fmha_backward(
         ArgumentError: an array is on the device.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
+    for name, truth in (("dbias", dbias), ("deterministic", deterministic)):
+        demand_type(name, truth, bool, "True or False")
     dispatcher = chosen(dispatcher, q)
     posed = pose(dispatcher.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:

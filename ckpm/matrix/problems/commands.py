@@ -10,8 +10,8 @@ from typing import Any
 
 from ckpm.base.display import show
 from ckpm.base.errors import NameSyntaxError, UsageError
+from ckpm.base.rows import FORMATS, format_rows, table
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
-from ckpm.matrix.export import FORMATS, format_rows, table
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import names_with
 from ckpm.matrix.options import add_selection_options, selection_from

@@ -13,7 +13,7 @@ from typing import Any
 
 from ckpm.base.errors import NameSyntaxError, RecordError, UnknownWordError, UsageError
 from ckpm.base.files import write_atomically
-from ckpm.matrix.export import to_csv
+from ckpm.base.rows import to_csv
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.performance import compulsory_bytes
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, measured_seconds

@@ -19,8 +19,8 @@ from typing import Any
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
+from ckpm.base.rows import to_csv
 from ckpm.base.tablefile import Text
-from ckpm.matrix.export import to_csv
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.serving import padding
 from ckpm.matrix.selection import load_filter_file

@@ -185,7 +185,13 @@ def test_smoke_tier_has_all_of_v3_and_few_others() -> None:
     assert len(names) - 32 == len(smoke("gfx942")) == 16
 
 
-EXTENDED = ("v3_extended", "v3_16bits", "latent_prefix", "lines_extended")  # groups of ckpm-extended
+EXTENDED = (
+    "v3_extended",
+    "rows_v3_extended",
+    "v3_16bits",
+    "latent_prefix",
+    "lines_extended",
+)  # groups of ckpm-extended
 
 
 def fp8(**changes: Any) -> SuiteCase:

@@ -177,7 +177,7 @@ def test_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixtur
         ("V2: 43.1", "V2: .nan", "must be a number"),
         ("V2: 43.1", "V2: 0", "must be above 0"),
         ("metric: tflops", "metric: vgpr", "metric vgpr is listed only"),
-        ("tolerance: &clocks 0.15", "tolerance: &clocks 15", "tolerance: must be a number < 1.0"),
+        ("tolerance: &clocks 0.15", "tolerance: &clocks 15", "tolerance: must be a number < 1"),
         ("heads: [6, 1], seqlen: 1024", "heads: [6], seqlen: 1024", "must be a list of length 2, got 1"),
         ("heads: [6, 1], seqlen: 1024", "haeds: [6, 1], seqlen: 1024", "unknown field; known here: seqlen"),
         ("qscale: pertensor", "qscale: pertoken", "unknown 'pertoken'; known: no, pertensor, kv_blockscale"),

@@ -39,7 +39,7 @@ from tests.unit.shared import git, replace_text
 NAMES = (
     [f"records/gfx950/{name}.json" for name in ("build", "reproduce", "gated-build", "gates")]
     + [f"records/gfx950/{name}.json" for name in ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")]
-    + ["records/project/parity.json", "records/project/report.json"]
+    + [f"records/project/{name}.json" for name in ("image", "parity", "report")]
     + [f"results/gfx950/aiter/{name}.json" for name in ("batch-prefill", "large-kv", "page-fault", "dispatch")]
     + ["results/gfx950/aiter/sanitize.json", "results/gfx950/aiter/gates.json", "results/parity.json"]
     + [f"junit/gfx950/aiter/{name}.xml" for name in ("batch-prefill", "large-kv", "page-fault", "dispatch")]

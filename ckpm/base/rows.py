@@ -9,12 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS
-
 FORMATS = ("text", "json", "csv")
-COLUMNS = tuple(
-    column for name in KEY_FIELDS for column in ([f"tile.{part}" for part in TILE_FIELDS] if name == "tile" else [name])
-)
 
 
 def to_json(rows: Iterable[Mapping[str, Any]]) -> str:

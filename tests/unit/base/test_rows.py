@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from ckpm.base.rows import to_csv, to_json
 from ckpm.matrix.dialects import dialect_names
-from ckpm.matrix.export import COLUMNS, to_csv, to_json
-from ckpm.matrix.keys import Key
+from ckpm.matrix.keys import COLUMNS, Key
 from tests.unit.enumerated import keys_of
 
 TILE = "tile.bm0 tile.bn0 tile.bk0 tile.bn1 tile.bk1 tile.bk0max tile.rm0 tile.rn0 tile.rk0 tile.rm1 tile.rn1 tile.rk1"

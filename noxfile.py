@@ -29,7 +29,7 @@ nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["build-gfx950"]
 nox.options.reuse_existing_virtualenvs = True
 
-# Variables of the user that would keep Python from this folder, or have pip do something else than install here.
+# Remove variables of the user that keep Python from importing this folder, and pip's own but those of _SOURCES.
 _SOURCES = r"(\w*INDEX\w*|FIND_LINKS|TRUSTED_HOST|PROXY|\w*CERT|\w*TIMEOUT|RETRIES|CONSTRAINT|CONFIG_FILE|CACHE_DIR)"
 for variable in [name for name in os.environ if re.fullmatch(rf"PYTHONSAFEPATH|PIP_(?!{_SOURCES}$)\w+", name)]:
     del os.environ[variable]
@@ -42,8 +42,8 @@ SUITES = TABLE["suites"]
 TEST_FILES = ("tests/", "emulator/")
 PROGRAMS = "programs"  # a file in nox's cache folder: it contains the path of the environment's bin/
 BUILT: set[str] = set()  # archs of the libraries that this call of nox built, and "decode"
-COMMANDS: dict[str, tuple[str, ...]] = {}  # of sessions that run one command of ckpm: the command, with their options
-OPTIONS: dict[str, list[str]] = {}  # of these sessions in this call of nox: their options out of the line's
+COMMANDS: dict[str, tuple[str, ...]] = {}  # session -> its command of ckpm, with the options that it always passes
+OPTIONS: dict[str, list[str]] = {}  # session -> its part of the options after `--`
 
 Session = Callable[[nox.Session], None]
 
@@ -150,7 +150,7 @@ def has_option(arguments: list[str], option: str) -> bool:
 
 @contextlib.contextmanager
 def ending_line(session: nox.Session) -> Iterator[None]:
-    """End the line of sessions if a build fails: those after it would judge what an earlier one left."""
+    """End the line of sessions if a build fails: later sessions would judge the library of an earlier build."""
     config = session._runner.global_config
     usual, config.stop_on_first_error = config.stop_on_first_error, True
     yield
@@ -183,7 +183,7 @@ def add_suite(suite: str, arch: str = "") -> None:
     @session(name, "use", "test", "--suite", suite, *options, what=what)
     def test(session: nox.Session) -> None:
         line = options_of(session)
-        # an option has one value
+        # only without --family in the line: an option has one value
         family = ("--family", "fwd") if suite == "kernels" and not has_option(line, "--family") else ()
         for choice in libraries([*options, *line]):
             run_command(session, *family, *choice)

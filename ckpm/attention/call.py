@@ -1,6 +1,7 @@
 """``fmha``: one attention call from arrays to arrays, by registered kernels.
 
-A call is posed, planned and run. A kept call with tensors of PyTorch is looked up first, and only run.
+A call is posed (its arrays become a Problem and addresses), planned (a kernel is chosen) and run. With tensors of
+PyTorch on their GPU it is kept (plan_cache.py): a later call with such tensors is only run.
 """
 
 from __future__ import annotations
@@ -242,8 +243,8 @@ def pad_list(dispatcher: Dispatcher, pages: Any) -> Any:
 def _find_call(dispatcher: Dispatcher, pose_call: Posing, tensors: Sequence[Any], numbers: Any) -> PlannedCall | None:
     """The kept call of these tensors and numbers, or None for a call that is posed each time.
 
-    The latter are calls whose inputs are converted (scales that are numbers or have 16 bits), calls with arrays other
-    than tensors of one GPU, and refused calls.
+    A call is posed each time if it is refused, or if its arrays are not all tensors of one GPU. The same holds for
+    inputs that are converted: scales that are numbers or have 16 bits.
     """
     key = pose_call, numbers
     try:
@@ -310,7 +311,7 @@ def _demand_lse(problem: Problem, caller_outputs: Mapping[str, Any]) -> None:
 
 
 def _on_host(plan: LaunchPlan, posed: Posed, q: Any, caller_outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The caller's outputs, and tensors of PyTorch if Q is one."""
+    """Outputs by name: the caller's, else a new tensor of PyTorch if Q is one, else None."""
     _demand_lse(posed.problem, caller_outputs)
     outputs = {name: caller_outputs.get(name) for name in plan.outputs}
     return outputs | {

@@ -137,7 +137,7 @@ class Dispatcher:
         return plan
 
     def _plan_or_refusal(self, problem: Problem) -> LaunchPlan | NoKernelError | CompileError:
-        """The plan of a problem, or the reason against it: a search or a compilation takes long."""
+        """The plan of a problem, or its refusal, which is kept as well: a search or a compilation takes long."""
         try:
             return self._make_plan(problem)
         except (NoKernelError, CompileError) as refusal:
@@ -175,7 +175,7 @@ class Dispatcher:
         chosen = {stage.identity for stage in choice.stages} if choice is not None else set()
         others = (instance for instance in self.registry.instances() if instance.identity not in chosen)
         split, why = self._split(problem)
-        if choice is not None:  # its mask may be open
+        if choice is not None:  # open_mask may have changed its mask
             problem, split = (replace(posed, mask=choice.problem.mask) for posed in (problem, split))
 
         def against(instance: Instance) -> str:
@@ -222,7 +222,7 @@ class Dispatcher:
         return choice
 
     def _no_kernel(self, problem: Problem, reason: str, *, built: bool) -> NoKernelError:
-        """The error for a problem that no kernel serves. It names a kernel that would."""
+        """The error for a problem that no kernel serves. It names a kernel that would serve it."""
         missing = find_missing(problem, (instance.upstream for instance in self.registry.instances(problem.arch)))
         if isinstance(missing, str):
             against = f" ({missing})" if missing and missing not in reason else ""
@@ -352,8 +352,8 @@ def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem
     """Return False if the dispatch of the library of ``first`` may find no kernel where a launch may name one.
 
     Dispatch wants a load mode, and tiles for few blocks have a condition. A library without the load mode, or with
-    no other tile, such as one that was compiled for one kernel, has nothing for a request that ``first`` serves. It
-    judges a pool by its first head, so a kernel for heads with a larger stride is named.
+    no other tile, such as one that was compiled for one kernel, has nothing for a request that ``first`` serves.
+    Dispatch judges a pool by its first head, so a kernel for heads with a larger stride is named.
     """
     library = host(library_with(first.key.family))
     if not library.arguments.BY_NAME:

@@ -32,7 +32,7 @@ class PlannedCall(NamedTuple):
 
 
 class _Latest(NamedTuple):
-    """The latest call with a key, and PyTorch's guards of its tensors, which read a whole signature at once."""
+    """The latest call with a key. ``check``, of PyTorch's guards, compares all tensors with that call's at once."""
 
     call: PlannedCall
     check: Callable[..., bool]
@@ -44,7 +44,7 @@ class _Latest(NamedTuple):
 class PlanCache:
     """Plans by problem, calls by their arguments, and refusals of both, until the registry changes.
 
-    Threads may use it at once. What is made of an old registry is kept with the old registry's entries.
+    Threads may use it at once. A plan that was begun before the registry changed is forgotten with the old entries.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -97,7 +97,7 @@ def _keep(entries: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
 
 
 def _guard(call: PlannedCall, tensors: Sequence[Any]) -> _Latest | None:
-    """Guards of a call's tensors. None without PyTorch's, and for a tensor given twice, which they refuse."""
+    """The call with guards of its tensors; None if PyTorch has no guards, or refuses them for a tensor given twice."""
     there = [tensor for tensor in tensors if tensor is not None]
     guards = _guards()
     if guards is None or len(set(map(id, there))) < len(there):

@@ -1,4 +1,4 @@
-"""Read dialects from matrix/dialects: the kernels of one version of upstream's codegen.
+"""Read dialects, archs, selections and upstreams from matrix/. A dialect is the kernels of one version of CK's codegen.
 
 A dialect is a folder. dialect.yaml names its parent; a file for each family lists the differences from the parent's.
 """
@@ -255,7 +255,7 @@ _PACKAGE = ("package", "version", "file", "sha256", "size", "tree")
 
 
 class UpstreamTable(Record, frozen=True):
-    """The record of upstreams.yaml; ``profiles`` maps an upstream's profile to the upstream that it stands for."""
+    """The record of upstreams.yaml; ``profiles``: upstream -> profile -> the upstream that it stands for."""
 
     upstreams: dict[str, PackagedUpstream]
     profiles: dict[str, dict[str, str]]
@@ -369,7 +369,7 @@ def read_dialect(folder: Path, added: tuple[str, ...] = ()) -> Dialect:
     chosen = (*inherited.features, *added)
     if chosen:
         _check_features(own, chosen, [table.file.parent.name for table in line])
-        head = inherited  # the interface is the base's
+        head = inherited  # enumerators, targets and parameters are the base's, too
     known_archs = inherited.known_archs
     for index, arch in enumerate(known_archs.archs if known_archs else ()):
         if arch not in archs():

@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A named predicate. ``excludes(*values of fields)`` is true for what breaks it; a text describes what does.
+    """A named predicate. ``excludes`` takes the values of ``fields``; if they break the rule it returns True or a text.
 
     ``severity`` is error or warning. ``paths`` are the fields of a configuration to fix, the likeliest first.
     """

@@ -1,8 +1,9 @@
 """Named reasons why the matrix has no kernel for a combination of axis values.
 
 The parameters of a rule are fields of a key (ckpm.matrix.rule). Its name states the requirement; it returns True for a
-kernel that breaks the requirement. A dialect's table lists its rules. The source is the place of upstream that the rule
-mirrors.
+kernel that breaks the requirement. A dialect's table lists its rules. The source is upstream's code that the rule
+mirrors, or "Ours" for a rule of this project's own kernels. V3 is the pipeline qr_async_trload_v3, V2 every other one
+(keys.py).
 """
 
 from __future__ import annotations
@@ -536,7 +537,7 @@ def trload_pads_both_head_dims_by_8(trload: bool, dpad: int, dvpad: int) -> bool
 
 
 def hdim_q_padded_by_8_needs_hdim_v_too(trload: bool, dpad: int, dvpad: int) -> bool:
-    """hdim_q isn't padded to a multiple of 8 unless hdim_v is (the other way round it is)
+    """hdim_q isn't padded to a multiple of 8 unless hdim_v is; hdim_v alone may be padded
 
     codegen/ops/fmha_bwd.py, get_bwd_blobs: its comment rules out either being 8 alone, its test only hdim_q.
     """

@@ -1,8 +1,9 @@
 """Decide which kernels serve a problem, and why none does.
 
-A kernel serves a problem if it has its head dims and exactly its features, and pads every length that its tile doesn't
-divide. Conditions of dispatch that only choose among such kernels are left out, because a kernel may be named at
-launch. They are few blocks, a short seqlen_q on a small tile, and unpadded before padded where dispatch takes either.
+A kernel serves a problem if it has the problem's head dims and features, no feature more, and pads every length that
+its tile doesn't divide. Conditions of dispatch that only choose among such kernels are left out, because a launch may
+name its kernel. These are few blocks, a short seqlen_q on a small tile, and unpadded before padded where dispatch takes
+either.
 
 Sources: the codegen's API files (fmha_fwd.py, fmha_fwd_splitkv.py, fmha_fwd_appendkv.py, fmha_pagedkv_prefill.py,
 fmha_batch_prefill.py, fmha_bwd.py): the properties scheck, skcheck, dcheck, dvcheck, max_seq_q_cond and extra_cond,
@@ -32,7 +33,8 @@ _PAD = re.compile("p(s(?!k))?(sk)?(d(?!v))?(dv)?")
 class Match:
     """The ``kernels`` that serve a problem, in the order of the library, or the ``reason`` why none does.
 
-    ``lack`` is the field for which none has a needed value, these values, and the kernels that fit in earlier fields.
+    ``lack`` is None, or the first field in which no kernel is left. With it are the values of which the problem needs
+    one, and the kernels that fit in all earlier fields.
     """
 
     kernels: tuple[Key, ...]
@@ -58,7 +60,7 @@ def missing_kernel(keys: Iterable[Key], problem: Problem) -> str:
 def match(keys: Iterable[Key], problem: Problem, left_open: Collection[str] = ()) -> Match:
     """Match a library's kernels of one family with a problem. Any value fits in the fields ``left_open``.
 
-    With ``pad`` left open dispatch's choice by padding is, too: a kernel may be named.
+    With ``pad`` left open, kernels that dispatch passes over for their padding match, too: a launch may name them.
     """
     left = list(keys)
     family = left[0].family if left else problem.family
@@ -129,7 +131,8 @@ def needed_values(problem: Problem, family: str = "", left_open: Collection[str]
 def _head_dims(p: Problem) -> tuple[int, ...]:
     """The hdim_q of batch prefill's kernels for the problem's head dims: dispatch takes the first that a library has.
 
-    Only ckpm-extended has head dims 64, 192/128, 512 and 576/512. It may lack a feature that larger head dims have.
+    Only ckpm-extended and its child ckpm-serving have head dims 64, 192/128, 512 and 576/512. They may lack a feature
+    there that larger head dims have.
     """
     largest = max(p.hdim_q, p.hdim_v)
     if largest <= 64:
@@ -148,7 +151,7 @@ def _head_dims(p: Problem) -> tuple[int, ...]:
 
 
 def _masks(p: Problem) -> tuple[str, ...]:
-    """The masks of both sets. The generic set's causal kernel has no left bound: a left window needs `generic`."""
+    """The masks of both sets. In the generic set a left bound needs the mask `window`: its `causal` has none."""
     if p.mask == "no":
         return ("no",)
     if p.mask == "window":
@@ -157,7 +160,7 @@ def _masks(p: Problem) -> tuple[str, ...]:
 
 
 def _pages(p: Problem) -> tuple[int | None, ...]:
-    """The page size. sink_logits are a pointer without a key field; the CK of 2026 that takes it has page sizes."""
+    """The page size; None is for keys without the field, of CK before 2026, which takes no pointer to sink_logits."""
     return (1, None) if p.page_size == 1 and not p.sink_logits else (p.page_size,)
 
 
@@ -205,7 +208,8 @@ _VALUES: Mapping[str, Callable[[Problem], tuple[Any, ...] | None]] = {
 def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
     """The keys with one of the values in a field. Kernels for pages of any size have 64-bit addresses alone.
 
-    V3 of batch prefill has descriptors for pages, which reach every pool, kernels of any bounds, and pads no head dim.
+    Kernels of V3 of batch prefill match other values (:func:`_of_v3`): their page descriptors reach every pool, their
+    masks have any bounds, and they pad no head dim.
     """
     value = attrgetter(field)
     if field == "page_size" and takes_pages(ANY_PAGE, problem.page_size):
@@ -308,7 +312,7 @@ _STEPS: Mapping[str, Callable[[Key, Mapping[str, bool]], list[tuple[str, int, in
     "bwd_dq_dk_dv": _backward_steps,
     "bwd_dot_do_o": lambda key, padded: _unpadded_lengths(padded, {"s": _ROWS_1D, "dv": key.hdim_v}),
     "bwd_convert_dq": lambda key, padded: _unpadded_lengths(padded, {"s": _ROWS_1D, "d": key.hdim_q}),
-    # no key has the rows of its block: its partner's rule decides
+    # its key lacks the rows of its block: the key of the split-KV kernel beside it decides about seqlen_q
     "fwd_splitkv_combine": lambda key, padded: _unpadded_lengths(padded, {"dv": key.hdim_v}),
     "fwd_appendkv": lambda key, padded: _unpadded_lengths(
         padded, {"s": key.tile.bs, "d": key.tile.bd, "dv": key.tile.bdv}

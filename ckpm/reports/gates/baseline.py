@@ -36,7 +36,8 @@ from ckpm.kernels.upstream.trees import OWN_HEADERS
 from ckpm.reports.verdicts import EMULATED, FAMILY
 
 FOLDER = data("reports", "baselines")
-# facts that must be equal for figures to be comparable; flags may differ, because a gate judges their effect
+# facts that must be equal for figures to be comparable; flags may differ, because a gate judges their effect.
+# `identity` is the toolchain's
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"
 ROCM = "rocm"  # an installed toolchain, whose version differs between machines
@@ -238,7 +239,7 @@ def accept(
 
 
 def others_selection(identity: Mapping[str, str], measured: Mapping[str, Figures], folder: Path) -> dict[str, Baseline]:
-    """Baselines of another selection, by a text of what would replace them. Damaged ones are left out."""
+    """Baselines of another selection, by a text with each file's rows now and after. Damaged ones are left out."""
     by_change = {}
     for gate, figures in measured.items():
         file = path_of(identity, gate, folder)

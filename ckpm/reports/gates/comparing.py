@@ -1,4 +1,4 @@
-"""Figures against a baseline's, each within its metric's threshold (thresholds.yaml, emulated_thresholds.yaml)."""
+"""Compare figures with a baseline's by the threshold of each metric (thresholds.yaml, emulated_thresholds.yaml)."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def run_accept(args: argparse.Namespace) -> None:
 
 
 def run_history(args: argparse.Namespace) -> None:
-    """Print each gate's accepted baselines, each with the metrics whose sums changed there."""
+    """Print a line for each accepted baseline of each gate, and below it the metrics whose sums it changed."""
     judged = _read_judged(args)
     complete(judged.identity, args.baselines)
     accepted = baseline.read_history(baseline.history_of(judged.identity, args.baselines))
@@ -191,7 +191,7 @@ def _repeat_options(args: argparse.Namespace, commands: Commands) -> Commands:
 
 
 def _chosen(args: argparse.Namespace, judged: JudgedLibrary) -> list[str]:
-    """The gates to run."""
+    """The gates that the library can have, or the gate of ``--only``."""
     names = [name for name in judged.figures if name not in judged.left_out]
     if args.only and args.only not in names:
         raise UsageError(f"--only {args.only}: {judged.left_out.get(args.only, 'these kernels have no such gate')}.")

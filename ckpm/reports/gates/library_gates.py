@@ -1,6 +1,6 @@
-"""Subjects of the gates: a built library, by its kernels' code and by the counts in the files beside it.
+"""Read a built library for the gates: figures of its kernels' code, and counts of the files beside it.
 
-The decode kernels (decode.py) are the same record.
+decode.py makes the same record, :class:`JudgedLibrary`, of the decode kernels.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def left_out(library: Path, name: str, arch: str, keys: Collection[Key]) -> dict
 
 
 def _library_name(families: str | None) -> str:
-    """Name of the library that the families make, in any dialect."""
+    """Name of the library that the families make; UsageError if they make none."""
     if name := made_of(whole(tuple((families or DEFAULT_FAMILY).split(",")))):
         return name
     choices = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (DECODE,)))

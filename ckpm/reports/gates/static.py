@@ -24,7 +24,7 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
 
     ``loop_*`` count the instructions of the loop with the matrix instructions. ``wait_hazards`` counts uses of
     registers and LDS without a wait for the load or write. ``missing_states`` counts instructions that follow too early
-    on others (an s_nop is missing). Of a key with several compiled kernels, each figure is the worst.
+    on others (an s_nop is missing). If a key has several compiled kernels, each figure is the worst of theirs.
     """
     images = codeobject.bundles(library).get(arch, ())
     in_library = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}

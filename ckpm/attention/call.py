@@ -209,7 +209,7 @@ def fmha_of(
     arrays, options = pose_call(tensors, numbers)
     posed = pose(dispatcher.device, *arrays, Options(**options))
     plan = dispatcher.plan(posed.problem)
-    plan.warn()
+    plan.warn(on_device=posed.on_device)
     if not posed.on_device:
         return uploaded_call(plan, posed, _on_host(plan, posed, q, outputs), stream, timing)
     addresses = [posed.inputs[name].address + posed.offset(name) for name in plan.inputs]
@@ -263,7 +263,7 @@ def _find_call(dispatcher: Dispatcher, pose_call: Posing, tensors: Sequence[Any]
         except (ProblemError, KeyError):  # posing the tensors themselves converts them, or raises with their names
             return None
         plan = dispatcher.plan(posed.problem)
-        plan.warn()
+        plan.warn(on_device=True)
         return PlannedCall(plan, posed.problem, forms(posed, plan.outputs, tensors[0]), read_addresses(posed, plan))
 
     return dispatcher.cache.keep_call(key, tensors, make)

@@ -63,6 +63,7 @@ class Choice:
     named: bool
     note: str = ""
     keep: tuple[str, ...] = ()
+    host_keep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +207,7 @@ class Dispatcher:
             choice = self._compile_declared(self._compile, problem)
         return LaunchPlan(
             choice.problem, self.device, self._open_library(choice), stages=choice.stages, named=choice.named,
-            keep=choice.keep, shared=self._workspaces,
+            keep=choice.keep, host_keep=choice.host_keep, shared=self._workspaces,
         )  # fmt: skip
 
     def _compile_declared(self, compile_kernels: Compile, problem: Problem) -> Choice:
@@ -282,8 +283,19 @@ class Dispatcher:
             if not chosen:
                 lacking.append(lack)
             elif not by_name or first in fit:
-                keep = tuple(text for instance in chosen for text in to_keep(instance, problem))
-                choice = Choice(stages=chosen, problem=problem, order=order, named=by_name, note=note, keep=keep)
+                keep, host_keep = (
+                    tuple(text for instance in chosen for text in to_keep(instance, problem, host=host))
+                    for host in (False, True)
+                )
+                choice = Choice(
+                    stages=chosen,
+                    problem=problem,
+                    order=order,
+                    named=by_name,
+                    note=note,
+                    keep=keep,
+                    host_keep=host_keep,
+                )
                 return _add_note(choice, mask)
         none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"
         return "; ".join(dict.fromkeys(lacking)) or none

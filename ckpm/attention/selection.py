@@ -101,10 +101,17 @@ def known_defect(instance: Instance, problem: Problem) -> str:
     return f"known defect {entry.name} of {instance.upstream}: {entry.reason}{link}"
 
 
-def to_keep(instance: Instance, problem: Problem) -> tuple[str, ...]:
-    """Conditions for a caller's data under which known defects of CK in the kernel do no harm."""
+def to_keep(instance: Instance, problem: Problem, *, host: bool = False) -> tuple[str, ...]:
+    """Conditions for a caller's data under which known defects of CK in the kernel do no harm.
+
+    With ``host`` those that calls with arrays of the host ensure themselves are left out.
+    """
     entries = house_ledger().find_to_keep(problem, instance.name, source(instance.upstream, instance.dialect))
-    return tuple(f"{entry.keep} (known defect {entry.name} of {instance.upstream})" for entry in entries)
+    return tuple(
+        f"{entry.keep} (known defect {entry.name} of {instance.upstream})"
+        for entry in entries
+        if not (host and entry.host_calls_keep)
+    )
 
 
 def refusal(instance: Instance, problem: Problem) -> str:

@@ -220,7 +220,7 @@ def _keep_call(
             inputs = {**posed.inputs, **of_forward(dispatcher.device, posed, do, o, lse)}
             posed = dataclasses.replace(posed, inputs=inputs)
         plan = dispatcher.plan(posed.problem)
-        plan.warn()
+        plan.warn(on_device=True)
         return PlannedCall(plan, posed.problem, forms(posed, ("o",), q), read_addresses(posed, plan))
 
     call = dispatcher.cache.keep_call(key, tensors, make)

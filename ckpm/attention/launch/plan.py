@@ -120,6 +120,7 @@ class LaunchPlan:
     ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes.
     Memory of workspaces is that of ``shared``, or the plan's own until :meth:`close`. Workspaces of ``cleared`` are
     zeroed before each launch. ``keep``: conditions that the caller's data must meet, because of known defects of CK.
+    ``host_keep`` are those that calls with arrays of the host don't ensure themselves.
     """
 
     def __init__(
@@ -132,11 +133,12 @@ class LaunchPlan:
         kernels: tuple[str, ...] = (),
         named: bool = False,
         keep: tuple[str, ...] = (),
+        host_keep: tuple[str, ...] = (),
         shared: Workspaces | None = None,
     ) -> None:
         """Make a plan. ``stages`` are the chosen kernels; ``kernels`` are their names by default."""
         self.problem, self.device, self.library = problem, device, library
-        self.stages, self.named, self.keep = stages, named, keep
+        self.stages, self.named, self.keep, self._host_keep = stages, named, keep, host_keep
         self.kernels = kernels or tuple(stage.name for stage in stages)
         self.inputs, self.outputs = arguments.inputs(problem), arguments.outputs(problem)
         self.workspaces, self.cleared = arguments.workspaces(problem), arguments.zeroed_workspaces(problem)
@@ -292,11 +294,11 @@ class LaunchPlan:
             )
         return launch
 
-    def warn(self) -> None:
-        """Warn once of the conditions that the caller's data must meet."""
-        if self.keep and not self._warned:
+    def warn(self, *, on_device: bool) -> None:
+        """Warn once of the conditions that the caller's data must meet, on the device or on the host."""
+        if (keep := self.keep if on_device else self._host_keep) and not self._warned:
             self._warned = True
-            conditions = "; ".join(self.keep)
+            conditions = "; ".join(keep)
             remedy = "Kernels of the upstream ckpm need none of this."
             warnings.warn(f"{self.kernels[0]}: {conditions}. {remedy}", DefectWarning, stacklevel=4)
 

@@ -66,6 +66,7 @@ class LedgerEntry:
 
     A caller's problem has no name: kernels with a name like one of ``kernels`` meet the defect if ``meets(problem)``.
     With ``keep`` they meet it only for some contents of memory: ``keep`` is the condition that a caller must ensure.
+    With ``host_calls_keep``, calls with arrays of the host ensure it themselves.
     """
 
     name: str
@@ -76,6 +77,7 @@ class LedgerEntry:
     kernels: tuple[str, ...] = ()
     meets: Callable[[Problem], bool] = lambda problem: True
     keep: str = ""
+    host_calls_keep: bool = False
     upstreams: tuple[str, ...]
     archs: tuple[str, ...]
     outcomes: tuple[str, ...]
@@ -214,6 +216,7 @@ class _LedgerRow(Record, frozen=True):
     kernels: str | tuple[str, ...] | None = None
     calls: str | None = None
     keep: Text | None = None
+    host_calls_keep: bool = False
     unwaited_loads: bool = False
     signature: str | tuple[str, ...] | None = None
 
@@ -262,6 +265,8 @@ def _entry(name: str, row: _LedgerRow, item: Field) -> LedgerEntry:
     if not row.reason.strip():
         raise item.value["reason"].fail("is empty: describe the defect and its place")
     of_suite = (glob.removeprefix(f"{FAMILY_SUITE}/") for glob in problems if glob.startswith(f"{FAMILY_SUITE}/"))
+    if row.host_calls_keep and row.keep is None:
+        raise item.value["host_calls_keep"].fail("is about the condition of keep, which is missing")
     return LedgerEntry(
         name=name,
         location=f"{item.file.name}:{item.line}",
@@ -271,6 +276,7 @@ def _entry(name: str, row: _LedgerRow, item: Field) -> LedgerEntry:
         kernels=(*_word_list(row.kernels), *of_suite),
         meets=_condition(item, "calls", row.calls, _CALL_FIELDS),
         keep=row.keep or "",
+        host_calls_keep=row.host_calls_keep,
         upstreams=lists["upstreams"],
         archs=lists["archs"],
         outcomes=lists["outcome"],

@@ -280,7 +280,8 @@ template <ck_tile::index_t HDim,
           ck_tile::BlockAttentionKVCacheMemoryLayoutEnum Layout,
           ck_tile::BlockAttentionKVCacheLookupTableEnum Table,
           ck_tile::BlockAttentionKVCacheLoadModeEnum Load
-#ifdef INTERFACE_2026_OCCUPANCY // rocm-libraries pull request 11298; upstream's default of -1 would hide a missing one
+#ifdef INTERFACE_2026_OCCUPANCY // rocm-libraries pull request 11298; upstream's default of -1 would
+                                // hide a missing one
           ,
           ck_tile::index_t Occupancy
 #endif

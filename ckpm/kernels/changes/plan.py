@@ -23,6 +23,7 @@ from ckpm.base.tablefile import load, plain
 from ckpm.kernels.changes.history import changed_paths, commit_of, extract
 from ckpm.kernels.changes.manifest import Altered, ManifestError, altered_kernels, altered_suites, manifests
 from ckpm.kernels.changes.rules import ALWAYS, Effect, Rules, rules
+from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.keys import Key
@@ -185,7 +186,8 @@ def _unasked_lines(altered: Sequence[Altered]) -> tuple[str, ...]:
     """A line for each value of altered kernels that no problem of a suite asks for, with the dialect."""
     lines = []
     for alteration in altered:
-        if alteration.family == DEFAULT_FAMILY and alteration.names and alteration.dialect in dialect_names():
+        has_tables = host(library_with(alteration.family)).table_problems
+        if has_tables and alteration.names and alteration.dialect in dialect_names():
             archs = _archs_of(alteration.dialect, alteration.family)
             keys = select(dialect(alteration.dialect), Selection(archs=archs))
             changed = [key for key in keys if key.name in alteration.names]

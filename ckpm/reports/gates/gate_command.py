@@ -171,12 +171,13 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 def _read_judged(args: argparse.Namespace) -> JudgedLibrary:
     """Read the library or the decode kernels that the options name."""
     check_built_arch(args.arch)
-    if args.family == DECODE:
+    kind = args.family
+    if kind == DECODE:
         from ckpm.reports.gates import decode  # only here: NumPy and the emulator
 
         judged = decode.built(args.arch, args.work)
     else:
-        judged = gated_library(args.arch, args.upstream, args.family, args.work)
+        judged = gated_library(args.arch, args.upstream, kind, args.work)
     return dataclasses.replace(judged, commands=_repeat_options(args, judged.commands))
 
 

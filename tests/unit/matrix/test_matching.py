@@ -373,7 +373,7 @@ def test_match_counts_include_unserved_shapes_and_kernels(run: Run) -> None:
         (("match", "--shape", "hdim_q=0"), 2, "--shape 'hdim_q=0': hdim_q must be a positive number, not '0'."),
         (("match", "--shape", "mask=causal"), 2, "--shape 'mask=causal': mask must be one of no, top_left, "),
         (("match", "--shape", "lse"), 2, "--shape 'lse': lse must be one of true, false, not ''."),
-        (("match", "--kernel", "fmha"), 3, "--kernel fmha: not among the 384 selected. See --family, --arch."),
+        (("match", "--kernel", "fmha"), 3, "--kernel fmha: a part of 384 of the 384 selected. See --family, --arch."),
         (("match", "--shape", "", "--uncovered"), 2, "--uncovered lists shapes or kernels: add --by shape or "),
         (("match", "--family", "fwdd"), 2, "unknown family 'fwdd'; did you mean 'fwd'? "),
     ],

@@ -48,7 +48,7 @@ def test_head_dims_with_several_tiles_need_names_that_spell_them(tmp_path: Path)
     (tmp_path / "own").mkdir()
     (tmp_path / "own/dialect.yaml").write_text("dialect: own\nsummary: one\n")
     word = "b256x32x128x128x32x128_r8x1x1_r8x1x1_w32x32x16_w32x32x16"
-    (tmp_path / "own/fwd_v3.yaml").write_text(text.replace(f"[{word}]", f"[{word}, {word.replace('b256', 'b128')}]"))
+    (tmp_path / "own/fwd_v3.yaml").write_text(text.replace(f"[{word}]", f"[{word}, {word.replace('b256', 'b512')}]"))
     with pytest.raises(TableError, match="where head dims have several"):
         read_dialect(tmp_path / "own").family("fwd_v3")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import re
 import subprocess
 import sys
@@ -64,7 +65,11 @@ def test_measure_of_library_that_ends_process_names_it(
     constructor = f'extern "C" void _exit(int); __attribute__((constructor)) static void end() {{ {code} }}'
     compiled.prepare_loadable(tmp_path, tmp_path / "code" / "library.o", constructor)
     library, output = tmp_path / compiled.LIBRARY / LIBRARY, tmp_path / "out.json"
-    ended = cli.main(["measure", "--library", str(library), "--output", str(output)])
+    faulthandler.disable()  # pytest's: its traceback of a process that dies on purpose looks like a crash
+    try:
+        ended = cli.main(["measure", "--library", str(library), "--output", str(output)])
+    finally:
+        faulthandler.enable()
     assert ended == LibraryError.exit_code
     message = rf"error: {re.escape(str(library))}: opening or running it ended the process \({how}\): "
     assert re.match(message, capsys.readouterr().err)

@@ -69,7 +69,7 @@ def test_measure_of_library_that_ends_process_names_it(
     try:
         ended = cli.main(["measure", "--library", str(library), "--output", str(output)])
     finally:
-        faulthandler.enable(sys.__stderr__)
+        faulthandler.enable(2)
     assert ended == LibraryError.exit_code
     message = rf"error: {re.escape(str(library))}: opening or running it ended the process \({how}\): "
     assert re.match(message, capsys.readouterr().err)

@@ -283,18 +283,15 @@ class Dispatcher:
             if not chosen:
                 lacking.append(lack)
             elif not by_name or first in fit:
-                keep, host_keep = (
-                    tuple(text for instance in chosen for text in to_keep(instance, problem, host=host))
-                    for host in (False, True)
-                )
+                conditions = [condition for instance in chosen for condition in to_keep(instance, problem)]
                 choice = Choice(
                     stages=chosen,
                     problem=problem,
                     order=order,
                     named=by_name,
                     note=note,
-                    keep=keep,
-                    host_keep=host_keep,
+                    keep=tuple(text for text, _ in conditions),
+                    host_keep=tuple(text for text, ensured in conditions if not ensured),
                 )
                 return _add_note(choice, mask)
         none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"

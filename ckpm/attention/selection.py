@@ -6,7 +6,7 @@ kernels that serve. The order ``upstream`` leaves the choice to the library's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpm.attention.registry import Instance
@@ -101,17 +101,14 @@ def known_defect(instance: Instance, problem: Problem) -> str:
     return f"known defect {entry.name} of {instance.upstream}: {entry.reason}{link}"
 
 
-def to_keep(instance: Instance, problem: Problem, *, host: bool = False) -> tuple[str, ...]:
-    """Conditions for a caller's data under which known defects of CK in the kernel do no harm.
+def to_keep(instance: Instance, problem: Problem) -> Iterator[tuple[str, bool]]:
+    """Yield conditions for a caller's data under which known defects of CK in the kernel do no harm.
 
-    With ``host`` those that calls with arrays of the host ensure themselves are left out.
+    With each is True if calls with arrays of the host ensure it themselves.
     """
     entries = house_ledger().find_to_keep(problem, instance.name, source(instance.upstream, instance.dialect))
-    return tuple(
-        f"{entry.keep} (known defect {entry.name} of {instance.upstream})"
-        for entry in entries
-        if not (host and entry.host_calls_keep)
-    )
+    for entry in entries:
+        yield f"{entry.keep} (known defect {entry.name} of {instance.upstream})", entry.host_calls_keep
 
 
 def refusal(instance: Instance, problem: Problem) -> str:

@@ -130,10 +130,13 @@ def _count(args: argparse.Namespace) -> None:
     )
     if not any(totals.values()) and select(chosen, receipt):
         select_some(chosen, selection)
-    from ckpm.matrix.problems.asked import unasked_values
+    text = ""
+    if args.format == "text":
+        from ckpm.matrix.problems.asked import unasked_values
 
-    notes = "".join(f"note: {line}\n" for line in unasked_values(by_name.values()))
-    _emit(format_rows(counts, args.format, _count_table(selection, counts, totals) + notes))
+        notes = "".join(f"note: {line}\n" for line in unasked_values(by_name.values()))
+        text = _count_table(selection, counts, totals) + notes
+    _emit(format_rows(counts, args.format, text))
 
 
 def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], totals: Mapping[str, int]) -> str:

@@ -50,15 +50,14 @@ class _KnownArchs(Record, frozen=True):
     why: str
 
 
-class Feature(Record, frozen=True):
-    """Changes of a pull request after the features' base. A checkout has them if its ``file`` contains the words of
-    ``has`` and none of ``lacks``. ``tables`` is laid over the tables of the families, ``cpp`` over the dialect's
-    row in kernels/spellings.yaml. ``parameters`` follow the base's parameters of C++ templates.
+class Feature(Detection, frozen=True, kw_only=True):
+    """Changes of a pull request after the features' base, and the marks of a checkout that has them.
+
+    ``tables`` is laid over the tables of the families, ``cpp`` over the dialect's row in kernels/spellings.yaml.
+    ``parameters`` follow the base's parameters of C++ templates.
     """
 
     summary: str
-    file: str
-    has: tuple[str, ...]
     lacks: tuple[str, ...] = ()
     pull_request: int | None = None
     tables: dict[str, Any] = msgspec.field(default_factory=dict)

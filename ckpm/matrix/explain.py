@@ -267,7 +267,7 @@ def _features_of(chosen: Dialect, name: str) -> Iterator[str]:
 def _features_with(chosen: Dialect, name: str) -> Iterator[Reason]:
     """Yield the features of pull requests that would add a kernel to the dialect."""
     if chosen.features or chosen.name == feature_table().record.base:
-        for feature in features().keys() - set(chosen.features):
+        for feature in (name for name in features() if name not in chosen.features):
             wider = with_features({*chosen.features, feature})
             if _fits(dialect(wider), name) == 2:
                 text = f"{feature} adds it ({features()[feature].summary}): --dialect {wider}"

@@ -25,10 +25,8 @@ from ckpm.matrix.dialects import (
     check_upstream,
     dialect,
     dialect_names,
-    features,
     receipts,
     upstreams,
-    with_features,
 )
 from ckpm.matrix.families import MASK_IMPLS
 from ckpm.matrix.selection import Selection, is_glob, parse_shard, profiles, tiers
@@ -166,7 +164,7 @@ def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = Fa
     parser.add_argument(
         "--dialect",
         default=None,
-        help=f"{', '.join(dialect_names())}, or with features of pull requests: {with_features(list(features())[-2:])} "
+        help=f"{', '.join(dialect_names())}, or DIALECT+FEATURE with features of matrix/dialects/features.yaml "
         "(default: the upstream's own dialect)",
     )
     parser.add_argument(

@@ -22,7 +22,7 @@ from ckpm.kernels.families.spellings import SpellingTable
 from ckpm.matrix.configurations.limits import LimitTable
 from ckpm.matrix.configurations.sweeps import SweepTable
 from ckpm.matrix.defects import DefectTable
-from ckpm.matrix.dialects import ArchTable, DialectHead, SelectionTable, UpstreamTable
+from ckpm.matrix.dialects import ArchTable, DialectHead, FeatureTable, SelectionTable, UpstreamTable
 from ckpm.matrix.problems.ledger import LedgerTable
 from ckpm.matrix.problems.tables import ProblemTable
 from ckpm.matrix.problems.testing import TestingTable
@@ -50,6 +50,7 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "changes": (ChangeTable, "matrix/changes.yaml"),
     "defects": (DefectTable, "matrix/defects.yaml"),
     "dialect": (DialectHead, "matrix/dialects/*/dialect.yaml"),
+    "features": (FeatureTable, "matrix/dialects/features.yaml"),
     "golden": (GoldenManifest, "matrix/golden/manifest.json matrix/golden/own/manifest.json"),
     "gpu_gate": (Settings, "reports/gates/gpu_gate.yaml"),
     "guard": (GuardTable, "reports/guard.yaml"),

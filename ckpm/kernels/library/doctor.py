@@ -122,8 +122,7 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Examination]:
         tree = checkout(ck_root, cache)
     except CkPrefillError as error:
         return [*packages, Examination("upstream checkout", "broken", str(ck_root), str(error))]
-    remarks = [*([tree.words_of_newer()] if tree.newer else []), *([tree.words_of_unseen()] if tree.unseen else [])]
-    state = "ok"
+    state, remarks = "ok", [*tree.remarks]
     try:
         features_for(tree)
     except CkPrefillError as error:

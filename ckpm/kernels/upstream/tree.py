@@ -47,6 +47,11 @@ class Tree:
         )
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences about what the dialect lacks of a checkout, or what was never seen of it."""
+        return (*((self.words_of_newer(),) if self.newer else ()), *((self.words_of_unseen(),) if self.unseen else ()))
+
+    @property
     def fmha(self) -> Path:
         return self.root / FMHA
 

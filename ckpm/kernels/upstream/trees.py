@@ -31,7 +31,6 @@ from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.dialects import (
     Detection,
     Dialect,
-    Feature,
     PackagedUpstream,
     check_upstream,
     compute_units,
@@ -68,10 +67,8 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path
         if ck_root is None:
             raise SetupError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.", kind="ck-tree")
         tree = checkout(ck_root, cache)
-        if tree.newer:
-            log.info(f"note: {tree.words_of_newer()}")
-        if tree.unseen:
-            log.info(f"note: {tree.words_of_unseen()}")
+        for remark in tree.remarks:
+            log.info(f"note: {remark}")
         return tree
     package = check_upstream(name)
     root, included = _unpack(package, cache)
@@ -137,11 +134,13 @@ def _checkout(ck_root: Path, cache: Path | None) -> Tree:
     if special := next((file for file in sorted((root / FMHA).rglob("*")) if is_special(file)), None):
         # the codegen would wait for it without end
         raise SetupError(f"{special}: a pipe or a device is in the CK tree. Remove it.", kind="ck-tree")
+    contained = [feature for feature, marks in features().items() if fits(marks, root / FMHA)]
     fitting, ages = [], []
-    for name in dialect_names():
-        if (stored := dialect(name)).detection and not stored.features:
-            ages.append(with_features(features_of(root / FMHA)) if name == feature_table().record.base else name)
-            fitting += ages[-1:] if fits(stored, root / FMHA) else []
+    for stored in map(dialect, dialect_names()):
+        if stored.detection is None or stored.features:  # features are found file by file
+            continue
+        ages.append(with_features(contained) if stored.name == feature_table().record.base else stored.name)
+        fitting += ages[-1:] if fits(stored.detection, root / FMHA) else []
     closure = include_closure(root)
     headers = states(sorted(closure))  # before they are read, so that changes meanwhile are noticed
     tree = Tree(
@@ -202,25 +201,12 @@ def _refuse(tree: Tree, fitting: Sequence[str], candidates: Sequence[str], reaso
     )
 
 
-def fits(candidate: Dialect, fmha: Path) -> bool:
-    """True if the tree's codegen contains the texts that a dialect requires, and none that it excludes."""
-    detection = candidate.detection
-    if detection is None:
+def fits(marks: Detection, fmha: Path) -> bool:
+    """True if the tree's file has the texts that a dialect or a feature requires, and none that it excludes."""
+    file = fmha / marks.file
+    if not file.is_file() or (marks.lacks_file and (fmha / marks.lacks_file).exists()):
         return False
-    file = fmha / detection.file
-    if not file.is_file() or (detection.lacks_file and (fmha / detection.lacks_file).exists()):
-        return False
-    return _has_words(content(file).decode(errors="replace"), detection)
-
-
-def features_of(fmha: Path) -> list[str]:
-    """The features of pull requests that a tree's files contain, each read from the feature's own file."""
-    files = {row.file for row in features().values() if (fmha / row.file).is_file()}
-    texts = {file: content(fmha / file).decode(errors="replace") for file in files}
-    return [name for name, row in features().items() if row.file in texts and _has_words(texts[row.file], row)]
-
-
-def _has_words(text: str, marks: Detection | Feature) -> bool:
+    text = content(file).decode(errors="replace")
     return all(word in text for word in marks.has) and not any(word in text for word in marks.lacks)
 
 

@@ -17,6 +17,7 @@ from ckpm.base.tablefile import Record, Table, read_table
 from ckpm.matrix.dialects import Dialect, check_arch
 from ckpm.matrix.families import SLOT, Family, TilePlace, parse_tile
 from ckpm.matrix.keys import Tile
+from ckpm.matrix.problems.serving import padding
 from ckpm.matrix.rule import Rule
 
 FAMILY = "fwd"
@@ -123,19 +124,8 @@ def _filter_rule(table: Table[TuneConfiguration]) -> Rule:
 def _codegen_word(name: str, values: Mapping[str, Any], mask_impl: str) -> str:
     """The codegen's own word for a field's value: t or f for a truth, s_no and s_mask for simplified masks."""
     if name in _PADS:
-        parts = _pad_parts(values["pad"])
-        return "t" if name.removesuffix("pad") in parts else "f"
+        return "t" if name.removesuffix("pad") in padding(values["pad"]) else "f"
     value = values[name]
     if isinstance(value, bool):
         return "t" if value else "f"
     return f"s_{value}" if name == "mask" and mask_impl == "simplified" else str(value)
-
-
-def _pad_parts(pad: str) -> set[str]:
-    """The padded lengths of a name's word: psskddv pads s, sk, d and dv, npad none."""
-    rest, parts = pad.removeprefix("p"), set()
-    for part in ("dv", "d", "sk", "s") if pad != "npad" else ():
-        if rest.endswith(part):
-            parts.add(part)
-            rest = rest.removesuffix(part)
-    return parts

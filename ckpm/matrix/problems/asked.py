@@ -25,6 +25,8 @@ def unasked_values(keys: Iterable[Key]) -> list[str]:
         for field in FIELDS if key.family in _ASKED else ():
             value = field, getattr(key, field)
             counts[value] = counts.get(value, 0) + 1
+    if not counts:
+        return []
     text = "\n".join(read_text(FOLDER / f"{suite}.yaml", LARGEST_TABLE) for suite in SUITES)
     if not (unwritten := [value for value in counts if not _is_written(*value, text)]):
         return []  # without the tables' 30,000 problems, which take seconds

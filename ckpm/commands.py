@@ -25,100 +25,91 @@ if TYPE_CHECKING:
 class Command(NamedTuple):
     """A row of the table. ``options`` is ``module:function``: the function adds options to a parser and sets ``run``.
 
-    ``remote`` is a second such function, which lets the command run on many machines. ``group`` is the part of the help
-    that lists the command, named like the tags of noxfile.py.
+    ``remote`` is a second such function, which lets the command run on many machines.
     """
 
     purpose: str
     options: str
     remote: str = ""
-    group: str = "use"
 
 
-COMMANDS: Mapping[str, Command] = {
-    "build": Command(
-        "build a library, render its sources, or build it twice",
-        "ckpm.kernels.library.command:add_options",
-        "ckpm.cluster.command:add_build_options",
-    ),
-    "test": Command(
-        "run a suite on a built library, on a GPU or on the emulator",
-        "ckpm.suites.cli:add_options",
-        "ckpm.cluster.command:add_test_options",
-    ),
-    "gate": Command("compare a library with its accepted baseline", "ckpm.reports.gates.gate_command:add_gate_options"),
-    "accept": Command("accept a library's figures as baseline", "ckpm.reports.gates.gate_command:add_accept_options"),
-    "compare": Command("time two libraries on one device", "ckpm.reports.gates.compare_command:add_options"),
-    "report": Command("write all results as Markdown, HTML or tables", "ckpm.reports.page.commands:add_options"),
-    "list": Command("list the selected kernels", "ckpm.matrix.cli:add_list_options"),
-    "count": Command("count the selected kernels by family and arch", "ckpm.matrix.cli:add_count_options"),
-    "why": Command("explain why a kernel is selected or left out", "ckpm.matrix.cli:add_why_options"),
-    "show": Command("show a kernel's fields, receipts, profiles and tiers", "ckpm.matrix.cli:add_show_options"),
-    "validate": Command("check a configuration or a kernel", "ckpm.matrix.cli:add_validate_options"),
-    "problems": Command("list a suite's problems, or the shapes to test", "ckpm.matrix.cli:add_problems_options"),
-    "match": Command("list which kernels serve which shapes", "ckpm.matrix.cli:add_match_options"),
-    "plan": Command(
-        "list what a change can touch, and what to run for it", "ckpm.kernels.changes.plan:add_options", group="develop"
-    ),
-    "parity": Command(
-        "compare the matrix with the upstreams' codegen", "ckpm.kernels.parity.command:add_options", group="develop"
-    ),
-    "doctor": Command(
-        "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"
-    ),
-    "bench": Command("measure the promised figures", "ckpm.bench.command:add_options", group="develop"),
-    "measure": Command(
-        "count what the gates' problems do on the emulator", "ckpm.timing.measure:add_options", group="develop"
-    ),
-    "model": Command(
-        "show modelled cycles of measured counts", "ckpm.reports.gates.model_command:add_options", group="develop"
-    ),
-    "timing model": Command(
-        "model workgroups of the gates' problems", "ckpm.timing.command:add_options", group="develop"
-    ),
-    "timing show": Command(
-        "show modelled workgroups and their stalls", "ckpm.reports.page.timing_command:add_options", group="develop"
-    ),
-    "timing tables": Command(
-        "model V2 and V3 on published problems", "ckpm.timing.tables:add_options", group="develop"
-    ),
-    "timing splits": Command(
-        "model splits over keys beside the memory", "ckpm.timing.splits:add_options", group="develop"
-    ),
-    "timing score": Command(
-        "score the model on published measurements", "ckpm.timing.score_command:add_options", group="develop"
-    ),
-    "guard": Command(
-        "check registers of a Triton kernel's configurations", "ckpm.decode.guard.command:add_options", group="develop"
-    ),
-    "decode build": Command(
-        "compile the decode kernels for the gates", "ckpm.decode.built:add_options", group="develop"
-    ),
-    "decode compare": Command(
-        "compare the decode kernels' two forms", "ckpm.decode.compare:add_options", group="develop"
-    ),
-    "sweep run": Command("compile and time a sweep's kernels", "ckpm.timing.sweeps.command:add_benchmark_options"),
-    "sweep best": Command("list the best kernel of each shape", "ckpm.timing.sweeps.command:add_best_options"),
-    "jit": Command("compile kernels by name, and load them", "ckpm.attention.jit.command:add_options"),
-    "cpp index": Command("write the index that C++ programs read", "ckpm.attention.cpp.command:add_index_options"),
-    "cpp kernels": Command(
-        "list the kernels that a C++ file declares", "ckpm.attention.cpp.command:add_declared_options"
-    ),
-    "cpp run": Command("compile a C++ program and run it on a device", "ckpm.attention.cpp.command:add_run_options"),
-    "images": Command("list, render, lint and build container images", "ckpm.docker.command:add_options", group="ship"),
-    "in-container": Command("run nox sessions in a container", "ckpm.docker.sessions:add_options", group="ship"),
-    "qualify": Command(
-        "run and judge the stages of a release", "ckpm.reports.release.commands:add_qualify_options", group="ship"
-    ),
-    "verify-bundle": Command(
-        "check a released bundle, offline", "ckpm.reports.release.commands:add_verify_options", group="ship"
-    ),
-    "workflows render": Command("render or check .github/workflows", "ckpm.workflows.render:add_options", group="ship"),
-    "workflows collect": Command(
-        "join what the jobs of a workflow left", "ckpm.workflows.collect:add_options", group="ship"
-    ),
-    "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.runner:add_options", group="ship"),
+_GROUPS: Mapping[str, Mapping[str, Command]] = {  # of the help, named like the tags of noxfile.py
+    "use": {
+        "build": Command(
+            "build a library, render its sources, or build it twice",
+            "ckpm.kernels.library.command:add_options",
+            "ckpm.cluster.command:add_build_options",
+        ),
+        "test": Command(
+            "run a suite on a built library, on a GPU or on the emulator",
+            "ckpm.suites.cli:add_options",
+            "ckpm.cluster.command:add_test_options",
+        ),
+        "gate": Command(
+            "compare a library with its accepted baseline", "ckpm.reports.gates.gate_command:add_gate_options"
+        ),
+        "accept": Command(
+            "accept a library's figures as baseline", "ckpm.reports.gates.gate_command:add_accept_options"
+        ),
+        "compare": Command("time two libraries on one device", "ckpm.reports.gates.compare_command:add_options"),
+        "report": Command("write all results as Markdown, HTML or tables", "ckpm.reports.page.commands:add_options"),
+        "list": Command("list the selected kernels", "ckpm.matrix.cli:add_list_options"),
+        "count": Command("count the selected kernels by family and arch", "ckpm.matrix.cli:add_count_options"),
+        "why": Command("explain why a kernel is selected or left out", "ckpm.matrix.cli:add_why_options"),
+        "show": Command("show a kernel's fields, receipts, profiles and tiers", "ckpm.matrix.cli:add_show_options"),
+        "validate": Command("check a configuration or a kernel", "ckpm.matrix.cli:add_validate_options"),
+        "problems": Command("list a suite's problems, or the shapes to test", "ckpm.matrix.cli:add_problems_options"),
+        "match": Command("list which kernels serve which shapes", "ckpm.matrix.cli:add_match_options"),
+        "doctor": Command(
+            "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"
+        ),
+        "sweep run": Command("compile and time a sweep's kernels", "ckpm.timing.sweeps.command:add_benchmark_options"),
+        "sweep best": Command("list the best kernel of each shape", "ckpm.timing.sweeps.command:add_best_options"),
+        "jit": Command("compile kernels by name, and load them", "ckpm.attention.jit.command:add_options"),
+        "cpp index": Command("write the index that C++ programs read", "ckpm.attention.cpp.command:add_index_options"),
+        "cpp kernels": Command(
+            "list the kernels that a C++ file declares", "ckpm.attention.cpp.command:add_declared_options"
+        ),
+        "cpp run": Command(
+            "compile a C++ program and run it on a device", "ckpm.attention.cpp.command:add_run_options"
+        ),
+    },
+    "develop": {
+        "plan": Command(
+            "list what a change can touch, and what to run for it", "ckpm.kernels.changes.plan:add_options"
+        ),
+        "parity": Command("compare the matrix with the upstreams' codegen", "ckpm.kernels.parity.command:add_options"),
+        "bench": Command("measure the promised figures", "ckpm.bench.command:add_options"),
+        "measure": Command("count what the gates' problems do on the emulator", "ckpm.timing.measure:add_options"),
+        "model": Command("show modelled cycles of measured counts", "ckpm.reports.gates.model_command:add_options"),
+        "timing model": Command("model workgroups of the gates' problems", "ckpm.timing.command:add_options"),
+        "timing show": Command(
+            "show modelled workgroups and their stalls", "ckpm.reports.page.timing_command:add_options"
+        ),
+        "timing tables": Command("model V2 and V3 on published problems", "ckpm.timing.tables:add_options"),
+        "timing splits": Command("model splits over keys beside the memory", "ckpm.timing.splits:add_options"),
+        "timing score": Command("score the model on published measurements", "ckpm.timing.score_command:add_options"),
+        "guard": Command(
+            "check registers of a Triton kernel's configurations", "ckpm.decode.guard.command:add_options"
+        ),
+        "decode build": Command("compile the decode kernels for the gates", "ckpm.decode.built:add_options"),
+        "decode compare": Command("compare the decode kernels' two forms", "ckpm.decode.compare:add_options"),
+    },
+    "ship": {
+        "images": Command("list, render, lint and build container images", "ckpm.docker.command:add_options"),
+        "in-container": Command("run nox sessions in a container", "ckpm.docker.sessions:add_options"),
+        "qualify": Command(
+            "run and judge the stages of a release", "ckpm.reports.release.commands:add_qualify_options"
+        ),
+        "verify-bundle": Command(
+            "check a released bundle, offline", "ckpm.reports.release.commands:add_verify_options"
+        ),
+        "workflows render": Command("render or check .github/workflows", "ckpm.workflows.render:add_options"),
+        "workflows collect": Command("join what the jobs of a workflow left", "ckpm.workflows.collect:add_options"),
+        "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.runner:add_options"),
+    },
 }
+COMMANDS = {name: command for commands in _GROUPS.values() for name, command in commands.items()}
 _LONGEST = 120  # characters of a wrong word
 _VERBOSITY = (("v", "verbose", 1, "also print details"), ("q", "quiet", -1, "print no progress, only results"))
 
@@ -191,11 +182,12 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _table(only: str) -> str:
     """A row for each command, or for each command that begins with the word ``only``, in groups."""
-    groups: dict[str, list[str]] = {}
-    for name, row in COMMANDS.items():
-        if not only or name.partition(" ")[0] == only:
-            groups.setdefault(row.group, []).append(f"  {name:<18}{row.purpose}")
-    return "\n\n".join("\n".join((f"{group}:", *rows)) for group, rows in groups.items())
+    groups = []
+    for group, commands in _GROUPS.items():
+        listed = {name: row for name, row in commands.items() if not only or name.partition(" ")[0] == only}
+        rows = [f"  {name:<18}{row.purpose}" for name, row in listed.items()]
+        groups += ["\n".join((f"{group}:", *rows))] if rows else []
+    return "\n\n".join(groups)
 
 
 def _revision() -> str:

@@ -199,7 +199,11 @@ def _revision() -> str:
 
 
 def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
-    """Build a library as ``ckpm build --arch ARCH OPTIONS`` does, and return its path."""
+    """Build a library as ``ckpm build --arch ARCH OPTIONS`` does, and return its path.
+
+    Later calls of this process find it (ckpm.library_folders).
+    """
+    from ckpm.attention import call
     from ckpm.base.jobs import job_count
     from ckpm.base.logs import print_logs
     from ckpm.kernels.library import building
@@ -209,7 +213,9 @@ def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
     with print_logs():
         build_options = read_options(args)
         building.run(build_options.request, jobs=job_count(build_options.jobs))
-    return build_options.request.work / build_options.request.folder / "libckpm.so"
+    library = build_options.request.work / build_options.request.folder / "libckpm.so"
+    call.BUILT.insert(0, library.absolute().parents[2])
+    return library
 
 
 def list_kernels(*options: str) -> list[str]:

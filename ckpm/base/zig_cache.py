@@ -48,7 +48,7 @@ def renew(cache: Path, lib: Path) -> None:
     for file in notes:
         note, offset = bytearray(file.read_bytes()), 0
         before = bytes(note)
-        while 0 < (end := note.find(0, offset + _ENTRY.size)):
+        while (end := note.find(0, offset + _ENTRY.size)) > 0:
             size, _, _, digest, flags = _ENTRY.unpack_from(note, offset)
             path = bytes(note[offset + _ENTRY.size : end])
             if flags == _BELOW_LIB:

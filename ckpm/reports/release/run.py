@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def run(plan: QualificationPlan, execute: Execute = execute) -> Mapping[str, Sta
                 f"{shard}: no record of a stage in {FOLDER}. Name the folder that holds its build/.", kind="stage"
             )
     passed: dict[str, StageRecord] = {}
-    for step in plan.steps:
+    for number, step in enumerate(plan.steps, 1):
         chosen = not plan.only or step.stage in plan.only
         missing = [need for need in step.needs if need not in passed]
         if missing:
@@ -70,7 +71,10 @@ def run(plan: QualificationPlan, execute: Execute = execute) -> Mapping[str, Sta
         inputs = {file: digest for need in step.needs for file, digest in passed[need].outputs.items()}
         record = _from_shards(plan, step, inputs) or _kept(plan, step, inputs)
         if record is None and chosen:
+            log.info(f"stage {number} of {len(plan.steps)}, {step.name}: {step.shown}")
+            started = time.monotonic()
             record = _run(plan, step, inputs, execute)
+            log.info(f"{step.name}: passed, {time.monotonic() - started:.0f} s")
         if record is not None:
             passed[step.name] = record
     return passed
@@ -86,7 +90,6 @@ def demand_all(steps: Sequence[StageStep], passed: Mapping[str, StageRecord]) ->
 
 def _run(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str], execute: Execute) -> StageRecord:
     (plan.work / record_path(step.arch, step.stage)).unlink(missing_ok=True)
-    log.info(f"{step.name}: {step.shown}")
     make_folder(plan.work)
     code = execute(step, plan.work, plan.epoch)
     if code:

@@ -148,7 +148,7 @@ def install_extra(session: nox.Session, *extras: str) -> str:
 @nox.session(venv_backend="virtualenv", tags=["use"])
 def environment(session: nox.Session) -> None:
     """Install the pinned requirements; the other sessions require this session."""
-    install(session, Path(session.virtualenv.location), "requirements.txt")
+    install(session, Path(session.bin).parent, "requirements.txt")
     (session.cache_dir / PROGRAMS).write_text(str(Path(session.bin).absolute()))
     split_options(session)
 
@@ -314,7 +314,7 @@ def lint(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the pages of docs/ as HTML in build/docs; fail if a link leads nowhere."""
     refuse_options(session)
-    install(session, Path(session.virtualenv.location), "docs/requirements.txt")
+    install(session, Path(session.bin).parent, "docs/requirements.txt")
     session.run("sphinx-build", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html", "docs", "build/docs")
 
 

@@ -14,8 +14,8 @@ from ckpm.base import logs
 from ckpm.base.display import one_line, show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError, did_you_mean
-from ckpm.base.paths import IMPORTS, PROJECT, clone_around
-from ckpm.base.processes import git
+from ckpm.base.paths import IMPORTS, clone_around
+from ckpm.base.processes import revision
 from ckpm.matrix.options import Parser
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def reads_only_the_matrix(arguments: Sequence[str]) -> bool:
 
 def _run(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--version"]:
-        show(f"ckpm {__version__}{_revision()}")
+        show(f"ckpm {__version__}{revision()}")
         return 0
     if not arguments or (
         arguments[-1] in ("-h", "--help") and arguments[0] not in COMMANDS and " ".join(arguments[:2]) not in COMMANDS
@@ -188,14 +188,6 @@ def _table(only: str) -> str:
         rows = [f"  {name:<18}{row.purpose}" for name, row in listed.items()]
         groups += ["\n".join((f"{group}:", *rows))] if rows else []
     return "\n\n".join(groups)
-
-
-def _revision() -> str:
-    """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" without a clone or git."""
-    if not (PROJECT / ".git").exists():
-        return ""
-    revision = git(PROJECT, "describe", "--always", "--dirty")
-    return "" if revision is None else f" ({revision.decode().strip()})"
 
 
 def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:

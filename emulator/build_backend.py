@@ -1,8 +1,8 @@
 """Build the wheel with scikit-build-core; compile with ziglang where the machine has no C++20 compiler.
 
 A wheel that the machine's compiler made is for this machine. Its core is taken from the cache if a command has compiled
-these sources. A wheel that ziglang made is for every x86-64 Linux: it has all instruction sets, and needs only the glibc
-of its tag.
+these sources. One that ziglang made is for every x86-64 Linux: it has all instruction sets, and needs only the glibc of
+its tag.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 zig doesn't check the files of its cache. The first link records the sha256 of each file beside it, as
 ckpm/base/store.py does. The next link compares them first.
 
-zig's notes (``h/``) list a file's size, inode, time and digest. zig 0.17 compares the digest of a file whose inode or
-time differs with an unset digest (checkInputPath in std/Build/Cache.zig). So in a new environment, or with a restored
-cache, it would build libc++ again for minutes: :func:`renew` corrects the notes.
+zig's notes (``h/``) list a file's size, inode, time and digest. If inode or time differ, zig 0.17 compares the digest
+with an unset one (checkInputPath in std/Build/Cache.zig). So in a new environment, or with a restored cache, zig would
+build libc++ again for minutes. :func:`renew` corrects the notes.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def demand(gate: Gate, file: Path | None = None) -> None:
         lines.append(f"    {join_lines('; '.join((subject, *notes)))}")
     if len(bad) > _SHOWN:
         lines.append(f"  and {len(bad) - _SHOWN} more")
-    lines += [f"All of them are in {file}; what to do is in docs/howto/accept-a-baseline.md."] if file else []
+    lines += [f"All of them are in {file}."] if file else []
     message = "\n".join((f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures", *lines))
     raise kinds[gate.verdict](message, kind=gate.verdict.replace(" ", "-"))
 

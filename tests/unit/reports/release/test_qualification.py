@@ -6,8 +6,8 @@ A known defect goes out only if a person accepted it, for a while.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import datetime
+import logging
 import re
 import shutil
 from pathlib import Path

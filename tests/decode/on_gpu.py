@@ -27,7 +27,7 @@ _POOL_SHARE = 2.6  # of both pools with scales and shifts, by the size of a pool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProblem:
-    """Sequences of 1 to ``tokens`` tokens, if ``timed`` all the longest. K and V have ``pool_gb`` each; 0: as needed."""
+    """Sequences of 1 to ``tokens`` tokens, if ``timed`` all longest. K and V have ``pool_gb`` each; 0: as needed."""
 
     form: str = "streaming"
     sequences: int = 3

@@ -20,7 +20,7 @@ import triton
 
 from ckpm.decode import splitk
 
-ROUNDING = 2.0**-9  # of bf16
+ROUNDING = 2.0**-8  # of bf16, whose significand has 8 bits
 _DEVICE = "cuda"  # PyTorch's name for AMD's GPUs, too
 _POOL_SHARE = 2.6  # of both pools with scales and shifts, by the size of a pool
 

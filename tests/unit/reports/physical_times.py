@@ -48,7 +48,7 @@ def verdicts(rule: Rule, *, queued: bool = True) -> Mapping[Place, Counter[str]]
     return counts
 
 
-def measured(samples: Samples) -> Samples:
+def end_early(samples: Samples) -> Samples:
     """The rounds that `ckpm compare` runs of a comparison."""
     for look in SETTINGS.looks[:-1]:
         part = dataclasses.replace(samples, **{arm: getattr(samples, arm)[: look.rounds] for arm in ARMS})
@@ -83,7 +83,7 @@ def nvbench(samples: Samples) -> str:
 
 
 RULES: Mapping[str, Rule] = {
-    "`ckpm compare`": lambda samples: judge(measured(samples), SETTINGS).verdict,
+    "`ckpm compare`": lambda samples: judge(end_early(samples), SETTINGS).verdict,
     "one time, 1 %": first_time,
     "asv": asv,
     "nvbench": nvbench,

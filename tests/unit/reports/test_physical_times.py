@@ -13,7 +13,7 @@ import pytest
 
 from ckpm.reports.gates.statistics import ARMS, EffectFloor, earlier_row, judge
 from ckpm.reports.verdicts import COLD, WARM, Gate, VerdictRow
-from tests.unit.reports.physical_times import RULES, SETTINGS, Place, comparisons, measured, table, verdicts
+from tests.unit.reports.physical_times import RULES, SETTINGS, Place, comparisons, end_early, table, verdicts
 
 Verdicts = Mapping[Place, Counter[str]]
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "gpu-gate.md"
@@ -61,10 +61,10 @@ def test_judge_of_hidden_queue_passes_slow_kernels() -> None:
     assert sum(counts["tiny", WARM, level]["unchanged"] for level in (10, 20, 50)) == 5
 
 
-def test_judge_any_arms_of_one_kernel_are_different_at_the_stated_rate() -> None:
+def test_judge_arms_of_one_kernel_differ_at_stated_rate() -> None:
     """All six assignments of three arms of the same kernel; early looks included, 0.24 % may differ."""
     counts = Counter(
-        judge(measured(dataclasses.replace(samples, **dict(zip(ARMS, arms, strict=True)))), SETTINGS).verdict  # type: ignore[arg-type]
+        judge(end_early(dataclasses.replace(samples, **dict(zip(ARMS, arms, strict=True)))), SETTINGS).verdict  # type: ignore[arg-type]
         for (_, _, level), samples in comparisons()
         if level == 0
         for arms in itertools.permutations((samples.baseline, samples.candidate, samples.again))
@@ -77,7 +77,7 @@ def test_clear_cases_end_early_with_the_verdict_of_all_rounds() -> None:
     """Only verdicts that were open after 18 rounds differ, and they become true."""
     rounds, changes = 0, Counter[tuple[str, str, bool]]()
     for (_, _, level), samples in comparisons():
-        part = measured(samples)
+        part = end_early(samples)
         rounds += len(part.baseline)
         verdicts_ = judge(samples, SETTINGS).verdict, judge(part, SETTINGS).verdict
         changes[(*verdicts_, level > 0)] += verdicts_[0] != verdicts_[1]

@@ -91,7 +91,8 @@ def compare(
     for when, texts in (("before", sensed), ("after", device.sensors())):
         provenance |= {f"{name}_{when}": text for name, text in texts.items()}
     judged = rows(samples, before, after, settings)
-    shifted = (earlier_row(judged, earlier, settings),) if earlier else ()
+    comparable = any(row.baseline for row in judged)
+    shifted = (earlier_row(judged, earlier, before, settings),) if earlier and comparable else ()
     return Gate.of((*lost, *judged, *shifted), provenance, samples)
 
 

@@ -210,8 +210,10 @@ def _rounds_needed(change: Shift, allowed: float, count: int, *, inside: bool = 
     return f"; about {math.ceil(needed)} rounds would decide" if count < needed < _MOST_ROUNDS else ""
 
 
-def earlier_row(rows: Sequence[VerdictRow], earlier: Gate, settings: Settings) -> VerdictRow:
-    """Compare the baseline's warm times with its times of an earlier comparison.
+def earlier_row(
+    rows: Sequence[VerdictRow], earlier: Gate, context: Mapping[str, str], settings: Settings
+) -> VerdictRow:
+    """Compare the baseline's warm times in a context with its times of an earlier comparison.
 
     If all kernels moved alike, the hardware did, or its clock. The verdicts of this comparison stand. If some kernels
     moved and others did not, the cause is unknown.
@@ -225,9 +227,12 @@ def earlier_row(rows: Sequence[VerdictRow], earlier: Gate, settings: Settings) -
     middle = statistics.median(moves.values())
     apart = max(moves, key=lambda name: abs(moves[name] - middle) / floors[name])
     if all(abs(moves[name]) <= floors[name] for name in moves):
-        verdict, note = "unchanged", f"all {len(moves)} times are as before"
+        verdict, note = "unchanged", f"{len(moves)} of {len(moves)} times as before"
     elif len(moves) > 1 and abs(moves[apart] - middle) <= floors[apart]:
-        verdict, note = "hardware shift", f"all {len(moves)} times moved alike: the hardware or its clock did"
+        verdict, note = (
+            "hardware shift",
+            f"{len(moves)} of {len(moves)} times moved alike: the hardware or its clock did",
+        )
     else:
         verdict, note = (
             "inconclusive",
@@ -241,7 +246,7 @@ def earlier_row(rows: Sequence[VerdictRow], earlier: Gate, settings: Settings) -
         candidate=math.exp(middle),
         threshold=f"{settings.largest_ratio:.2%}",
         verdict=verdict,
-        note=note,
+        note="; ".join((note, *differences(earlier.provenance, context))),
     )
 
 

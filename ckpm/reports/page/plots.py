@@ -58,7 +58,7 @@ def plots(inputs: ReportInputs) -> list[Plot]:
     for file, gate in inputs.gates.items():
         by_metric: dict[tuple[str, str], list[VerdictRow]] = {}
         for row in gate.rows:
-            timed = row.gate == "gpu" or row.metric in MODEL_METRICS
+            timed = (row.gate == "gpu" and row.unit) or row.metric in MODEL_METRICS
             if timed and row.baseline and row.candidate and _fits(row.baseline, row.candidate):
                 by_metric.setdefault((row.gate, row.metric), []).append(row)
         where = f" on {gate.provenance['gpu']}" if "gpu" in gate.provenance else ""

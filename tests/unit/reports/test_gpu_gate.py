@@ -107,9 +107,10 @@ def test_verdict_is_of_times_and_clear_case_ends_early(candidate: float, verdict
 def test_slower_baseline_than_earlier_is_hardware_shift() -> None:
     two = [ONE, dataclasses.replace(ONE, name="performance/two")]
     earlier = compare(device(), side(1.0), side(1.0001), two, SETTINGS)
-    gate = compare(device(), side(1.1), side(1.1001), two, SETTINGS, earlier)
+    gate = compare(device(*[{**KNOWN, "driver": "new"}] * 2), side(1.1), side(1.1001), two, SETTINGS, earlier)
     row = gate.rows[-1]
     assert row.verdict == "hardware shift"
+    assert row.note == "2 of 2 times moved alike: the hardware or its clock did; driver: known / new"
     assert row.candidate == pytest.approx(1.1, rel=0.01)
     demand(gate)
     with pytest.raises(UsageError, match="the earlier comparison has another baseline"):
@@ -276,10 +277,14 @@ def test_one_command_answers_row_by_row(
     monkeypatch.setattr(compare_command, "library", lambda toolchain, work: work / "lib.so")
     monkeypatch.setattr(compare_command, "read_settings", lambda: SETTINGS)
     output = tmp_path / "gpu.json"
-    assert main(["compare", *UPSTREAM, "--tier", "nightly", "--case", "*tensor-q1k", "--output", str(output)]) == 0
+    command = ["compare", *UPSTREAM, "--tier", "nightly", "--case", "*tensor-q1k", "--output"]
+    assert main([*command, str(output)]) == 0
     text = capsys.readouterr().out
     assert f"{ONE_K}: V3/V2 1.43, published 1.11: +" in text
     assert Gate.read(output).provenance["gpu"] == MI355X
+    here = device(*[{**KNOWN, "gpu": MI355X}] * 2)
+    assert main([*command, str(tmp_path / "later.json"), "--earlier", str(output)]) == 0
+    assert Gate.read(tmp_path / "later.json").rows[-1].note == "1 of 1 times as before"
 
 
 @pytest.mark.parametrize(

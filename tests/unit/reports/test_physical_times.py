@@ -109,7 +109,7 @@ def _process(file: str, factors: Mapping[str, float]) -> list[list[VerdictRow]]:
 def test_earlier_row_names_shift_of_all_kernels(later: str, factors: Mapping[str, float], verdict: str) -> None:
     """The same kernels in another process of the same GPU; a slower clock is a factor of all."""
     pairs = itertools.product(_process("quiet1", {}), _process(later, factors))
-    counts = Counter(earlier_row(rows, Gate.of(before, {}), SETTINGS).verdict for before, rows in pairs)
+    counts = Counter(earlier_row(rows, Gate.of(before, {}), {}, SETTINGS).verdict for before, rows in pairs)
     assert counts[verdict] >= 0.95 * counts.total()
 
 

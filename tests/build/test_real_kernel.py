@@ -19,8 +19,8 @@ from elftools.elf.elffile import ELFFile
 from ckpm.base.settings import cache_folder
 from ckpm.base.warming import ZIG_CACHE
 from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.code import precompiled
 from ckpm.kernels.code.toolchains import detect
-from ckpm.kernels.library import precompiled
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.library.plan import BuildPlan
 from ckpm.kernels.library.request import LIBRARY

@@ -19,8 +19,8 @@ from pathlib import Path
 from ckpm.base import warming
 from ckpm.base.files import write_atomically
 from ckpm.base.zig_cache import checked_link
+from ckpm.kernels.code import precompiled
 from ckpm.kernels.library import finished as built
-from ckpm.kernels.library import precompiled
 from ckpm.kernels.library.plan import BuildStep
 from ckpm.kernels.upstream import headers
 

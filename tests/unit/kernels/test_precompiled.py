@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from ckpm.base.warming import ZIG_CACHE
-from ckpm.kernels.library import precompiled
+from ckpm.kernels.code import precompiled
 
 
 class Compiler:
@@ -32,9 +33,10 @@ class Compiler:
 def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, str]]:
     """The command of a unit for two archs, and an environment with a cache."""
     monkeypatch.setattr(precompiled, "_folders", {})
-    (tmp_path / "unit.hip").write_text('#include "a.hpp"\n#include "b.hpp"\n\nint kernel;\n#include "c.hpp"\n')
+    text = '// comment\n\n#include "a.hpp"\n#include "b.hpp"\n\nint kernel;\n#include "c.hpp"\n'
+    (tmp_path / "unit.hip").write_text(text)
     archs = ("--offload-arch=gfx942", "--offload-arch=gfx950")
-    command = ["clang", *archs, "-cuid=12", "-c", str(tmp_path / "unit.hip"), "-o", str(tmp_path / "unit.o")]
+    command = [sys.executable, *archs, "-cuid=12", "-c", str(tmp_path / "unit.hip"), "-o", str(tmp_path / "unit.o")]
     return command, {ZIG_CACHE: str(tmp_path / "cache/zig")}
 
 
@@ -53,10 +55,11 @@ def test_headers_are_parsed_once_for_host_and_archs(
     folder = Path(command[command.index("-include-pch") + 2])
     assert {file.name for file in folder.glob("*.pch")} == {"host.pch", "gfx942.pch", "gfx950.pch"}
     assert folder.with_suffix(".hip").read_text() == '#include "a.hpp"\n#include "b.hpp"\n'
+    (folder / "gfx950.pch").chmod(0o666)  # as another user could have left it
     (folder / "host.pch").write_text("damaged")
     monkeypatch.setattr(precompiled, "_folders", {})
     precompiled.run_unit(argv, environment, compiler)
-    assert [compiler.count(word) for word in ("-emit-pch", "--cuda-host-only")] == [4, 2]
+    assert [compiler.count(word) for word in ("-emit-pch", "--cuda-host-only")] == [5, 2]
 
 
 @pytest.mark.parametrize("broken", ["-emit-pch", "-include-pch"])

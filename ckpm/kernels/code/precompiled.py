@@ -1,8 +1,8 @@
 """The headers that units include, parsed once for the host and once for each device, and kept in the cache.
 
-A unit's object has the same bytes as without them. clang takes the fitting file of a folder, and refuses a file if a
-header has another size or time; then, and after any other failure, the unit is compiled without. Each compiler, flag,
-upstream and clone has a folder; the last few are kept. Only for the pinned compiler, for which the bytes are compared.
+A unit's object has the same bytes as without them. clang takes the fitting file of a folder. It refuses a file if a
+header has another size or time. After any failure the unit is compiled without. Each compiler, set of options, upstream
+and clone has a folder. The last few are kept. Only the pinned compiler takes them: its bytes were compared.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from ckpm.base import warming
 from ckpm.base.files import write_if_changed
 from ckpm.base.store import adopt, draft_folder, is_adopted
+from ckpm.base.trust import why_untrusted
 
 _KEPT = 4  # folders, each of 45 MB for the host and for each device
 _ARCH = "--offload-arch="
@@ -50,8 +51,12 @@ def _folder(argv: Sequence[str], environment: Mapping[str, str], run: Run) -> Pa
     top = Path(cache).with_name("headers")
     options = [word for word in argv[: argv.index("-c")] if not word.startswith("-cuid=")]
     lines = Path(argv[argv.index("-c") + 1]).read_text(encoding="utf-8").splitlines()
-    text = "\n".join((*takewhile(lambda line: line.startswith("#include"), filter(None, lines)), ""))
-    key = hashlib.sha256(json.dumps([options, text]).encode()).hexdigest()[:16]
+    head = takewhile(lambda line: not line or line.startswith(("//", "#include")), lines)
+    if not (includes := [line for line in head if line.startswith("#include")]):
+        return None
+    text = "\n".join((*includes, ""))
+    # the time of the compiler, whose own headers have others in a new environment with the same path
+    key = hashlib.sha256(json.dumps([options, text, Path(argv[0]).stat().st_mtime_ns]).encode()).hexdigest()[:16]
     with _LOCK:  # others wait for the first
         if key not in _folders:
             with contextlib.suppress(OSError):
@@ -73,10 +78,10 @@ def _make(
     with draft_folder(top) as drafts, ThreadPoolExecutor() as pool:
 
         def parse(name: str) -> bool:
-            if is_adopted(folder / name):
+            if is_adopted(folder / name) and not why_untrusted(folder / name, top):
                 return True
-            words = (*common, *targets[name], "-Xclang", "-emit-pch", "-c", str(source), "-o", str(drafts / name))
-            if run(words, environment)[0] != 0:
+            command = (*common, *targets[name], "-Xclang", "-emit-pch", "-c", str(source), "-o", str(drafts / name))
+            if run(command, environment)[0] != 0:
                 return False
             adopt(drafts / name, folder / name)
             return True

@@ -70,6 +70,10 @@ def test_object_has_same_bytes_without_precompiled_headers(built: Path, tmp_path
         assert precompiled.run_unit(argv, {**os.environ, **environment}, run)[0] == 0
         objects.append((tmp_path / "unit.o").read_bytes())
     assert ["-include-pch" in command for command in commands][-2:] == [True, False]
+    folder = Path(commands[-2][commands[-2].index("-include-pch") + 2])
+    assert [file.stat().st_size > 10_000_000 for file in folder.glob("*.pch")] == 3 * [
+        True
+    ]  # host, two archs: all of CK
     assert objects[0] == objects[1]
 
 

@@ -19,7 +19,7 @@ from .files import append, write_error
 _MESSAGES = "docs/reference/messages.md"
 # kinds of failures that the page explains, each under a heading
 EXPLAINED = frozenset((
-    *("gate", "not-comparable", "regressed", "inconclusive", "cases", "nothing-ran", "stale", "not-passed"),
+    *("gate", "not-comparable", "regressed", "inconclusive", "cases", "nothing-ran", "stale"),
     *("not-built", "wrong-library", "mismatch", "untrusted", "overwrite", "empty-selection", "download"),
     *("checksum", "toolchain"),
 ))  # fmt: skip

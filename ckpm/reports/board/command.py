@@ -7,9 +7,10 @@ import dataclasses
 import datetime
 import hashlib
 import logging
+import os
+import secrets
 import shutil
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from ckpm.base.files import hold_lock, name_write_errors, write_atomically
 from ckpm.base.paths import PROJECT, program_digest
 from ckpm.base.processes import git
 from ckpm.base.records import as_text
+from ckpm.base.rocm_choice import VARIABLE
 from ckpm.kernels.code.toolchains import rocm
 from ckpm.matrix.dialects import check_upstream
 from ckpm.reports.board import page, parcel
@@ -35,8 +37,7 @@ OUTPUT = Path("build/first-gpu-run")
 PROBE, RESULTS = "board", ("results", "gate", "report", "manifest")  # the first step; roles of files that are sent
 FINISHED = (0, CheckFailedError.exit_code, 9, OVERDUE)  # exit codes of steps that need not run again
 _LOGS = Path("build/logs")
-_PROBE_MINUTES, _BESIDE_MINUTES, _MOST_BESIDE = 2.0, 10.0, 20
-_LONGEST_LOG = 1 << 20  # bytes
+_BESIDE_MINUTES, _MOST_BESIDE = 10.0, 20
 log = logging.getLogger(__name__)
 
 
@@ -44,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", choices=read_steps().archs, help="default: that of this machine's GPU")
     parser.add_argument("--tier", choices=(SMOKE, "full"), default="full", help="smoke: a rehearsal of minutes")
     parser.add_argument("--patience", type=float, default=1.0, metavar="FACTOR", help="of the steps' time limits")
+    parser.add_argument("--only", action="append", default=[], metavar="STEP", help="run these; finished ones stay")
     parser.add_argument("--again", action="append", default=[], metavar="STEP", help="run a finished step again")
     parser.add_argument("--work", type=Path, default=OUTPUT, metavar="DIR", help="(default: %(default)s)")
     parser.add_argument("--probe", type=Path, metavar="FILE", help="only write facts of the GPU, after a write to it")
@@ -67,6 +69,7 @@ class Runner:
     patience: float
     probe: StageStep
     lost: bool = False
+    failed: dict[str, int] = dataclasses.field(default_factory=dict)  # exit codes of steps that did not finish
 
     def execute(self, step: StageStep, work: Path, epoch: int) -> int:
         """Run a step with its time limit, its output in its log. After a failure ask whether the GPU still answers."""
@@ -79,12 +82,13 @@ class Runner:
         return DeviceError.exit_code if self.lost and results else code  # cases that no GPU answered
 
     def answers(self, epoch: int) -> bool:
-        """True if the GPU takes a write within two minutes."""
-        seconds = _PROBE_MINUTES * self.patience * 60
+        """True if the GPU takes a write in time."""
+        seconds = self.table.stages[PROBE].minutes * self.patience * 60
         return execute(self.probe, self.work, epoch, self.work / _LOGS / "answers.txt", seconds) == 0
 
     def note(self, step: StageStep, code: int) -> None:
         """Report a failed step. Raises if the following steps can't do better."""
+        self.failed[step.stage] = code
         last = (self.work / log_of(step)).read_text(errors="replace").strip().splitlines()[-3:]
         ending = BoardStep(name=step.stage, question="", command="", code=code).ending
         log.info(f"{step.name}: {ending}; its output is in {self.work / log_of(step)}:")
@@ -98,7 +102,8 @@ class Runner:
             number = rocm_places.gpu_archs().index(self.arch) if self.arch in rocm_places.gpu_archs() else 0
             raise DeviceError(
                 f"the GPU does not answer after {step.name}. Nothing was reset. This command does it, and may reset "
-                f"every GPU of the machine and end what runs there: rocm-smi -d {number} --gpureset. Or restart; {_GO_ON}"
+                f"every GPU of the machine and end what runs there: rocm-smi -d {number} --gpureset. Or restart; "
+                f"{_GO_ON}"
             )
 
 
@@ -112,12 +117,13 @@ def run_board(args: argparse.Namespace) -> None:
         return probe(arch, args.probe)
     if args.patience <= 0:
         raise UsageError(f"--patience is {args.patience:g}: give a number above 0.")
-    table, host = read_steps(), _host()
+    table, host = read_steps(), _host(args.work)
     work = (args.work / f"{arch}-{host}-{args.tier}").absolute()
     steps = planned(table, arch, args.tier, rocm=rocm.locate() is not None)
-    if unknown := set(args.again) - {step.stage for step in steps}:
-        raise UsageError(f"--again {', '.join(sorted(unknown))}: there are {', '.join(step.stage for step in steps)}.")
+    if unknown := {*args.only, *args.again} - {step.stage for step in steps}:
+        raise UsageError(f"no step {', '.join(sorted(unknown))}: there are {', '.join(step.stage for step in steps)}.")
     commit = (git(PROJECT, "describe", "--always", "--dirty") or b"unknown").decode().strip()
+    epoch = int(git(PROJECT, "show", "--no-patch", "--format=%ct") or 0)
     facts = Facts(
         commit=commit,
         tier=args.tier,
@@ -125,14 +131,16 @@ def run_board(args: argparse.Namespace) -> None:
         upstream_identity=check_upstream(table.upstream).sha256,
         toolchain=f"program {program_digest()}",
     )
+    os.environ[VARIABLE] = "0"  # each step names its compiler and its device
     with hold_lock(work / ".lock", "name another --work"):
         for step in steps:
             if step.stage in (PROBE, *args.again):
                 (work / record_path(step.arch, step.stage)).unlink(missing_ok=True)
         runner = Runner(table=table, arch=arch, work=work, patience=args.patience, probe=steps[0])
         plan = QualificationPlan(
-            steps=steps, facts=facts, work=work, epoch=int(time.time()), finished=FINISHED, after_failure=runner.note
-        )
+            steps=steps, facts=facts, work=work, epoch=epoch, only=(PROBE, *args.only) if args.only else (),
+            finished=FINISHED, after_failure=runner.note,
+        )  # fmt: skip
         about = BoardRun(
             arch=arch, host=host, date=datetime.date.today().isoformat(), commit=commit, tier=args.tier, steps=(),
             stand_in=Path("/") != rocm_places.SYSTEM,
@@ -168,10 +176,13 @@ def _present_arch(table: BoardTable) -> str:
     return present[0]
 
 
-def _host() -> str:
-    """Eight digits that differ by machine and do not lead back to it: a keyed digest of its random machine id."""
-    file = Path("/etc/machine-id")
-    secret = file.read_bytes() if file.is_file() else b""
+def _host(work: Path) -> str:
+    """Eight digits that differ by machine and don't lead back to it: a digest of its random id, or of a kept one."""
+    kept = work / "machine-id"
+    secret = next((file.read_bytes() for file in (Path("/etc/machine-id"), kept) if file.is_file()), b"")
+    if not secret:
+        secret = secrets.token_bytes(16)
+        write_atomically(kept, secret)
     return hashlib.blake2b(secret, key=b"ckpm first-gpu-run", digest_size=4).hexdigest()
 
 
@@ -185,7 +196,7 @@ def send(about: BoardRun, plan: QualificationPlan, runner: Runner) -> tuple[Path
     folder = runner.work / f"{about.arch}-{about.host}-{about.date}"
     with name_write_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
-    sources, steps = _sources(plan, runner.table)
+    sources, steps = _sources(plan, runner)
     run_facts = dataclasses.replace(about, steps=steps)
     parcel.pack(sources, {page.RUN: run_facts.as_text()}, folder, plan.epoch)
     beside = {} if runner.lost else _beside(read_findings(folder), plan, runner)
@@ -197,13 +208,13 @@ def send(about: BoardRun, plan: QualificationPlan, runner: Runner) -> tuple[Path
     return folder, parcel.pack(sources, texts, folder, plan.epoch)
 
 
-def _sources(plan: QualificationPlan, table: BoardTable) -> tuple[dict[str, Path], tuple[BoardStep, ...]]:
+def _sources(plan: QualificationPlan, runner: Runner) -> tuple[dict[str, Path], tuple[BoardStep, ...]]:
     """The files to send by their names, and every step of the table with its end."""
     sources: dict[str, Path] = {}
     by_stage = {step.stage: step for step in plan.steps}
     steps = []
-    for name, stage in table.stages.items():
-        code, files, step = None, dict[str, str](), by_stage.get(name)
+    for name, stage in runner.table.stages.items():
+        code, files, step = runner.failed.get(name), dict[str, str](), by_stage.get(name)
         if step is not None and (file := plan.work / record_path(step.arch, name)).exists():
             record = StageRecord.read(file)
             code = record.code
@@ -219,21 +230,20 @@ def _sources(plan: QualificationPlan, table: BoardTable) -> tuple[dict[str, Path
 
 def _beside(findings: BoardFindings, plan: QualificationPlan, runner: Runner) -> dict[str, tuple[str, str]]:
     """Run failed cases on the emulator: the name in the parcel and the file of each result, by case."""
-    results: dict[str, tuple[str, str]] = {}
+    names = list(dict.fromkeys(case.name for _, case in page.failing_cases(findings)))[:_MOST_BESIDE]
+    files = {name: f"build/beside/{number}.json" for number, name in enumerate(names)}
+    library = ("--arch", runner.arch, "--upstream", runner.table.upstream, "--tier", plan.facts.tier)
     steps = []
-    for step_name, case in list(page.failing_cases(findings))[:_MOST_BESIDE]:
-        number = len(steps)
-        suite, _, name = case.name.partition("/")
-        file = f"build/beside/{number}.json"
-        command = ("test", "--suite", suite, "--arch", runner.arch, "--upstream", runner.table.upstream)
-        command += ("--tier", plan.facts.tier, "--device", "emulator", "--case", name, "--output", file)
-        stage = f"beside-{number}"
-        steps.append(StageStep(stage=stage, arch=runner.arch, command=command, outputs={"results": file}, needs=()))
-        results[case.name] = (f"beside/{number}.json", file)
-        log.debug(f"{step_name}: {case.name} runs on the emulator, too")
-    done = run(dataclasses.replace(plan, steps=tuple(steps), after_failure=lambda step, code: None), runner.execute)
-    there = {file for record in done.values() for file in record.outputs}
-    return {case: (name, file) for case, (name, file) in results.items() if file in there}
+    for number, (name, file) in enumerate(files.items()):
+        suite, _, case = name.partition("/")
+        command = ("test", "--suite", suite, *library, "--device", "emulator", "--case", case, "--output", file)
+        step = StageStep(
+            stage=f"beside-{number}", arch=runner.arch, command=command, outputs={"results": file}, needs=()
+        )
+        steps.append(step)
+    others = dataclasses.replace(plan, steps=tuple(steps), only=(), after_failure=lambda step, code: None)
+    written = {file for record in run(others, runner.execute).values() for file in record.outputs}
+    return {name: (file.removeprefix("build/"), file) for name, file in files.items() if file in written}
 
 
 def show_results(args: argparse.Namespace) -> None:

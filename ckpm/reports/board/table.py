@@ -40,6 +40,7 @@ class Claim(Record, frozen=True):
     expected: Text
     otherwise: Text
     cases: str = "*"
+    against: tuple[Literal["failed", "error"], ...] = ("failed", "error")
     verdict: Literal["", "unchanged", "improved"] = ""
     largest_error: float = 0.0
 

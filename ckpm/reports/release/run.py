@@ -53,7 +53,8 @@ def execute(step: StageStep, work: Path, epoch: int, output: Path | None = None,
 
     What the command prints is added to the file ``output``; None: it goes to this terminal.
     """
-    environment = own_environment({"SOURCE_DATE_EPOCH": str(epoch)})
+    wide = {} if output is None else {"COLUMNS": "1000"}  # a folded path would not be known as a path
+    environment = own_environment({"SOURCE_DATE_EPOCH": str(epoch), **wide})
     command = owned_command(python_command("-m", "ckpm", *step.command))
     with contextlib.ExitStack() as stack:
         stream = None

@@ -21,6 +21,7 @@ from ckpm.base.files import hold_lock, name_write_errors, write_atomically
 from ckpm.base.paths import PROJECT, program_digest
 from ckpm.base.processes import git
 from ckpm.base.records import as_text
+from ckpm.base.results import Results
 from ckpm.base.rocm_choice import VARIABLE
 from ckpm.kernels.code.toolchains import rocm
 from ckpm.matrix.dialects import check_upstream
@@ -34,7 +35,7 @@ from ckpm.reports.release.stages import StageStep
 from ckpm.timing.score import OWN, Score
 
 OUTPUT = Path("build/first-gpu-run")
-PROBE, RESULTS = "board", ("results", "gate", "report", "manifest")  # the first step; roles of files that are sent
+PROBE, SENT = "board", ("results", "gate", "report", "manifest")  # the first step; roles of files in the parcel
 FINISHED = (0, CheckFailedError.exit_code, 9, OVERDUE)  # exit codes of steps that need not run again
 _LOGS = Path("build/logs")
 _BESIDE_MINUTES, _MOST_BESIDE = 10.0, 20
@@ -197,15 +198,12 @@ def send(about: BoardRun, plan: QualificationPlan, runner: Runner) -> tuple[Path
     with name_write_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
     sources, steps = _sources(plan, runner)
-    run_facts = dataclasses.replace(about, steps=steps)
-    parcel.pack(sources, {page.RUN: run_facts.as_text()}, folder, plan.epoch)
-    beside = {} if runner.lost else _beside(read_findings(folder), plan, runner)
-    sources |= {name: runner.work / file for name, file in beside.values()}
-    run_facts = dataclasses.replace(run_facts, beside={case: name for case, (name, _) in beside.items()})
-    texts = {page.RUN: run_facts.as_text()}
+    beside = {} if runner.lost else _beside(plan, runner)
+    sources |= {f"beside/{Path(file).name}": runner.work / file for file in beside.values()}
+    names = {case: f"beside/{Path(file).name}" for case, file in beside.items()}
+    texts = {page.RUN: as_text(dataclasses.asdict(dataclasses.replace(about, steps=steps, beside=names))).decode()}
     parcel.pack(sources, texts, folder, plan.epoch)
-    texts[page.PAGE] = page.page(read_findings(folder))
-    return folder, parcel.pack(sources, texts, folder, plan.epoch)
+    return folder, parcel.pack({}, {page.PAGE: page.page(read_findings(folder))}, folder, plan.epoch)
 
 
 def _sources(plan: QualificationPlan, runner: Runner) -> tuple[dict[str, Path], tuple[BoardStep, ...]]:
@@ -214,36 +212,36 @@ def _sources(plan: QualificationPlan, runner: Runner) -> tuple[dict[str, Path], 
     by_stage = {step.stage: step for step in plan.steps}
     steps = []
     for name, stage in runner.table.stages.items():
-        code, files, step = runner.failed.get(name), dict[str, str](), by_stage.get(name)
-        if step is not None and (file := plan.work / record_path(step.arch, name)).exists():
-            record = StageRecord.read(file)
-            code = record.code
-            sent = {role: file for role, file in step.outputs.items() if role in RESULTS and file in record.outputs}
-            files = {role: f"{name}/{Path(file).name}" for role, file in sent.items()}
-            sources |= {files[role]: plan.work / file for role, file in sent.items()}
-        if step is not None and (plan.work / log_of(step)).exists():
-            sources[f"logs/{name}.txt"] = plan.work / log_of(step)
-        command = step.shown if step else "not for this machine, or not of this tier"
+        code, files, command = runner.failed.get(name), dict[str, str](), "not for this machine, or not of this tier"
+        if step := by_stage.get(name):
+            command = step.shown
+            file = plan.work / record_path(step.arch, name)
+            if file.exists() and (record := StageRecord.read(file)).facts == plan.facts:
+                code = record.code
+                sent = {role: path for role, path in step.outputs.items() if role in SENT and path in record.outputs}
+                files = {role: f"{name}/{Path(path).name}" for role, path in sent.items()}
+                sources |= {files[role]: plan.work / path for role, path in sent.items()}
+            if (log_file := plan.work / log_of(step)).exists():
+                sources[f"logs/{name}.txt"] = log_file
         steps.append(BoardStep(name=name, question=stage.question, command=command, code=code, files=files))
     return sources, tuple(steps)
 
 
-def _beside(findings: BoardFindings, plan: QualificationPlan, runner: Runner) -> dict[str, tuple[str, str]]:
-    """Run failed cases on the emulator: the name in the parcel and the file of each result, by case."""
-    names = list(dict.fromkeys(case.name for _, case in page.failing_cases(findings)))[:_MOST_BESIDE]
-    files = {name: f"build/beside/{number}.json" for number, name in enumerate(names)}
+def _beside(plan: QualificationPlan, runner: Runner) -> dict[str, str]:
+    """Run failed cases on the emulator: the file of each result, by case."""
+    outputs = [runner.work / step.outputs["results"] for step in plan.steps if "results" in step.outputs]
+    failing = [case.name for file in outputs if file.exists() for case in Results.read(file).failing]
+    files = {name: f"build/beside/{n}.json" for n, name in enumerate(list(dict.fromkeys(failing))[:_MOST_BESIDE])}
     library = ("--arch", runner.arch, "--upstream", runner.table.upstream, "--tier", plan.facts.tier)
     steps = []
-    for number, (name, file) in enumerate(files.items()):
+    for name, file in files.items():
         suite, _, case = name.partition("/")
         command = ("test", "--suite", suite, *library, "--device", "emulator", "--case", case, "--output", file)
-        step = StageStep(
-            stage=f"beside-{number}", arch=runner.arch, command=command, outputs={"results": file}, needs=()
-        )
-        steps.append(step)
+        stage = f"beside-{Path(file).stem}"
+        steps.append(StageStep(stage=stage, arch=runner.arch, command=command, outputs={"results": file}, needs=()))
     others = dataclasses.replace(plan, steps=tuple(steps), only=(), after_failure=lambda step, code: None)
     written = {file for record in run(others, runner.execute).values() for file in record.outputs}
-    return {name: (file.removeprefix("build/"), file) for name, file in files.items() if file in written}
+    return {name: file for name, file in files.items() if file in written}
 
 
 def show_results(args: argparse.Namespace) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ckpm.base.display import markdown as shown
 from ckpm.base.errors import RecordError
-from ckpm.base.records import Source, as_text
+from ckpm.base.records import Source
 from ckpm.base.results import CaseResult, Results
-from ckpm.reports.board.published import BoardTimes, beside_model
+from ckpm.reports.board.published import beside_model
 from ckpm.reports.board.table import Claim, read_claims
 from ckpm.reports.release.run import OVERDUE
 from ckpm.reports.verdicts import Gate
@@ -57,10 +57,6 @@ class BoardRun:
     steps: tuple[BoardStep, ...]
     beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def as_text(self) -> str:
-        """The content of run.json."""
-        return as_text(dataclasses.asdict(self)).decode()
-
     @classmethod
     def read(cls, folder: Path) -> BoardRun:
         """Read the run of a parcel's folder, whose files must be there."""
@@ -82,7 +78,7 @@ class BoardFindings:
     suites: Mapping[str, Results]
     gates: Mapping[str, Gate]
     beside: Mapping[str, CaseResult]
-    times: BoardTimes | None = None
+    times: Score | None = None
     score: Score | None = None
 
 
@@ -103,7 +99,7 @@ def read_findings(folder: Path) -> BoardFindings:
         suites={name: Results.read(file) for name, file in by_role["results"].items()},
         gates={name: Gate.read(file) for name, file in by_role["gate"].items()},
         beside={name: Results.read(folder / file).cases[0] for name, file in run.beside.items()},
-        times=BoardTimes.read(reports["published"]) if "published" in reports else None,
+        times=Score.read(reports["published"]) if "published" in reports else None,
         score=Score.read(reports["model"]) if "model" in reports else None,
     )
 
@@ -122,7 +118,7 @@ def page(findings: BoardFindings) -> str:
         ("Cases", ("step", "cases"), ((name, _counts(results)) for name, results in findings.suites.items())),
         ("Wrong, and faults", ("case", "on the GPU", "on the emulator"), _wrong(findings)),
         ("Times", ("step", "problem", "metric and change", "verdict"), _times(findings)),
-        ("Published problems", ("kernel", "problem", "us", "TFLOP/s", "modelled", "clock"), _published(findings)),
+        ("Published problems", ("kernel", "problem", "TFLOP/s", "modelled", "GHz"), _published(findings)),
         ("Error of the timing model (WMAPE)", ("kernel", "rows", "error"), _errors(findings)),
     )
     for title, columns, rows in sections:
@@ -169,17 +165,11 @@ def _counts(results: Results) -> str:
     return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
 
 
-def failing_cases(findings: BoardFindings) -> Iterator[tuple[str, CaseResult]]:
-    """Each failing case, with its step."""
+def _wrong(findings: BoardFindings) -> Iterator[tuple[str, str, str]]:
     for step, results in findings.suites.items():
         for case in results.failing:
-            yield step, case
-
-
-def _wrong(findings: BoardFindings) -> Iterator[tuple[str, str, str]]:
-    for step, case in failing_cases(findings):
-        other = findings.beside.get(case.name)
-        yield f"{step}: {case.name}", case.message, f"{other.status}: {other.message}" if other else _NEITHER
+            other = findings.beside.get(case.name)
+            yield f"{step}: {case.name}", case.message, f"{other.status}: {other.message}" if other else _NEITHER
 
 
 def _times(findings: BoardFindings) -> Iterator[tuple[str, str, str, str]]:
@@ -189,13 +179,10 @@ def _times(findings: BoardFindings) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _published(findings: BoardFindings) -> Iterator[tuple[str, ...]]:
-    if findings.times is None:
-        return
-    rows = beside_model(findings.times, findings.score)[0] if findings.score else ()
-    modelled = {(row.kernel, row.label): f"{row.modelled:.1f}" for row in rows}
-    for time in findings.times.rows:
-        figures = (f"{time.microseconds:.1f}", f"{time.tflops:.1f}", modelled.get((time.kernel, time.label), ""))
-        yield time.kernel, time.label, *figures, time.clock
+    if findings.times is not None:
+        for row in beside_model(findings.times, findings.score or findings.times)[0]:
+            figures = (row.published, row.modelled, row.ghz)
+            yield row.kernel, row.label, *("" if figure is None else f"{figure:.4g}" for figure in figures)
 
 
 def _errors(findings: BoardFindings) -> Iterator[tuple[str, str, str]]:
@@ -205,25 +192,22 @@ def _errors(findings: BoardFindings) -> Iterator[tuple[str, str, str]]:
 
 
 def compare_boards(first: BoardFindings, second: BoardFindings) -> str:
-    """The differences of two runs: outcomes of cases, and times of the same problems."""
+    """The differences of two runs: outcomes of cases, and times or TFLOP/s of the same problems."""
     lines = [f"# {first.run.arch} {first.run.host} against {second.run.arch} {second.run.host}", ""]
-    others = {case.name: case.status for results in second.suites.values() for case in results.cases}
-    for results in first.suites.values():
-        for case in results.cases:
-            if others.get(case.name, case.status) != case.status:
-                lines.append(f"- {shown(case.name)}: {case.status} / {others[case.name]}")
-    times = {(step, row.subject, row.metric): row.candidate for step, gate in second.gates.items() for row in gate.rows}
-    times |= (
-        {("published", row.kernel, row.label): row.microseconds for row in second.times.rows} if second.times else {}
-    )
-    rows = [(step, row.subject, row.metric, row.candidate) for step, gate in first.gates.items() for row in gate.rows]
-    rows += [
-        ("published", row.kernel, row.label, row.microseconds) for row in (first.times.rows if first.times else ())
+    ends, other_ends = ({c.name: c.status for r in side.suites.values() for c in r.cases} for side in (first, second))
+    lines += [
+        f"- {shown(name)}: {end} / {other_ends.get(name)}" for name, end in ends.items() if other_ends.get(name) != end
     ]
-    for step, subject, metric, time in rows:
-        other = times.get((step, subject, metric))
-        if time and other:
-            lines.append(
-                f"- {step}: {shown(subject)}, {shown(metric)}: {time:.1f} / {other:.1f}, ratio {time / other:.3f}"
-            )
-    return "\n".join(lines if len(lines) > 2 else [*lines, "No difference, and no time that both have."])
+    other_figures = dict(_figures(second))
+    for name, figure in _figures(first):
+        if figure and (other := other_figures.get(name)):
+            lines.append(f"- {shown(name)}: {figure:.5g} / {other:.5g}, ratio {figure / other:.3f}")
+    return "\n".join(lines)
+
+
+def _figures(findings: BoardFindings) -> Iterator[tuple[str, float | None]]:
+    for step, gate in findings.gates.items():
+        for row in gate.rows:
+            yield f"{step}: {row.subject}, {row.metric}, {row.unit}", row.candidate
+    for time in findings.times.rows if findings.times else ():
+        yield f"published: {time.kernel}, {time.label}, TFLOP/s", time.published

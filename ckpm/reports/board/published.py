@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ckpm.base.display import show
-from ckpm.base.errors import MeasureError, RecordError
-from ckpm.base.files import write_atomically
+from ckpm.base.errors import MeasureError
 from ckpm.base.outputs import demand_place
-from ckpm.base.records import Source, as_text
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.base.settings import cache_folder
 from ckpm.timing.published import ARCHS, PublishedFigure, PublishedShape, published_figures
@@ -24,42 +21,7 @@ if TYPE_CHECKING:
     from ckpm.attention.launch.device import Device
 
 REPEATS = {"full": 20, "smoke": 1}
-_REMEDY = "Time them again: ckpm timing board."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardTime:
-    """A published row as this board has it. ``clock`` is the board's after the launches, '' if it is not known."""
-
-    kernel: str
-    label: str
-    gpu: str
-    tflops: float
-    microseconds: float
-    clock: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardTimes:
-    """Times of one board. ``context`` are facts of GPU, ROCm, driver and clocks. ``tier`` smoke cuts the problems."""
-
-    tier: str
-    context: Mapping[str, str]
-    rows: tuple[BoardTime, ...]
-
-    def write(self, file: Path) -> None:
-        """Replace ``file`` in one step."""
-        write_atomically(file, as_text(dataclasses.asdict(self)))
-
-    @classmethod
-    def read(cls, file: Path) -> BoardTimes:
-        """Read written times."""
-        source = Source(location=file, what="a board's times", remedy=_REMEDY, error=RecordError)
-        document = source.read()
-        times: BoardTimes = document.record(cls)
-        if any(row.tflops <= 0 or row.microseconds <= 0 for row in times.rows):
-            raise document.get("rows").fail("expected times above 0")
-        return times
+_CUT = PublishedShape(batch=1, heads=8, kv_heads=8, length=512, head_dim=128, causal=False)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,63 +29,54 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tier", default="full", choices=TIERS, help="smoke: AITER's kernel alone, one cut problem")
     add_rocm_options(parser, "toolchain")
     parser.add_argument("--work", type=Path, default=Path("build/score"), metavar="DIR", help="where to build")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the times as JSON")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the times as rows of a score")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Time the problems on the GPU, and write the file."""
+    """Time the problems on the GPU, and write a score whose rows have the board's TFLOP/s in ``published``."""
     from ckpm.attention.launch.device import choose  # only here: readers of a file do without NumPy
+    from ckpm.kernels.families.libraries import host
     from ckpm.timing.launches import CK_WHERE
     from ckpm.timing.tables import ARCH, library
 
     demand_place(args.output)
     figures = chosen_figures(args.arch, args.tier)
     ck = None
-    if any(figure.model == "fwd" for figure in figures) and args.arch == ARCH:
+    if args.arch == ARCH and args.tier != "smoke":
         ck = library(args.toolchain, args.work, upstream="aiter", family="fwd", where=CK_WHERE)
     device = choose("hip", args.arch)
-    context = dict(device.context())
-    rows = tuple(_times(device, figures, ck, REPEATS[args.tier]))
-    BoardTimes(tier=args.tier, context=context, rows=rows).write(args.output)
+    loaded = device.load(ck, host("fwd").arguments) if ck else None
+    rows = [time_figure(device, figure, loaded, REPEATS[args.tier]) for figure in figures]
+    Score(tier=args.tier, rows=tuple(rows), groups={}, clocks={}).write(args.output)
     for row in rows:
-        show(f"{row.kernel}, {row.label}: {row.microseconds:.1f} us, {row.tflops:.1f} TFLOP/s {row.clock}".rstrip())
+        show(f"{row.kernel}, {row.label}: {row.published:.1f} TFLOP/s{f' at {row.ghz:.2f} GHz' if row.ghz else ''}")
     show(f"{len(rows)} published problems: {args.output}")
 
 
 def chosen_figures(arch: str, tier: str) -> list[PublishedFigure]:
-    """Published problems of attention whose kernels are here; of tier smoke one, cut to 8 heads and 512 tokens."""
-    models = ("asm",) if tier == "smoke" else ("asm", "fwd")
-    figures = [figure for figure in published_figures() if figure.arch == arch and figure.model in models]
-    figures = [figure for figure in figures if figure.shape]
-    if not figures:
-        raise MeasureError(f"no published problem of {arch} has a kernel here. See reports/timing/published.yaml.")
-    if tier != "smoke":
-        return figures
-    cut = PublishedShape(batch=1, heads=8, kv_heads=8, length=512, head_dim=128, causal=False)
-    return [dataclasses.replace(figures[0], label="cut to 1x8/8x512", shape=cut)]
+    """Published problems of attention whose kernels can be had; of tier smoke one of AITER's, cut."""
+    models = TIERS[tier] if arch == "gfx950" else TIERS["smoke"]  # CK's are of gfx950
+    figures = [f for f in published_figures() if f.arch == arch and f.model in models and f.shape]
+    return figures if tier != "smoke" else [dataclasses.replace(figures[0], label="cut to 1x8/8x512", shape=_CUT)]
 
 
-def _times(device: Device, figures: Sequence[PublishedFigure], ck: Path | None, repeats: int) -> Iterator[BoardTime]:
-    from ckpm.kernels.families.libraries import host
+def time_figure(device: Device, figure: PublishedFigure, ck: Library | None, repeats: int) -> ScoreRow:
+    """The row of a figure with this board's TFLOP/s, and the clock after the launches where it is known."""
     from ckpm.timing import asm
 
-    loaded = device.load(ck, host("fwd").arguments) if ck else None
-    for figure in figures:
-        assert figure.shape is not None, "chosen so"
-        if figure.model == "asm":
-            code = asm.code_object(device.arch, figure.shape.causal, cache_folder())
-            time = asm.time(device, code, figure.shape, repeats)
-        elif loaded is not None:
-            time = _time_ck(device, loaded, figure.shape, repeats)
-        else:
-            continue
-        sensed = device.sensors()
-        clock = f"{sensed['smi_clock_mhz']} MHz" if "smi_clock_mhz" in sensed else ""
-        tflops = figure.shape.flops / time / 1e6
-        yield BoardTime(
-            kernel=figure.kernel, label=figure.label, gpu=figure.gpu, tflops=tflops, microseconds=time, clock=clock
-        )
+    shape = figure.shape
+    assert shape is not None, "chosen so"
+    if figure.model == "asm":
+        microseconds = asm.time(device, asm.code_object(device.arch, shape.causal, cache_folder()), shape, repeats)
+    else:
+        assert ck is not None, "built for these figures"
+        microseconds = _time_ck(device, ck, shape, repeats)
+    clock = device.sensors().get("smi_clock_mhz")
+    return ScoreRow(
+        group=OWN, kernel=figure.kernel, label=figure.label, gpu=figure.gpu, metric="tflops", role="score",
+        published=shape.flops / microseconds / 1e6, ghz=float(clock) / 1e3 if clock else None, source="own board",
+    )  # fmt: skip
 
 
 def _time_ck(device: Device, library: Library, shape: PublishedShape, repeats: int) -> float:
@@ -141,24 +94,24 @@ def _time_ck(device: Device, library: Library, shape: PublishedShape, repeats: i
         return plan.run(pointers, timing=Timing(warmups=1, repeats=repeats)).median * 1e3
 
 
-def beside_model(times: BoardTimes, score: Score) -> tuple[tuple[ScoreRow, ...], Mapping[str, GroupScore]]:
-    """Rows of a board's times beside the model's figures, and the errors by kernel and of all, named OWN."""
-    modelled = {(row.kernel, row.label, row.gpu): row for row in score.rows if row.modelled is not None}
-    rows = tuple(
-        dataclasses.replace(modelled[key], group=OWN, role="score", published=row.tflops, source="own board")
-        for row in times.rows
-        if (key := (row.kernel, row.label, row.gpu)) in modelled
-    )
-    groups = {
-        kernel: score_of([row for row in rows if row.kernel == kernel]) for kernel in {row.kernel for row in rows}
+def beside_model(times: Score, score: Score) -> tuple[tuple[ScoreRow, ...], Mapping[str, GroupScore]]:
+    """The rows of a board's times that the score models, and the errors by kernel and of all, named OWN."""
+    modelled = {(row.kernel, row.label, row.gpu): row.modelled for row in score.rows if row.group != OWN}
+    rows = [dataclasses.replace(row, modelled=modelled.get((row.kernel, row.label, row.gpu))) for row in times.rows]
+    return tuple(rows), {
+        **{kernel: score_of(_of(rows, kernel)) for kernel in sorted({row.kernel for row in _of(rows)})},
+        **({OWN: score_of(_of(rows))} if _of(rows) else {}),
     }
-    return rows, {**dict(sorted(groups.items())), **({OWN: score_of(rows)} if rows else {})}
 
 
-def with_board(score: Score, times: BoardTimes) -> Score:
+def _of(rows: Sequence[ScoreRow], kernel: str = "") -> list[ScoreRow]:
+    return [row for row in rows if row.modelled and kernel in ("", row.kernel)]
+
+
+def with_board(score: Score, times: Score) -> Score:
     """The score with the group OWN of a board's times, in place of an earlier one."""
     rows, groups = beside_model(times, score)
-    if not rows:
+    if OWN not in groups:
         raise MeasureError("no time of this board is of a problem that the score models. Score again with --tier full.")
     others = tuple(row for row in score.rows if row.group != OWN)
-    return dataclasses.replace(score, rows=(*others, *rows), groups={**score.groups, OWN: groups[OWN]})
+    return dataclasses.replace(score, rows=(*others, *_of(rows)), groups={**score.groups, OWN: groups[OWN]})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from ckpm.base.records import as_text
 from ckpm.base.results import Results
 from ckpm.reports.board import parcel
 from ckpm.reports.board.page import RUN, BoardRun, BoardStep
-from ckpm.reports.board.published import BoardTime, BoardTimes
 from ckpm.reports.verdicts import Gate
-from ckpm.timing.score import Score, ScoreRow
+from ckpm.timing.score import OWN, Score, ScoreRow
 from tests.unit.reports.report_samples import SLOWER, case
 
 CONTEXT = {"gpu": "AMD Instinct MI350X", "rocm": "70200000"}
@@ -29,8 +29,8 @@ def write_parcel(folder: Path, *, tflops: float = 500.0, stand_in: bool = False)
     Gate.of([SLOWER], {"gpu": "MI350"}).write(records / "times")
     Score(tier="full", rows=(MODELLED,), groups={}, clocks={}).write(records / "model")
     (records / "board").write_bytes(as_text(CONTEXT))
-    time = BoardTime(kernel="asm", label="1x8/8x1024", gpu="MI355X", tflops=tflops, microseconds=8.0, clock="1500 MHz")
-    BoardTimes(tier="full", context=CONTEXT, rows=(time,)).write(records / "published")
+    time = dataclasses.replace(MODELLED, group=OWN, published=tflops, modelled=None, ghz=1.5)
+    Score(tier="full", rows=(time,), groups={}, clocks={}).write(records / "published")
     steps = tuple(
         BoardStep(name=name, question="why?", command="ckpm", code=8 if role == "results" else 0, files={role: name})
         for name, role in FILES.items()
@@ -40,4 +40,4 @@ def write_parcel(folder: Path, *, tflops: float = 500.0, stand_in: bool = False)
         beside={"batch-prefill/other": "beside"},
     )  # fmt: skip
     sources = {name: records / name for name in (*FILES, "beside")}
-    return parcel.pack(sources, {RUN: run.as_text()}, folder, epoch=0)
+    return parcel.pack(sources, {RUN: as_text(dataclasses.asdict(run)).decode()}, folder, epoch=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from ckpm.base import rocm_places
 from ckpm.base.display import show
-from ckpm.base.errors import CheckFailedError, DeviceError, DiskFullError, UsageError
+from ckpm.base.errors import CheckFailedError, DeviceError, DiskFullError, OutputError, UsageError
 from ckpm.base.files import hold_lock, name_write_errors, write_atomically
 from ckpm.base.paths import PROJECT, program_digest
 from ckpm.base.processes import git
@@ -148,11 +149,12 @@ def run_board(args: argparse.Namespace) -> None:
         )  # fmt: skip
         try:
             run(plan, runner.execute)
-        finally:  # also of a run that the GPU or somebody ended
-            if (work / record_path(steps[0].arch, PROBE)).exists():
-                folder, file = send(about, plan, runner)
-                show((folder / page.PAGE).read_text())
-                show(f"{file}, {file.stat().st_size / 1e6:.1f} MB: no path or name of this machine is in it. Send it.")
+        except BaseException:  # the GPU or somebody ended it
+            if PROBE not in runner.failed:
+                with contextlib.suppress(OutputError):  # the first error is the one to report
+                    send(about, plan, runner, whole=False)
+            raise
+        send(about, plan, runner, whole=True)
 
 
 def probe(arch: str, file: Path) -> None:
@@ -192,18 +194,21 @@ def log_of(step: StageStep) -> Path:
     return _LOGS / f"{step.stage}.txt"
 
 
-def send(about: BoardRun, plan: QualificationPlan, runner: Runner) -> tuple[Path, Path]:
-    """Run the failed cases on the emulator, and write page and parcel. Return the parcel's folder and its file."""
+def send(about: BoardRun, plan: QualificationPlan, runner: Runner, *, whole: bool) -> None:
+    """Write page and parcel, and show the page. Of a ``whole`` run, failed cases first run on the emulator, too."""
     folder = runner.work / f"{about.arch}-{about.host}-{about.date}"
     with name_write_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
     sources, steps = _sources(plan, runner)
-    beside = {} if runner.lost else _beside(plan, runner)
+    beside = _beside(plan, runner) if whole else {}
     sources |= {f"beside/{Path(file).name}": runner.work / file for file in beside.values()}
     names = {case: f"beside/{Path(file).name}" for case, file in beside.items()}
     texts = {page.RUN: as_text(dataclasses.asdict(dataclasses.replace(about, steps=steps, beside=names))).decode()}
     parcel.pack(sources, texts, folder, plan.epoch)
-    return folder, parcel.pack({}, {page.PAGE: page.page(read_findings(folder))}, folder, plan.epoch)
+    text = page.page(read_findings(folder))
+    file = parcel.pack({}, {page.PAGE: text}, folder, plan.epoch)
+    show(text)
+    show(f"{file}, {file.stat().st_size / 1e6:.1f} MB: no path or name of this machine is in it. Send it.")
 
 
 def _sources(plan: QualificationPlan, runner: Runner) -> tuple[dict[str, Path], tuple[BoardStep, ...]]:

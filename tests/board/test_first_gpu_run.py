@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -31,6 +32,28 @@ def test_rehearsal_answers_each_question(make_machine: Make) -> None:
     assert "A stand-in took the place of the GPU" in run.stdout
     again = machine.run()
     assert (again.returncode, again.stderr.count("earlier for the same inputs")) == (0, 8)
+
+
+def test_calls_of_python_run_on_gpu_and_keep_their_plan(make_machine: Make) -> None:
+    machine = make_machine()
+    assert machine.run("--only", "build").returncode == 0
+    (work,) = machine.folder.glob("work/gfx950-*")
+    environment = {**machine.environment(), "CKPM_ROCM": "1"}
+    call = subprocess.run(
+        [sys.executable, "-P", "-c", _CALLS], cwd=work, env=environment, capture_output=True, text=True, check=False
+    )
+    assert call.returncode == 0, call.stderr
+    assert "agrees" in call.stdout
+
+
+_CALLS = """
+from ckpm_emulator import device
+device.EmulatedGpu = None  # the default device must not be it
+from examples.paged_prefill import done, fmha, k, np, pages, q, v
+lengths = np.array([0, 40, 60], np.int32)
+again = fmha(q, k, v, dtype="bf16", cu_seqlens_q=lengths, pages=pages, mask="bottom_right")
+assert (again.o == done.o).all()
+"""
 
 
 def test_hung_queue_ends_step_at_its_limit_and_next_call_goes_on(make_machine: Make) -> None:

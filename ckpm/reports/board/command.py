@@ -116,7 +116,8 @@ def run_board(args: argparse.Namespace) -> None:
     """Run the steps that are not finished, and write the file of all."""
     arch = args.arch or _present_arch(read_steps())
     if args.probe:
-        return probe(arch, args.probe)
+        probe(arch, args.probe)
+        return
     if args.patience <= 0:
         raise UsageError(f"--patience is {args.patience:g}: give a number above 0.")
     table, host = read_steps(), _host(args.work)
@@ -126,13 +127,10 @@ def run_board(args: argparse.Namespace) -> None:
         raise UsageError(f"no step {', '.join(sorted(unknown))}: there are {', '.join(step.stage for step in steps)}.")
     commit = (git(PROJECT, "describe", "--always", "--dirty") or b"unknown").decode().strip()
     epoch = int(git(PROJECT, "show", "--no-patch", "--format=%ct") or 0)
-    facts = Facts(
-        commit=commit,
-        tier=args.tier,
-        upstream=table.upstream,
-        upstream_identity=check_upstream(table.upstream).sha256,
-        toolchain=f"program {program_digest()}",
-    )
+    facts = Facts(  # a commit that does not change the program repeats no step
+        commit=program_digest(), tier=args.tier, upstream=table.upstream,
+        upstream_identity=check_upstream(table.upstream).sha256, toolchain="embedded",
+    )  # fmt: skip
     os.environ[VARIABLE] = "0"  # each step names its compiler and its device
     with hold_lock(work / ".lock", "name another --work"):
         for step in steps:

@@ -55,18 +55,18 @@ def _package(cache: Path) -> Path:
 
 def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: PublishedShape) -> None:
     """Run the workgroup that the device's option ``record`` names."""
-    with _uploaded(device, shape) as (grid, arguments):
+    with _upload(device, shape) as (grid, arguments):
         device.launch_code(code[0], code[1], grid, _THREADS, arguments)
 
 
 def time(device: Device, code: tuple[bytes, str], shape: PublishedShape, repeats: int) -> float:
     """Mean microseconds of a launch on a GPU."""
-    with _uploaded(device, shape) as (grid, arguments):
+    with _upload(device, shape) as (grid, arguments):
         return device.hip.time_code(code[0], code[1], grid, _THREADS, arguments, repeats)
 
 
 @contextlib.contextmanager
-def _uploaded(device: Device, shape: PublishedShape) -> Iterator[tuple[tuple[int, int, int], bytes]]:
+def _upload(device: Device, shape: PublishedShape) -> Iterator[tuple[tuple[int, int, int], bytes]]:
     """The grid and the arguments of a launch, whose tensors are on the device."""
     generator = np.random.default_rng(0)
     rows = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}

@@ -68,8 +68,8 @@ class Machine:
         }
 
     def command(self, *options: str, minutes: float = 60) -> list[str]:
-        words = ["first-gpu-run", "--tier", "smoke", "--work", str(self.folder / "work"), *options]
-        return [sys.executable, "-P", "-c", _IMPATIENT, str(minutes), *words]
+        argv = ["first-gpu-run", "--tier", "smoke", "--work", str(self.folder / "work"), *options]
+        return [sys.executable, "-P", "-c", _IMPATIENT, str(minutes), *argv]
 
     def run(
         self, *options: str, planted: str = "", minutes: float = 60, prepare: Callable[[], None] | None = None
@@ -85,7 +85,7 @@ class Machine:
         return read_findings(open_parcel(file, Path(tempfile.mkdtemp(dir=self.folder))))
 
     def endings(self) -> dict[str, str]:
-        """How each step ended."""
+        """The end of each step."""
         return {step.name: step.ending for step in self.findings().run.steps}
 
 

@@ -1,4 +1,4 @@
-"""A first run on a GPU comes to its end, loses no finished step, and answers what it was asked, whatever fails."""
+"""A first run on a GPU comes to its end and keeps each finished step, whatever fails."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from ckpm.matrix.dialects import check_upstream
 from ckpm.reports.board import page, parcel
 from ckpm.reports.board.page import BoardFindings, BoardRun, BoardStep, read_findings
 from ckpm.reports.board.published import with_board
-from ckpm.reports.board.table import SMOKE, BoardTable, planned, read_steps
+from ckpm.reports.board.table import SMOKE, BoardTable, plan_steps, read_steps
 from ckpm.reports.release.record import Facts, StageRecord, record_path
 from ckpm.reports.release.run import OVERDUE, QualificationPlan, execute, run
 from ckpm.reports.release.stages import StageStep
@@ -122,7 +122,7 @@ def run_board(args: argparse.Namespace) -> None:
         raise UsageError(f"--patience is {args.patience:g}: give a number above 0.")
     table, host = read_steps(), _host(args.work)
     work = (args.work / f"{arch}-{host}-{args.tier}").absolute()
-    steps = planned(table, arch, args.tier, rocm=rocm.locate() is not None)
+    steps = plan_steps(table, arch, args.tier, rocm=rocm.locate() is not None)
     if unknown := {*args.only, *args.again} - {step.stage for step in steps}:
         raise UsageError(f"no step {', '.join(sorted(unknown))}: there are {', '.join(step.stage for step in steps)}.")
     commit = (git(PROJECT, "describe", "--always", "--dirty") or b"unknown").decode().strip()

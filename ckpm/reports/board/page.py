@@ -118,7 +118,7 @@ def page(findings: BoardFindings) -> str:
         ("Cases", ("step", "cases"), ((name, _counts(results)) for name, results in findings.suites.items())),
         ("Wrong, and faults", ("case", "on the GPU", "on the emulator"), _wrong(findings)),
         ("Times", ("step", "problem", "metric and change", "verdict"), _times(findings)),
-        ("Published problems", ("kernel", "problem", "TFLOP/s", "modelled", "GHz"), _published(findings)),
+        ("Published problems", ("kernel", "problem", "TFLOP/s", "modelled", "GHz"), _published_rows(findings)),
         ("Error of the timing model (WMAPE)", ("kernel", "rows", "error"), _errors(findings)),
     )
     for title, columns, rows in sections:
@@ -178,7 +178,7 @@ def _times(findings: BoardFindings) -> Iterator[tuple[str, str, str, str]]:
             yield step, row.subject, row.change, f"{row.verdict}; {row.note}" if row.note else row.verdict
 
 
-def _published(findings: BoardFindings) -> Iterator[tuple[str, ...]]:
+def _published_rows(findings: BoardFindings) -> Iterator[tuple[str, ...]]:
     if findings.times is not None:
         for row in beside_model(findings.times, findings.score or findings.times)[0]:
             figures = (row.published, row.modelled, row.ghz)
@@ -198,14 +198,14 @@ def compare_boards(first: BoardFindings, second: BoardFindings) -> str:
     lines += [
         f"- {shown(name)}: {end} / {other_ends.get(name)}" for name, end in ends.items() if other_ends.get(name) != end
     ]
-    other_figures = dict(_figures(second))
-    for name, figure in _figures(first):
+    other_figures = dict(_list_figures(second))
+    for name, figure in _list_figures(first):
         if figure and (other := other_figures.get(name)):
             lines.append(f"- {shown(name)}: {figure:.5g} / {other:.5g}, ratio {figure / other:.3f}")
     return "\n".join(lines)
 
 
-def _figures(findings: BoardFindings) -> Iterator[tuple[str, float | None]]:
+def _list_figures(findings: BoardFindings) -> Iterator[tuple[str, float | None]]:
     for step, gate in findings.gates.items():
         for row in gate.rows:
             yield f"{step}: {row.subject}, {row.metric}, {row.unit}", row.candidate

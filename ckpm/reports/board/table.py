@@ -66,7 +66,7 @@ def read_claims() -> dict[str, Claim]:
     return table.record.claims
 
 
-def planned(table: BoardTable, arch: str, tier: str, *, rocm: bool) -> tuple[StageStep, ...]:
+def plan_steps(table: BoardTable, arch: str, tier: str, *, rocm: bool) -> tuple[StageStep, ...]:
     """The steps for a board of an arch. ``rocm`` is True if ROCm's compiler is here."""
     chosen = {}
     for name, stage in table.stages.items():
@@ -79,7 +79,7 @@ def planned(table: BoardTable, arch: str, tier: str, *, rocm: bool) -> tuple[Sta
 
 def claims_table(arch: str = "gfx950") -> str:
     """The claims as a table of Markdown: docs/reference/unproven.md contains it."""
-    commands = {step.stage: step.shown for step in planned(read_steps(), arch, "full", rocm=True)}
+    commands = {step.stage: step.shown for step in plan_steps(read_steps(), arch, "full", rocm=True)}
     lines = ["| claim | risk | step | expected | otherwise |", "| --- | --- | --- | --- | --- |"]
     for claim in read_claims().values():
         lines.append(f"| {claim.claim} | {claim.risk} | `{claim.step}` | {claim.expected} | {claim.otherwise} |")

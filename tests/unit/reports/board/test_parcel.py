@@ -32,8 +32,8 @@ def test_scrub_hides_paths_addresses_and_hosts(text: str, sent: str) -> None:
     assert parcel.scrub(text, {"node-17": "HOST"}) == sent
 
 
-def repacked(file: Path, *entries: tuple[str, bytes, bytes]) -> Path:
-    """The parcel with its tar replaced by these entries: name, content, kind."""
+def repack(file: Path, *entries: tuple[str, bytes, bytes]) -> Path:
+    """Replace the parcel's tar by one of these entries: name, content, kind."""
     stream = io.BytesIO()
     with tarfile.TarFile(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, content, kind in entries:
@@ -55,7 +55,7 @@ def repacked(file: Path, *entries: tuple[str, bytes, bytes]) -> Path:
 def test_open_parcel_refuses_hostile_tar(
     tmp_path: Path, name: str, content: bytes, kind: bytes, complaint: str
 ) -> None:
-    file = repacked(tmp_path / "run.tar.xz", (name, content, kind))
+    file = repack(tmp_path / "run.tar.xz", (name, content, kind))
     with pytest.raises(TrustError, match=complaint):
         parcel.open_parcel(file, tmp_path / "opened")
     assert not (tmp_path / "x").exists()

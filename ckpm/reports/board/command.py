@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="STEP", help="run these; finished ones stay")
     parser.add_argument("--again", action="append", default=[], metavar="STEP", help="run a finished step again")
     parser.add_argument("--work", type=Path, default=OUTPUT, metavar="DIR", help="(default: %(default)s)")
-    parser.add_argument("--probe", type=Path, metavar="FILE", help="only write facts of the GPU, after a write to it")
+    parser.add_argument("--probe", type=Path, metavar="FILE", help="only try the GPU, and put its facts there")
     parser.set_defaults(run=run_board, log_to="stderr")
 
 

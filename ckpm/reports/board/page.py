@@ -148,7 +148,7 @@ def answer(claim: Claim, findings: BoardFindings) -> str:
         return f"as expected: {text}" if groups[OWN].error <= claim.largest_error else f"otherwise: {text}"
     if claim.verdict:
         gate = findings.gates.get(claim.step)
-        if gate is None or gate.verdict in ("inconclusive", "not comparable"):
+        if gate is None or gate.verdict not in ("regressed", "unchanged", "improved"):
             return f"open: {gate.summary() if gate else step.ending}"
         return f"{'as expected' if gate.verdict == claim.verdict else 'otherwise'}: {gate.summary()}"
     results = findings.suites.get(claim.step)

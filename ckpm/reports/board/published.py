@@ -47,9 +47,11 @@ def run(args: argparse.Namespace) -> None:
         ck = library(args.toolchain, args.work, upstream="aiter", family="fwd", where=CK_WHERE)
     device = choose("hip", args.arch)
     loaded = device.load(ck, host("fwd").arguments) if ck else None
-    rows = [time_figure(device, figure, loaded, REPEATS[args.tier]) for figure in figures]
-    Score(tier=args.tier, rows=tuple(rows), groups={}, clocks={}).write(args.output)
-    for row in rows:
+    rows: list[ScoreRow] = []
+    for figure in figures:
+        row = time_figure(device, figure, loaded, REPEATS[args.tier])
+        rows.append(row)
+        Score(tier=args.tier, rows=tuple(rows), groups={}, clocks={}).write(args.output)  # at once: the next may hang
         show(f"{row.kernel}, {row.label}: {row.published:.1f} TFLOP/s{f' at {row.ghz:.2f} GHz' if row.ghz else ''}")
     show(f"{len(rows)} published problems: {args.output}")
 

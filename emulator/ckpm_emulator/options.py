@@ -73,6 +73,7 @@ class Options:
     late_lds_reads: bool = False  # with late_loads: so is a write of LDS over a read that was not waited for
     interleaved: bool = False  # a wave that waits for memory lets the others go on first
     global_races: bool = False  # so are unordered accesses of two waves to device memory; on one host thread
+    stream_order: bool = False  # operations of two streams that use the same bytes in no order are reported
     lds_bounds: bool = True  # so is a read outside of LDS; without, the first one is reported, and all read 0
     open_rules: bool = False  # so is an instruction on whose result sources disagree
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault

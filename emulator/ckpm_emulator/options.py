@@ -118,7 +118,9 @@ class Options:
         checks = [field.name for field in dataclasses.fields(self) if field.type == "bool" and field.name != "hazards"]
         values |= {name: int(getattr(self, name)) for name in checks}
         values["uninitialised"] = int(self.uninitialised or self.uninitialised_memory)
-        values |= {name: getattr(self, name) for name in ("wave_order", "max_instructions", "launch_skip", "launch_count")}
+        values |= {
+            name: getattr(self, name) for name in ("wave_order", "max_instructions", "launch_skip", "launch_count")
+        }
         trace = self.trace or Trace(file="")
         values |= {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}
         record = self.record or Record(workgroup=_NO_WORKGROUP)

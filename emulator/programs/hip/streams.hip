@@ -1,18 +1,16 @@
-// Two streams that use one buffer, by the first argument. In wrong order: `kernels` write it, `copy` reads
-// it to the host while a kernel writes, `fill`, `unwaited` has an event that nobody waits for, `nonblocking`
-// does not wait for the default stream. In order: by an `event`, by the `host` that waits, by the `default`
-// stream, by a `query`; `halves` of the buffer, `reads`, `atomics`, the `same` value, a `graph` twice. `early` reads memory of the
-// host before it waits, `late` after that. `attributes` prints some of a stream.
+// Two streams that use one buffer, by the first argument. In wrong order: `kernels` write it,
+// `copy` reads it to the host while a kernel writes, `fill`, `unwaited` has an event that nobody
+// waits for, `nonblocking` does not wait for the default stream. In order: by an `event`, by the
+// `host` that waits, by the `default` stream, by a `query`; `halves` of the buffer, `reads`,
+// `atomics`, the `same` value, a `graph` twice. `early` reads memory of the host before it waits,
+// `late` after that. `attributes` prints some of a stream.
 #include "more_hip.h"
 
 #include <cstring>
 
 constexpr int N = 1024, BYTES = N * sizeof(int);
 
-__global__ void add(int* all, int value)
-{
-    all[blockIdx.x * blockDim.x + threadIdx.x] += value;
-}
+__global__ void add(int* all, int value) { all[blockIdx.x * blockDim.x + threadIdx.x] += value; }
 
 __global__ void set(int* all, int value) { all[blockIdx.x * blockDim.x + threadIdx.x] = value; }
 
@@ -58,7 +56,8 @@ static void print_attributes(hipStream_t one, hipStream_t two)
     HIP_CHECK(hipStreamCopyAttributes(two, one));
     value = {};
     HIP_CHECK(hipStreamGetAttribute(two, SYNCHRONIZATION_POLICY, &value));
-    std::printf(" %d %s\n", value.priority, hipGetErrorName(hipStreamGetAttribute(two, 99, &value)));
+    std::printf(
+        " %d %s\n", value.priority, hipGetErrorName(hipStreamGetAttribute(two, 99, &value)));
 }
 
 static void replay(hipStream_t one, hipStream_t two, int* all)

@@ -1,6 +1,6 @@
 // Two streams that use one buffer, by the first argument. In wrong order: `kernels` write it,
-// `copy` reads it to the host while a kernel writes, `fill`, `unwaited` has an event that nobody
-// waits for, `nonblocking` does not wait for the default stream. In order: by an `event`, by the
+// `copy` reads it to the host while a kernel writes, `fill`, `unwaited` has an event without a
+// wait for it, `nonblocking` does not wait for the default stream. In order: by an `event`, by the
 // `host` that waits, by the `default` stream, by a `query`; `halves` of the buffer, `reads`,
 // `atomics`, the `same` value, a `graph` twice. `early` reads memory of the host before it waits,
 // `late` after that. `attributes` prints some of a stream.

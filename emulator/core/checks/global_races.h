@@ -50,6 +50,12 @@ public:
     void touch(Access access, uint64_t address, unsigned bytes, uint32_t lane = NO_LANE);
     // After the instruction. Throws LaunchFault if an access of it is a race.
     void judge(const Wave& wave, const MicroOp* op);
+    // The wave writes its caches back: a fence.
+    void write_back() const
+    {
+        if(operation_ != nullptr)
+            operation_->publish();
+    }
     // An atomic that may be of LDS.
     void order_by_lds(const Wave& wave, const MicroOp* op);
 

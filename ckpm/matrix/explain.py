@@ -259,7 +259,9 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
 def _features_of(chosen: Dialect, name: str) -> Iterator[str]:
     """Yield the dialect's features without which the matrix would not have a kernel."""
     for feature in chosen.features:
-        others = with_features(set(chosen.features) - {feature})
+        others = with_features(
+            other for other in chosen.features if feature not in (other, features()[other].variant_of)
+        )
         if _fits(dialect(others), name) < 2:
             yield f"{feature} ({features()[feature].source}): {features()[feature].summary}"
 
@@ -267,7 +269,7 @@ def _features_of(chosen: Dialect, name: str) -> Iterator[str]:
 def _features_with(chosen: Dialect, name: str) -> Iterator[Reason]:
     """Yield the features of pull requests that would add a kernel to the dialect."""
     if chosen.features or chosen.name == feature_table().record.base:
-        for feature in (name for name in features() if name not in chosen.features):
+        for feature in (own for own, row in features().items() if own not in chosen.features and not row.variant_of):
             wider = with_features({*chosen.features, feature})
             if _fits(dialect(wider), name) == 2:
                 text = f"{feature} adds it ({features()[feature].summary}): --dialect {wider}"

@@ -159,9 +159,17 @@ def build_whole(compiler: Compiler) -> Library:
 
 
 def fake(
-    library: Library, *, cus: int = 256, device: int = 0, launch: int = 0, stale: int = 0, throws: str | None = None
+    library: Library,
+    *,
+    cus: int = 256,
+    device: int = 0,
+    launch: int = 0,
+    stale: int = 0,
+    throws: str | None = None,
+    name: str = "gfx950",
 ) -> None:
-    """Set the fake runtime: compute units, errors of asking for the device and of launching, an exception."""
+    """Set the fake runtime: compute units, errors of asking for the device and of launching, an exception, a name."""
+    library.abi.ckpm_fake_set_device(name.encode())
     library.abi.ckpm_fake_set(cus, device, launch, stale, None if throws is None else throws.encode())
 
 

@@ -67,6 +67,16 @@ def test_unknown_or_foreign_feature_is_refused() -> None:
         dialect(f"{BASE}+head_dim_512+head_dim_512")
 
 
+@pytest.mark.parametrize("variant", ["gfx942_by_guard", "gfx942_by_list"])
+def test_variant_of_feature_replaces_the_dialect_s_own(variant: str) -> None:
+    own = dialect(SEPTEMBER).features
+    assert dialect(f"{SEPTEMBER}+{variant}").features == (
+        *(feature for feature in own if feature != "gfx942_by_dispatch"),
+        variant,
+    )
+    assert with_features({*own} - {"gfx942_by_dispatch"}) == SEPTEMBER  # no checkout shows the gate as merged
+
+
 def test_why_names_pull_request_of_kernel() -> None:
     selection = Selection(archs=("gfx950",))
     (text,) = why(dialect(SEPTEMBER), selection, FEW_UNITS).features

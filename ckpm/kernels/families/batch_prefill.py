@@ -18,6 +18,7 @@ from ckpm.kernels.families.spellings import (
     device_check,
     fill,
     flag,
+    occupancy,
     pad_flags,
     pad_words,
     spellings,
@@ -145,11 +146,10 @@ def trait(key: Key, cpp: Features) -> str:
     load = key.load or _own_loads(key, cpp)[-1]
     page = _page_words(key.page_size, key.kv_layout, key.kv_table, load)
     mode = f", {page['load']}" if cpp.takes_load else ""
-    occupancy = f", {key.tile.occupancy}" if cpp.trait_names_occupancy else ""
     flags = f"{flag(is_v3(key.pipeline))}, false, {flag(key.sink)}"
     return (
         f"fmha_fwd_batch_prefill_traits_<{common}{types['qscale']}, {layout['pads']}, {flags}, "
-        f"{page['page_size']}, {page['kv_layout']}, {page['kv_table']}{mode}{occupancy}>"
+        f"{page['page_size']}, {page['kv_layout']}, {page['kv_table']}{mode}{occupancy(key, cpp)}>"
     )
 
 

@@ -81,7 +81,10 @@ class FeatureTable(Record, frozen=True):
 
 
 class DialectHead(Record, frozen=True):
-    """The record of a dialect.yaml. ``features`` are those of features.yaml that the dialect has."""
+    """The record of a dialect.yaml. ``features`` are those of features.yaml that the dialect has.
+
+    ``every_family`` is laid under the tables of the codegen's families.
+    """
 
     dialect: str
     summary: str
@@ -93,6 +96,7 @@ class DialectHead(Record, frozen=True):
     parameters: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     asked_everything: bool | None = None
     features: tuple[str, ...] = ()
+    every_family: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,8 +458,10 @@ class Families(Mapping[str, Family]):
 
     def table(self, name: str) -> Field:
         """A family's table laid over the ancestors', then its features'; each field has its own file and line."""
+        heads = [load(folder / "dialect.yaml") for folder in self._folders] if name in FAMILIES else []
+        layers = [common for head in heads if (common := head.find("every_family"))]
         files = [folder / f"{name}.yaml" for folder in self._folders]
-        layers = [load(file) for file in files if file.exists()]
+        layers += [load(file) for file in files if file.exists()]
         if self._features:
             every = feature_table().root.get("features")
             tables = [every.get(feature).find("tables") for feature in self._features]

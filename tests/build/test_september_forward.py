@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ckpm.attention.launch.c_abi import Library
-from ckpm.kernels.abi import FwdArguments, Mask, Status
+from ckpm.kernels.abi import FwdArguments, LaunchArguments, Mask, Status
 from ckpm.kernels.families import spellings
 from ckpm.kernels.families.family import INCLUDE_FWD
 from ckpm.kernels.families.render import Unit, instance_text, render
@@ -229,3 +229,17 @@ def test_may_s_text_has_no_occupancy(tmp_path: Path) -> None:
             compiler.compile(file)
     with pytest.raises(AssertionError, match="too few template arguments"):
         compiler.compile(files["dispatch"][0], OCCUPANCY)
+
+
+@pytest.mark.parametrize("family", ["batch_prefill", *WHERE])
+def test_smoke_tier_is_built_against_declared_interface(family: str, tmp_path: Path) -> None:
+    families = (family, "fwd_splitkv_combine") if family == "fwd_splitkv" else (family,)
+    keys = select(dialect(SEPTEMBER), Selection(archs=("gfx942", "gfx950"), families=families, tier="smoke"))
+    units = [Unit(name, tuple(key for key in keys if key.family == name)) for name in {key.family for key in keys}]
+    compiler = Compiler(tmp_path, (INTERFACE, INCLUDE_FWD))
+    files = render(keys, units, SEPTEMBER, FEATURES, tmp_path / "sources")
+    objects = [compiler.compile(file, OCCUPANCY) for group in files.values() for file in group]
+    arguments = LaunchArguments if family == "batch_prefill" else FwdArguments
+    library = compiler.link("libsmoke", [*objects, compiler.compile(INTERFACE / "fake_runtime.hip")], arguments)
+    assert sorted(library.kernels) == sorted(key.name for key in keys)
+    assert (library.dialect, library.family) == (SEPTEMBER, family)

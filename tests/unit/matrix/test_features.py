@@ -166,6 +166,16 @@ def test_count_with_tune_counts_its_kernels(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(("compute_units", "taken"), [(80, True), (127, True), (128, False), (304, False)])
+def test_why_with_compute_units_says_if_dispatch_takes_the_tile(
+    compute_units: int, taken: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--dialect", SEPTEMBER, "--arch", "gfx942", "--tier", "full", "--compute-units", str(compute_units)]
+    assert main(["why", *words, FEW_UNITS]) == 0
+    complaint = f"dispatch takes its tile below 128 compute units, not with {compute_units}"
+    assert (complaint not in capsys.readouterr().out) == taken
+
+
+@pytest.mark.parametrize(("compute_units", "taken"), [(80, True), (127, True), (128, False), (304, False)])
 def test_tile_for_few_compute_units_is_taken_below_128(compute_units: int, taken: bool) -> None:
     assert is_tile_taken("few_compute_units", 1, 8, 4096, compute_units) == taken
     assert is_tile_taken("always", 1, 8, 4096, compute_units)

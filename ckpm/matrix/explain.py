@@ -36,7 +36,7 @@ class Reason:
     """One reason that keeps a kernel out.
 
     ``kind`` is axis, tile or rule (no such kernel is in the matrix), masks, family, arch, receipt, condition or shard
-    (the selection leaves it out), dispatch (it takes the kernel on no such device); ``source`` is the file and line of
+    (the selection leaves it out). It is dispatch if no such device takes the kernel. ``source`` is the file and line of
     the reason.
     """
 

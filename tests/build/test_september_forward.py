@@ -79,8 +79,8 @@ def test_trait_s_arguments_are_those_of_the_name() -> None:
                 rf"Dispatch\s*= {family.replace('fwd', 'fmha_fwd')}_traits_<(.*)>;", instance_text(key, FEATURES)
             )
             assert match
-            words = [word.strip().split("::")[-1] for word in match[1].split(", ")]
-            named = dict(zip(f"{start} {end}".split(), words, strict=True))
+            arguments = [word.strip().split("::")[-1] for word in match[1].split(", ")]
+            named = dict(zip(f"{start} {end}".split(), arguments, strict=True))
             expected: dict[str, Any] = {
                 "group": key.mode == "group", "logits": key.logits, "lse": key.lse, "dropout": key.dropout,
                 "trload": key.trload, "skip": key.skip, "sink": key.sink, "paged": key.paged_kv,
@@ -120,21 +120,21 @@ def choose(keys: Sequence[Key], p: Mapping[str, Any], device: str, units: int) -
     for v3 in (True, False):
         if v3 and p["max_seqlen_q"] <= 1:
             continue
-        ours = [key for key in main if (key.pipeline == "qr_async_trload_v3") == v3]
+        beside = [key for key in main if (key.pipeline == "qr_async_trload_v3") == v3]
         trait = next(
             (
                 trait
                 for trait in ("gfx950", "gfx9")
-                if device.startswith(trait) and any(key.arch_trait == trait for key in ours)
+                if device.startswith(trait) and any(key.arch_trait == trait for key in beside)
             ),
             None,
         )
-        ours = [key for key in ours if (key.arch_trait, key.dtype) == (trait, p["data_type"])]
-        levels = dict.fromkeys((key.hdim_q, key.hdim_v) for key in ours)
+        beside = [key for key in beside if (key.arch_trait, key.dtype) == (trait, p["data_type"])]
+        levels = dict.fromkeys((key.hdim_q, key.hdim_v) for key in beside)
         level = next((dims for dims in levels if p["hdim_q"] <= dims[0] and p["hdim_v"] <= dims[1]), None)
-        ours = [key for key in ours if (key.hdim_q, key.hdim_v) == level]
-        for key in ours:
-            if serves(key, p, units, max(other.tile.bm0 for other in ours)):
+        beside = [key for key in beside if (key.hdim_q, key.hdim_v) == level]
+        for key in beside:
+            if serves(key, p, units, max(other.tile.bm0 for other in beside)):
                 no_lse = key.family == "fwd_splitkv" and key.dtype == "fp8"  # its combine kernels store none
                 return None if no_lse and p["has_lse"] else key.name
     return None
@@ -167,7 +167,7 @@ def serves(key: Key, p: Mapping[str, Any], units: int, largest: int) -> bool:
     return all(tests)
 
 
-def posed(keys: Sequence[Key]) -> list[Key]:
+def kernels_of_abi(keys: Sequence[Key]) -> list[Key]:
     """The kernels that requests of the C ABI reach: it poses no sink, and fwd's scales are tensors."""
     main = [key for key in keys if key.family != "fwd_splitkv_combine" and not key.sink]
     return [key for key in main if key.family != "fwd" or key.qscale == "no"]
@@ -175,7 +175,7 @@ def posed(keys: Sequence[Key]) -> list[Key]:
 
 def requests(keys: Sequence[Key], count: int) -> Iterator[dict[str, Any]]:
     draw = random.Random(11)
-    main = posed(keys)
+    main = kernels_of_abi(keys)
     for at in range(count):
         key = main[at % len(main)]
         seqlen_q = draw.choice((1, 16, 31, 32, 64, 128, 200, 512))
@@ -209,7 +209,7 @@ def test_dispatch_takes_the_first_kernel_of_upstream_s_rules(family: str, librar
             assert described["traits"].split("x")[-1] == "0"  # no sink
             assert ("V3" in described["kernel"]) == (key.pipeline == "qr_async_trload_v3")
     taken = {(key.arch_trait, key.pipeline, key.tile.when) for key in keys if key.name in chosen}
-    assert taken == {(key.arch_trait, key.pipeline, key.tile.when) for key in posed(keys)}
+    assert taken == {(key.arch_trait, key.pipeline, key.tile.when) for key in kernels_of_abi(keys)}
 
 
 def test_scale_tensors_of_fwd_are_refused_by_name(libraries: dict[str, Library]) -> None:

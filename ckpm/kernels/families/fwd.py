@@ -120,7 +120,7 @@ FAMILY = KernelFamily(
     symbol=symbol,
     host=Host(
         dispatch=dispatch_text,
-        dialects=fwd_spellings.rendered,
+        dialects=fwd_spellings.dialects,
         harness=lambda dialect, features: harness_text(dialect, NAME, features, dropout=True),
         arguments=FwdArguments,
         functions=("fmha_fwd_",),

@@ -80,7 +80,7 @@ FAMILY = KernelFamily(
     symbol=symbol,
     host=Host(
         dispatch=dispatch_text,
-        dialects=fwd_spellings.rendered,
+        dialects=fwd_spellings.dialects,
         harness=lambda dialect, features: harness_text(dialect, NAME, features, pages=True),
         arguments=FwdArguments,
         functions=("fmha_fwd_pagedkv_",),

@@ -34,7 +34,7 @@ Nested = list[tuple[str, list[tuple[str, list[tuple[int, int, list[T]]]]]]]
 _LOADED = {32: 32, 48: 48, 64: 64, 80: 96, 96: 128, 128: 128, 192: 192, 256: 256, 512: 512}
 
 
-def rendered() -> tuple[str, ...]:
+def dialects() -> tuple[str, ...]:
     """The dialects of these families that have templates."""
     return "ck-2025-11", "rocm-libraries-2026"
 

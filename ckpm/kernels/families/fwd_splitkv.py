@@ -118,7 +118,7 @@ FAMILY = KernelFamily(
     variants=variants,
     host=Host(
         dispatch=dispatch_text,
-        dialects=fwd_spellings.rendered,
+        dialects=fwd_spellings.dialects,
         harness=lambda dialect, features: harness_text(dialect, NAME, features, pages=True, splits=True),
         arguments=FwdArguments,
         functions=("fmha_fwd_splitkv_oneshot_", "fmha_fwd_splitkv_combine_oneshot_"),

@@ -70,7 +70,7 @@ def scale(values: Mapping[str, Any]) -> str:
 
 
 def sink(values: Mapping[str, Any]) -> str:
-    """The argument that says if there is a sink; nothing in dialects without sinks."""
+    """The flag of a sink; nothing in dialects without sinks."""
     return "" if values.get("sink") is None else boolean(values["sink"])
 
 

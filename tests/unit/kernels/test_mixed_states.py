@@ -87,9 +87,9 @@ def test_words_of_one_state_with_names_of_another_are_told_apart(file: str, tmp_
     tree = locate("checkout", cache=tmp_path, ck_root=root)
     assert set(tree.dialect.split("+")[1:]) == set(names)
     common = LISTS[api, True].keys() & LISTS[api, False].keys()
-    place = next(place for place in sorted(common) if LISTS[api, True][place] != LISTS[api, False][place])
-    arch, receipt = place.split()
+    listed = next(name for name in sorted(common) if LISTS[api, True][name] != LISTS[api, False][name])
+    arch, receipt = listed.split()
     difference = difference_from_dialect(tree, APIS[api], [arch], tmp_path, int(receipt))
-    new, old = LISTS[api, True][place], LISTS[api, False][place]
+    new, old = LISTS[api, True][listed], LISTS[api, False][listed]
     assert set(difference.extra) == set(new) - set(old)
     assert set(difference.missing) == set(old) - set(new)

@@ -169,8 +169,8 @@ def test_count_with_tune_counts_its_kernels(capsys: pytest.CaptureFixture[str]) 
 def test_why_with_compute_units_says_if_dispatch_takes_the_tile(
     compute_units: int, taken: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--dialect", SEPTEMBER, "--arch", "gfx942", "--tier", "full", "--compute-units", str(compute_units)]
-    assert main(["why", *words, FEW_UNITS]) == 0
+    options = ["--dialect", SEPTEMBER, "--arch", "gfx942", "--tier", "full", "--compute-units", str(compute_units)]
+    assert main(["why", *options, FEW_UNITS]) == 0
     complaint = f"dispatch takes its tile below 128 compute units, not with {compute_units}"
     assert (complaint not in capsys.readouterr().out) == taken
 

@@ -30,13 +30,13 @@ _SYMBOLS = {
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     """gfx950 has fwd kernels of its own, so the kernels for gfx9 have no device code for gfx950."""
-    v3 = "V3" if is_v3(key.pipeline) else ""
+    v3 = is_v3(key.pipeline)
     return {
         **fwd_spellings.attention(key, space, trait(key, features), _PIPELINES, features),
         "guard": "defined(__gfx9__) && !defined(__gfx950__)" if key.arch_trait == "gfx9" else cpp.guard(key),
         "scale": _scale(key, features),
-        "kernel": f"FmhaFwd{v3}Kernel",
-        "arguments": f"fmha_fwd_{v3.lower()}".rstrip("_"),
+        "kernel": "FmhaFwdV3Kernel" if v3 else "FmhaFwdKernel",
+        "arguments": "fmha_fwd_v3" if v3 else "fmha_fwd",
     }
 
 

@@ -90,7 +90,7 @@ def test_order_of_family_without_texts_in_dialect_is_refused() -> None:
         order_for(key, Place(upstream="flash-attn"), "gfx950", of.name)
 
 
-def test_order_of_family_whose_headers_are_of_another_ck_is_refused() -> None:
+def test_order_of_family_with_headers_of_another_ck_is_refused() -> None:
     """Upstream ckpm has May's batch prefill over aiter's headers of November, whose fwd has no sinks."""
     of = dialect(upstreams()["ckpm"].dialect)
     key = select(of, Selection(archs=("gfx950",), families=("fwd",)))[0]

@@ -272,9 +272,7 @@ def test_parameter_that_cannot_be_left_out_is_another_version(tmp_path: Path, at
 def test_codegen_without_its_headers_is_refused(tmp_path: Path) -> None:
     text = "// struct fmha_fwd_batch_prefill_traits_\nstruct fmha_fwd_batch_prefill_traits_of_another;\n"
     root = make_tree(tmp_path, CODEGEN["rocm-libraries-2026"], mask=text)
-    with pytest.raises(
-        SetupError, match=r"kernels include defines fmha_fwd_batch_prefill_traits_, "
-    ):
+    with pytest.raises(SetupError, match=r"kernels include defines fmha_fwd_batch_prefill_traits_, "):
         checkout(root)
     checkout(make_tree(tmp_path / "older", CODEGEN["ck-2025-11"], mask=text))
 

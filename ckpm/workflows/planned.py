@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ckpm.base.display import show
@@ -22,7 +22,7 @@ from ckpm.base.errors import CheckFailedError, SetupError
 from ckpm.base.paths import PROJECT
 from ckpm.base.processes import ended_by_signals, own_environment, python_command
 from ckpm.kernels.changes.history import commit_of
-from ckpm.kernels.changes.plan import ChangePlan, plan_since
+from ckpm.kernels.changes.plan import ChangePlan, Planned, plan_since
 from ckpm.kernels.changes.rules import rules
 
 PROVEN = Path(".ci/proven")  # its first word is a commit
@@ -61,9 +61,9 @@ def ordered(plan: ChangePlan) -> dict[str, int]:
     """The commands of a plan that `.ci/run` has not run before, with their planned minutes."""
     checks = [check for name, check in rules().checks.items() if name in plan.checks]
     earlier = {check.command for check in checks if check.always} | {rules().checks[name].command for name in BEFORE}
-    kinds = (plan.runs, [check for check in checks if check.command not in earlier], plan.builds)
-    rows = [row for kind in kinds for row in sorted(kind, key=lambda row: row.minutes)]
-    return {row.command: row.minutes for row in rows}
+    later = [check for check in checks if check.command not in earlier]
+    kinds: tuple[Sequence[Planned], ...] = (plan.runs, later, plan.builds)
+    return {row.command: row.minutes for kind in kinds for row in sorted(kind, key=lambda row: row.minutes)}
 
 
 def run_commands(commands: Mapping[str, int], end: float) -> tuple[list[str], list[str]]:

@@ -22,7 +22,7 @@ from ckpm.base.paths import PROJECT
 from ckpm.base.tablefile import load, plain
 from ckpm.kernels.changes.history import changed_paths, commit_of, extract
 from ckpm.kernels.changes.manifest import Altered, ManifestError, altered_kernels, altered_suites, manifests
-from ckpm.kernels.changes.rules import Effect, Rules, rules
+from ckpm.kernels.changes.rules import Check, Effect, Rules, rules
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
@@ -83,6 +83,9 @@ class PlannedRun:
     command: str
     minutes: int
     reasons: tuple[str, ...]
+
+
+Planned = Check | PlannedBuild | PlannedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ def _plan(
     checks = _checks(changes, total, table)
     builds = _builds(kernels, table)
     runs = _runs(kernels, why_suites, gates, table)
+    rows: list[Planned] = [*(table.checks[name] for name in checks), *builds, *runs]
     return ChangePlan(
         commit=commit,
         changes=tuple(Change(path, effect.reason, effect.everything) for path, effect in changes.items()),
@@ -179,7 +183,7 @@ def _plan(
         check_commands={name: table.checks[name].command for name in checks},
         builds=builds,
         runs=runs,
-        commands={row.command: row.minutes for row in (*map(table.checks.__getitem__, checks), *builds, *runs)},
+        commands={row.command: row.minutes for row in rows},
     )
 
 

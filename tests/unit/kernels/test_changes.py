@@ -288,7 +288,7 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
         ("compare: suites", "compare: sweets", "unknown word 'sweets'"),
         ("checks: [unit, planted]", "checks: [units]", "unknown; known: lint"),
         ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be a whole number >= 1"),
-        ("{compiled}", "{complied}", "checks.compiled.sessions[0]: neither {arch} nor a group of tests in braces: 'complied'"),
+        ("{compiled}", "{complied}", "checks.compiled.sessions[0]: neither {arch} nor a group of tests in braces"),
         ("  fwd_v3: {upstreams", "  fwd_v4: {upstreams", "unknown 'fwd_v4'; known: "),
     ],
 )

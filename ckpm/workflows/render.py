@@ -29,6 +29,8 @@ HERE = data(".github")
 FOLDER = Path(".github") / "workflows"
 NOX = Path(".github") / "nox.txt"
 LABELS = Path(".github") / "actionlint.yaml"
+# the commit that a plan compares with: of a pull request, of a merge queue, of a push
+BASE = "github.event.pull_request.base.sha || github.event.merge_group.base_sha || github.event.before"
 _KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own labels of self-hosted runners
 
 
@@ -55,6 +57,7 @@ class WorkflowTable(Record, frozen=True):
     actions: dict[str, _Action]
     runner: str
     python: str
+    pythons: list[str]
     minutes: dict[str, int]
     days: dict[str, int]
     gpus: dict[str, _Gpu]
@@ -114,6 +117,7 @@ def settings() -> dict[str, Any]:
     stages = read_stages()
     return {
         **values,
+        "base": BASE,
         "build": {arch: table.build.format(arch=arch) for arch in table.archs},
         "gpu_sessions": " ".join([*(suite.session for suite in hardware), table.gate]),
         "tests": table.test_files,

@@ -46,6 +46,12 @@ class _Gpu(Record, frozen=True):
     image: str
 
 
+class _Head(Record, frozen=True):
+    repository: str
+    branch: str
+    folder: str
+
+
 class _Release(Record, frozen=True):
     waivers: str
     builder: str
@@ -62,6 +68,7 @@ class WorkflowTable(Record, frozen=True):
     days: dict[str, int]
     gpus: dict[str, _Gpu]
     nightly: str
+    head: _Head
     release: _Release
     cache: dict[str, list[str]]
 
@@ -120,6 +127,8 @@ def settings() -> dict[str, Any]:
         "base": BASE,
         "build": {arch: table.build.format(arch=arch) for arch in table.archs},
         "gpu_sessions": " ".join([*(suite.session for suite in hardware), table.gate]),
+        "emulated": table.emulated,
+        "table_suites": " ".join(suite.session for suite in map(table.suites.get, table.table_suites) if suite),
         "tests": table.test_files,
         "objects": every_build(rules()),
         "release": {**msgspec.structs.asdict(values["release"]), "archs": stages.archs, "upstream": stages.upstream},

@@ -75,7 +75,8 @@ def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
         raise UnknownWordError("workflow", name, names())
     check()
     document = yaml.safe_load((PROJECT / FOLDER / f"{name}.yml").read_text(encoding="utf-8"))
-    values = {BASE: commit_of(PROJECT, since), "inputs.baseline": "", "github.ref_name": f"v{__version__}"}
+    values = {BASE: commit_of(PROJECT, since), "github.ref_name": f"v{__version__}"}
+    values |= dict.fromkeys(("inputs.baseline", "vars.CK_SEEN"), "")
     outcomes = run_jobs(WorkflowRun(document, values, PROJECT, commit_of(PROJECT, "HEAD"), work.absolute(), only))
     if not any(outcome.result != "skipped" for outcome in outcomes.values()):
         raise InconclusiveError("no job ran. Choose others with --only.", kind="nothing-done")

@@ -157,9 +157,8 @@ def test_planned_minutes_fit_the_limits_of_jobs() -> None:
     assert all(library.shard_minutes + 10 <= limits["library"] for library in table.libraries)
     assert all(library.run_minutes + 10 <= limits["results"] for library in table.libraries)
     full = plan._plan("", {"x": Effect(reason="all", everything=True)}, (), {}, table)
-    assert (
-        sum(row.minutes for row in (*full.builds, *full.runs)) + 10 <= limits["objects"] + 60
-    )  # runs have suites, too
+    minutes = [build.minutes for build in full.builds] + [run.minutes for run in full.runs]
+    assert sum(minutes) + 10 <= limits["objects"]
 
 
 def test_installed_wheels_run_an_example_before_they_are_kept() -> None:

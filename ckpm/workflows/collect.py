@@ -1,6 +1,6 @@
 """Join the results of a workflow's jobs in one build/ folder, and fail if a planned result is missing.
 
-A job's name says its arch. Its manifests and the cases of its suites must be of this arch and no other.
+The arch is in a job's name. Its manifests and the cases of its suites must be of this arch and no other.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def page(title: str, sections: dict[str, list[str]]) -> str:
-    """The page in Markdown. The list at its top says how many lines each section has."""
+    """The page in Markdown. The list at its top counts the lines of each section."""
     text = [f"# {title}\n"]
     text += [f"- {name}: {f'{len(lines)} lines' if lines else 'nothing changed'}" for name, lines in sections.items()]
     for name, lines in sections.items():

@@ -46,7 +46,7 @@ def run(root: Path, minutes: float) -> None:
         show(f"planned: {error}\nplanned: without a plan, a smoke build is all that runs", flush=True)
         commands: Mapping[str, int] = WITHOUT_HISTORY
     else:
-        commands = ordered(plan)
+        commands = order_commands(plan)
         show(f"planned: {len(commands)} commands for {len(plan.changes)} files changed since {proven[:12]}", flush=True)
     failed, left_out = run_commands(commands, end)
     for line in left_out:
@@ -57,7 +57,7 @@ def run(root: Path, minutes: float) -> None:
         show(f"planned: every command passed, so that {PROVEN} can name {commit_of(root, 'HEAD')}")
 
 
-def ordered(plan: ChangePlan) -> dict[str, int]:
+def order_commands(plan: ChangePlan) -> dict[str, int]:
     """The commands of a plan that `.ci/run` has not run before, with their planned minutes."""
     checks = [check for name, check in rules().checks.items() if name in plan.checks]
     earlier = {check.command for check in checks if check.always} | {rules().checks[name].command for name in BEFORE}

@@ -22,7 +22,7 @@ from ckpm.base.paths import PROJECT
 from ckpm.base.tablefile import load, plain
 from ckpm.kernels.changes.history import changed_paths, commit_of, extract
 from ckpm.kernels.changes.manifest import Altered, ManifestError, altered_kernels, altered_suites, manifests
-from ckpm.kernels.changes.rules import Check, Effect, Rules, rules
+from ckpm.kernels.changes.rules import Effect, PlannedCheck, Rules, rules
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
@@ -85,7 +85,7 @@ class PlannedRun:
     reasons: tuple[str, ...]
 
 
-Planned = Check | PlannedBuild | PlannedRun
+Planned = PlannedCheck | PlannedBuild | PlannedRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class _RuleRow(Record, frozen=True):
     gates: bool = False
 
 
-class Check(Record, frozen=True):
+class PlannedCheck(Record, frozen=True):
     """A check of the project itself: sessions with their options, and the planned minutes of all on two processors.
 
     One that ``always`` runs is for every change. ``needs`` are programs of which the machine must have one.
@@ -90,7 +90,7 @@ class Rules:
     """The table. ``effects`` are pairs of path patterns and an effect; the first pair that fits a file counts."""
 
     effects: tuple[tuple[tuple[str, ...], Effect], ...]
-    checks: Mapping[str, Check]
+    checks: Mapping[str, PlannedCheck]
     kernels_per_shard: int
     libraries: tuple[LibraryPlan, ...]
 
@@ -106,7 +106,7 @@ class ChangeTable(Record, frozen=True):
     """The record of changes.yaml."""
 
     rules: tuple[_RuleRow, ...]
-    checks: dict[str, Check]
+    checks: dict[str, PlannedCheck]
     kernels_per_shard: Annotated[int, Meta(ge=1)]
     libraries: dict[str, LibraryPlan]
 

@@ -94,7 +94,7 @@ def test_plan_of_no_change_has_checks_of_every_change_only(make_plan: Callable[.
         ("ckpm/suites/pool.py", {"unit", "mutants", "image"}, {*sessions().suites}, False),
         (
             "emulator/core/isa/wave.cpp",
-            {"unit", "emulator", "mutants", "programs", "score"},
+            {"unit", "emulator", "mutants", "programs", "objects", "score"},
             {*sessions().suites},
             True,
         ),
@@ -219,6 +219,17 @@ def test_plan_of_unknown_revision_ends_with_its_code(capsys: pytest.CaptureFixtu
     code = main(["plan", "--since", "no-such-branch"])
     expected = SetupError if shallow else UsageError
     assert (code, "no-such-branch" in capsys.readouterr().err) == (expected.exit_code, True)
+
+
+def test_command_prints_and_writes_the_plan(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ckpm.kernels.changes.plan.PROJECT", clone)
+    assert main(["plan", "--since", "HEAD", "--output", str(tmp_path / "plan.json")]) == 0
+    minutes = {check.command: check.minutes for check in rules().checks.values() if check.always}
+    assert json.loads((tmp_path / "plan.json").read_text())["commands"] == minutes
+    printed = capsys.readouterr().out
+    assert all(f"{number:5d}  {command}\n" in printed for command, number in minutes.items())
 
 
 def test_to_json_has_every_reason(make_plan: Callable[..., ChangePlan]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import CheckFailedError, UsageError
+from ckpm.commands import main
 from ckpm.kernels.changes import plan
 from ckpm.kernels.changes.rules import Effect, rules
 from ckpm.workflows import planned
@@ -43,8 +44,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return commands
 
 
-def test_ordered_has_runs_then_checks_then_builds_short_before_long() -> None:
-    commands = planned.ordered(EVERYTHING)
+def test_order_is_runs_checks_builds_short_before_long() -> None:
+    commands = planned.order_commands(EVERYTHING)
     runs, checks = len(EVERYTHING.runs), len(rules().checks) - 5  # lint, docs, workflows, unit, compiled ran before
     assert {*list(commands)[:runs]} == {run.command for run in EVERYTHING.runs}
     assert {*list(commands)[runs + checks :]} == {build.command for build in EVERYTHING.builds}
@@ -54,8 +55,11 @@ def test_ordered_has_runs_then_checks_then_builds_short_before_long() -> None:
     assert not any("lint" in command or "tests/unit " in command for command in commands)
 
 
-def test_run_without_change_runs_nothing(clone: Path, begun: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    planned.run(clone, 1)
+def test_run_without_change_runs_nothing(
+    clone: Path, begun: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planned, "PROJECT", clone)
+    assert main(["workflows", "planned", "--minutes", "1"]) == 0
     assert begun == []
     assert capsys.readouterr().out.startswith("planned: 0 commands for 1 files changed since ")
 
@@ -89,7 +93,7 @@ def test_run_with_unknown_proven_commit_fails(clone: Path, begun: list[str]) -> 
 def test_run_fails_for_failed_command_and_names_those_left_out(
     clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(planned, "ordered", lambda plan: {"exit 3": 1, "touch x": 99, "true": 1})
+    monkeypatch.setattr(planned, "order_commands", lambda plan: {"exit 3": 1, "touch x": 99, "true": 1})
     with pytest.raises(CheckFailedError, match="failed: exit 3: exit code 3"):
         planned.run(clone, 5)
     assert "left out: touch x: 99 min planned, " in capsys.readouterr().out
@@ -102,9 +106,7 @@ def test_run_commands_leaves_out_what_the_machine_lacks(tmp_path: Path, monkeypa
     assert (failed, left_out) == ([], [f"{command}: no docker, podman, buildah in PATH"])
 
 
-def test_command_that_does_not_end_is_left_out_and_leaves_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_command_is_left_out_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command and a group of its own ignore SIGTERM, as SCons does for a while."""
     monkeypatch.setattr(planned, "_PATIENCE", 0.5)
     stubborn = (

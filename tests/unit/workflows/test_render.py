@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from ckpm.base.errors import CheckFailedError
+from ckpm.commands import main
 from ckpm.kernels.changes import plan
 from ckpm.kernels.changes.rules import Effect, rules
 from ckpm.matrix.problems.case import SUITES
@@ -68,7 +69,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_committed_files_equal_their_templates(copy: Path) -> None:
-    render.check(ROOT)
+    assert main(["workflows", "render", "--check"]) == 0
     assert render.write(copy) == []
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ckpm.base.errors import InputError
+from ckpm.base.errors import InconclusiveError, InputError
 from ckpm.base.paths import PROJECT
+from ckpm.commands import main
 from ckpm.workflows.render import BASE, FOLDER, names
 from ckpm.workflows.runner import WorkflowRun, fill, run_jobs
 from tests.unit.shared import git
@@ -154,3 +155,16 @@ def test_runner_has_every_value_of_workflow(name: str, run: Any) -> None:
     assert [job for job, result in results(outcomes).items() if result == "skipped"] == (
         ["publish", "pypi"] if name == "release" else []
     )
+
+
+def test_command_runs_jobs_of_workflow_in_clones_of_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commit of this checkout in place of its branch `main`, which a clone of one branch may lack."""
+    command = ["workflows", "run", "pull-request", "--since", "HEAD", "--work", str(tmp_path)]
+    assert main([*command, "--only", "no-such-job"]) == InconclusiveError.exit_code
+    assert "plan: not chosen" in capsys.readouterr().out
+    job = {"runs-on": "x", "steps": [CHECKOUT, {"run": "test -f noxfile.py"}]}
+    monkeypatch.setattr(yaml, "safe_load", lambda text: {"jobs": {"plan": job}})
+    assert main(command) == 0
+    assert "plan: on this machine instead of x" in capsys.readouterr().out

@@ -38,6 +38,7 @@ COMMAND_TESTS = {
     "decode build": "tests/decode/test_gate.py",
     "decode compare": "tests/decode/test_guard.py",
     "images": "tests/unit/docker/test_image_building.py",
+    "in-container": "tests/docker/test_emulator_image.py",
     "qualify": "tests/unit/reports/release/test_release_commands.py",
     "verify-bundle": "tests/unit/reports/release/test_release_commands.py",
     "workflows collect": "tests/fuzz/commands.py",
@@ -59,7 +60,8 @@ def lines() -> list[str]:
         if block.kind == "console" and block.is_run
     ]
     everything = plan._plan("", {"x": Effect(reason="all", everything=True)}, (), {}, rules())
-    return [*everything.commands, *(command.text for block in runnable for command in block.commands())]
+    commands = (command for block in runnable for command in block.commands())
+    return [*everything.commands, *(command.text for command in commands if command.exit_code == 0)]
 
 
 @pytest.fixture(scope="module")

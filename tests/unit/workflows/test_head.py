@@ -61,7 +61,7 @@ def commit(repository: Path, texts: Mapping[str, str]) -> str:
     (fmha(repository) / "codegen/state.py").write_text(f"# {hashlib.sha256(answers.encode()).hexdigest()}\n")
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "state")
-    return git(repository, "rev-parse", "HEAD").strip()
+    return git(repository, "rev-parse", "HEAD")
 
 
 def resolve(repository: Path, work: Path, seen: str) -> int:
@@ -88,7 +88,7 @@ def test_page_names_what_changed_between_two_states(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
-    seen = git(repository, "rev-parse", "HEAD").strip()
+    seen = git(repository, "rev-parse", "HEAD")
     texts = texts_of([SECOND, *KEYS])
     texts[KEYS[0].name] += "// another line\n"
     header = repository / RESOLVE["env"]["FOLDER"] / "include/ck_tile/deep.hpp"

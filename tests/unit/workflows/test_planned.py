@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import CheckFailedError, UsageError
+from ckpm.base.paths import PROJECT
 from ckpm.commands import main
 from ckpm.kernels.changes import plan
 from ckpm.kernels.changes.rules import Effect, rules
@@ -25,7 +26,7 @@ def clone(tmp_path: Path) -> Path:
     git(tmp_path, "init", "-q", str(folder))
     git(folder, "commit", "-q", "--allow-empty", "-m", "proven")
     (folder / ".ci").mkdir()
-    (folder / planned.PROVEN).write_text(git(folder, "rev-parse", "HEAD").strip() + "\nwhy\n")
+    (folder / planned.PROVEN).write_text(git(folder, "rev-parse", "HEAD") + "\nwhy\n")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "names it")
     return folder
@@ -42,6 +43,13 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(planned, "run_commands", begin)
     return commands
+
+
+def test_proven_commit_is_of_this_history() -> None:
+    """A rebased commit would make every later run of the gate fail."""
+    if git(PROJECT, "rev-parse", "--is-shallow-repository") == "true":
+        pytest.skip("a shallow clone has no history")
+    git(PROJECT, "merge-base", "--is-ancestor", (PROJECT / planned.PROVEN).read_text().split()[0], "HEAD")
 
 
 def test_order_is_runs_checks_builds_short_before_long() -> None:

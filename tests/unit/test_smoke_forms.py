@@ -1,7 +1,7 @@
 """Every session and every command has a smoke form that something runs whole.
 
-The form is a command of a page, which `nox -s tests -- docs` runs, a command of the plan for a change of everything, or
-a test: of a session it is listed here, of a command it calls the command.
+The form is a command of a page, which `nox -s tests -- docs` runs, or a command of the plan for a change of everything.
+Other sessions are listed here with their test. Other commands are called by a test.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def test_every_command_has_a_smoke_form(lines: list[str], sessions: set[str]) ->
     tests = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("*.py"))
     lacking = []
     for name in COMMANDS:
-        words = r'",\s*"'.join(name.split())
-        called = rf'[[(]\s*"(?:{words}"|{name} )|"ckpm",\s*"{words}"'  # as the first words of a list or of a call
+        quoted = r'",\s*"'.join(name.split())
+        called = rf'[(\[]\s*"(?:{quoted}"|{name} )|"ckpm",\s*"{quoted}"'  # as the first words of a list or of a call
         if not re.search(rf"\bckpm (-- )?{name}(\s|$|\))", shell) and not re.search(called, tests):
             lacking.append(name)
     assert lacking == []

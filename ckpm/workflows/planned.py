@@ -1,8 +1,9 @@
 """Run what a change needs beyond the tests of every commit, within a bound of time: the second part of `.ci/run`.
 
 The change is everything since the commit in `.ci/proven`, where the long sessions were seen green. Suites and gates run
-first, then checks, then builds; in each kind the short commands. A command begins if its planned minutes are left, and
-is ended when the time is over. What was left out is printed with the reason; only a command that failed is a failure.
+first, then checks, then builds; in each kind the short commands. A command begins if its planned minutes are left. It is
+ended when the time is over, or after three times its planned minutes and five more. What was left out is printed with
+the reason; only a command that failed is a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, SetupError
 from ckpm.base.paths import PROJECT
-from ckpm.base.processes import ended_by_signals, own_environment, python_command
+from ckpm.base.processes import ended_by_signals
 from ckpm.kernels.changes.history import commit_of
 from ckpm.kernels.changes.plan import ChangePlan, Planned, plan_since
 from ckpm.kernels.changes.rules import rules
@@ -78,10 +79,12 @@ def run_commands(commands: Mapping[str, int], end: float) -> tuple[list[str], li
         elif left < 60 * minutes:
             left_out.append(f"{command}: {minutes} min planned, {max(left, 0) / 60:.0f} min left")
         else:
+            show(f"planned: {command}", flush=True)
             started = time.monotonic()
-            code = run_within(command, left)
+            limit = min(left, 60 * (3 * minutes + 5))  # a command that hangs leaves time for the next ones
+            code = run_within(command, limit)
             if code is None:
-                left_out.append(f"{command}: did not end in {left / 60:.0f} min")
+                left_out.append(f"{command}: did not end in {limit / 60:.0f} min")
             elif code:
                 failed.append(f"{command}: exit code {code}")
             show(f"planned: exit code {code}, {time.monotonic() - started:.0f} s: {command}", flush=True)
@@ -89,17 +92,12 @@ def run_commands(commands: Mapping[str, int], end: float) -> tuple[list[str], li
 
 
 def run_within(command: str, seconds: float) -> int | None:
-    """Run a line of shell as a step of a workflow does; return its exit code, None if it did not end in time.
+    """Run a line of shell as a person does; return its exit code, None if it did not end in time.
 
     Its processes are one session, and none is left: a group of its own, such as a build's, is in the session, too.
     """
-    process = subprocess.Popen(
-        python_command("-m", "ckpm.workflows.attempt", command),
-        cwd=PROJECT,
-        env=own_environment(),
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    shell = ["bash", "-euo", "pipefail", "-c", command]
+    process = subprocess.Popen(shell, cwd=PROJECT, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         with ended_by_signals():
             return process.wait(seconds)

@@ -1,9 +1,9 @@
 """Run what a change needs beyond the tests of every commit, within a bound of time: the second part of `.ci/run`.
 
 The change is everything since the commit in `.ci/proven`, where the long sessions were seen green. Suites and gates run
-first, then checks, then builds; in each kind the short commands. A command begins if its planned minutes are left. It is
-ended when the time is over, or after three times its planned minutes and five more. What was left out is printed with
-the reason; only a command that failed is a failure.
+first, then checks, then builds; in each kind the short commands. A command begins if its planned minutes are left. It
+is ended when the time is over, or after three times its planned minutes and five more. What was left out is printed
+with the reason; only a command that failed is a failure.
 """
 
 from __future__ import annotations

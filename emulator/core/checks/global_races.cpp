@@ -60,7 +60,9 @@ void GlobalRaces::judge(const Wave& wave, const MicroOp* op)
         return;
     const std::vector<Touch> touched = std::move(touched_);
     touched_.clear();
-    if(full_)
+    if(operation_ != nullptr)
+        tell_operation(touched, op);
+    if(full_ || !judges_)
         return;
     GroupOrder& group   = *wave.group->order;
     const Access access = touched.front().access;
@@ -81,6 +83,17 @@ void GlobalRaces::judge(const Wave& wave, const MicroOp* op)
     const Now now{wave, op, static_cast<uint32_t>(records_.size())};
     for(const Touch& one : touched)
         access == Access::Store ? store(now, one) : load(now, one);
+}
+
+void GlobalRaces::tell_operation(const std::vector<Touch>& touched, const MicroOp* op)
+{
+    for(const Touch& one : touched)
+        if(one.access == Access::Atomic || op->flags & COHERENT)
+            operation_->synchronise(one.access, one.address, (op->flags & RETURN) != 0);
+        else
+            operation_->touch(one.access, one.address, one.bytes,
+                              one.access == Access::Store &&
+                                  std::memcmp(reinterpret_cast<const void*>(one.address), one.before, one.bytes) != 0);
 }
 
 void GlobalRaces::order_by_lds(const Wave& wave, const MicroOp* op)

@@ -10,6 +10,7 @@
 // LDS do the same within a workgroup.
 #pragma once
 
+#include "hip/launch/stream_order.h"
 #include "run/fault.h"
 
 #include <cstdint>
@@ -37,10 +38,11 @@ struct GroupOrder
     Order device, lds;
 };
 
-// Those of a launch, which runs on one host thread.
+// Those of a launch, which runs on one host thread. An operation gets to see the accesses, too.
 class GlobalRaces
 {
 public:
+    GlobalRaces(bool judges, Operation* operation) : judges_(judges), operation_(operation) {}
     GroupOrder* start(const uint32_t id[3]);
     // An access of the instruction that runs now, before it happens: `bytes` at base +
     // offsets[lane] for the lanes of `mask`, or of a whole wave.
@@ -48,6 +50,12 @@ public:
     void touch(Access access, uint64_t address, unsigned bytes, uint32_t lane = NO_LANE);
     // After the instruction. Throws LaunchFault if an access of it is a race.
     void judge(const Wave& wave, const MicroOp* op);
+    // The wave writes its caches back: a fence.
+    void write_back() const
+    {
+        if(operation_ != nullptr)
+            operation_->publish();
+    }
     // An atomic that may be of LDS.
     void order_by_lds(const Wave& wave, const MicroOp* op);
 
@@ -100,6 +108,10 @@ private:
     Page* page_of(uint64_t address);
     bool has_room(uint64_t bytes);
 
+    void tell_operation(const std::vector<Touch>& touched, const MicroOp* op);
+
+    const bool judges_;
+    Operation* const operation_;
     std::deque<GroupOrder> groups_;
     std::deque<Record> records_;
     std::vector<Touch> touched_;

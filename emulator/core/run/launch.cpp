@@ -107,6 +107,11 @@ void check_registers(const Kernel& kernel)
 // The compiler can't tell how deep calls by address and recursion go.
 bool has_dynamic_stack(const Kernel& kernel) { return properties::DYNAMIC_STACK.of(kernel.properties) != 0; }
 
+bool synchronises_grid(const Kernel& kernel)
+{
+    return std::ranges::find(kernel.hidden, HiddenKind::MultigridSync, &HiddenArgument::kind) != kernel.hidden.end();
+}
+
 // Of a lane.
 uint32_t scratch_bytes(const Kernel& kernel, uint32_t dynamic_stack)
 {
@@ -153,7 +158,8 @@ void launch(const Kernel& kernel, Dim3 grid, Dim3 block, uint32_t dynamic_lds, c
     const Memory kernarg((segment + 15) / 16 * 16, "kernel arguments");
     const Memory packet(sizeof(DispatchPacket), "dispatch packet"), queue(4096, "queue");
     HostCalls host(kernel);
-    GlobalRaces races;
+    Operation* const operation = current_operation();
+    GlobalRaces races(options().global_races != 0, operation);
     const bool is_cooperative = together == Together::Yes;
     const Memory sync(is_cooperative ? sizeof(GridSync) : 0, "grid barrier");
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
@@ -168,7 +174,7 @@ void launch(const Kernel& kernel, Dim3 grid, Dim3 block, uint32_t dynamic_lds, c
                       queue.number(),
                       is_cooperative ? sync.number() : 0,
                       host,
-                      options().global_races != 0 ? &races : nullptr};
+                      options().global_races != 0 || operation != nullptr ? &races : nullptr};
     if(bytes != 0)
         std::memcpy(kernarg.address, explicit_arguments, bytes);
     write_hidden(kernarg, shape, dynamic_lds);
@@ -185,6 +191,9 @@ void launch(const Kernel& kernel, Dim3 grid, Dim3 block, uint32_t dynamic_lds, c
         host.finish();
         if(fault.fault().kind == FaultKind::Scratch && has_dynamic_stack(kernel))
             fault.fault().detail += "; hipDeviceSetLimit(hipLimitStackSize, ..) gives a stack more";
+        if(synchronises_grid(kernel) && !is_cooperative && fault.fault().kind == FaultKind::Memory &&
+           fault.fault().address < sizeof(GridSync))
+            fault.fault().detail += "the kernel synchronises its grid, which takes hipLaunchCooperativeKernel";
         throw;
     }
     catch(...)

@@ -4,6 +4,7 @@
 #include "hip/call.h"
 #include "hip/graph/capture.h"
 #include "hip/launch/stream.h"
+#include "run/options.h"
 
 #include <cstring>
 
@@ -24,6 +25,8 @@ void set(void* to, T value, size_t count)
     require(count <= SIZE_MAX / sizeof(T), hipErrorInvalidValue, "too many elements");
     check_range(to, count * sizeof(T), "the destination");
     std::lock_guard lock(device_mutex());
+    if(Operation* const now = current_operation())
+        now->touch(Access::Store, reinterpret_cast<uint64_t>(to), count * sizeof(T), true);
     if(sizeof(T) == 1 || value == 0)
     {
         fill(to, static_cast<int>(value), count * sizeof(T));
@@ -62,10 +65,12 @@ void free_memory(void* pointer, bool host)
     const bool fits = known && (host ? found.kind == AllocationKind::Host
                                      : found.kind == AllocationKind::Device || found.kind == AllocationKind::Managed);
     if(!fits)
-        throw HipFailure(hipErrorInvalidValue,
-                         hex_text(address) +
-                             (known ? " is memory of another kind: " : " is not the start of an allocation") +
-                             (known ? allocation_kind_name(found.kind) : ""));
+    {
+        const std::string text = hex_text(address) + ", " + why_not_freed(address);
+        if(options().heap != 0)
+            report_defect("heap", "the host frees " + text);
+        throw HipFailure(hipErrorInvalidValue, text);
+    }
     release(pointer);
 }
 
@@ -88,6 +93,8 @@ void check_range(const void* pointer, size_t bytes, const char* what)
     if(find_allocation(address, &found))
         text += "ends " + std::to_string(bytes - (found.base + found.bytes - address)) +
                 " bytes past the allocation of " + std::to_string(found.bytes) + " bytes at " + hex_text(found.base);
+    else if(const std::string foreign = foreign_memory(address); !foreign.empty())
+        text += "is " + foreign;
     else if(nearest(address, &found, &distance))
         text += "is outside the allocations; the nearest has " + std::to_string(found.bytes) + " bytes at " +
                 hex_text(found.base) + (found.freed ? " and was freed" : "");
@@ -110,6 +117,12 @@ void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
     if(kind == hipMemcpyDeviceToHost || kind == hipMemcpyDeviceToDevice || is_ours(from))
         check_range(from, bytes, "the source");
     std::lock_guard lock(device_mutex());
+    if(Operation* const now = current_operation())
+    {
+        now->touch(Access::Load, reinterpret_cast<uint64_t>(from), bytes, false);
+        now->touch(Access::Store, reinterpret_cast<uint64_t>(to), bytes, std::memcmp(to, from, bytes) != 0);
+        now->host_waits |= !is_ours(to) || !is_ours(from); // pageable memory is copied at once
+    }
     std::memmove(to, from, bytes);
 }
 

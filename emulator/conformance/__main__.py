@@ -10,16 +10,17 @@ The last one is of this project: its correct programs under all checks.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ckpm_emulator.entry import exit_code
 from ckpm_emulator.errors import UsageError
-from conformance import checks, gtests, rocm_examples
+from conformance import checks, foreign, gtests, rocm_examples
 from conformance.stored import OUTCOMES, Outcome
 
-HIPCUB, EXAMPLES, CHECKS = "hipcub", "rocm-examples", "checks"
+HIPCUB, EXAMPLES, CHECKS, IREE = "hipcub", "rocm-examples", "checks", "iree"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,6 +31,9 @@ def parser() -> argparse.ArgumentParser:
     examples.add_argument("--clone", type=Path, help="ROCm's examples, below --root")
     gtests.add_options(examples, run_examples)
     gtests.add_options(suites.add_parser(CHECKS, allow_abbrev=False), run_checks)
+    iree = suites.add_parser(IREE, allow_abbrev=False)
+    foreign.add_options(iree)
+    gtests.add_options(iree, run_iree)
     return arguments
 
 
@@ -42,7 +46,7 @@ def run_hipcub(args: argparse.Namespace) -> int:
         file = root / programs.folder / name
         if not file.is_file():
             raise UsageError(f"{file} is not there: install the package of the suite's table below --root.")
-        return gtests.starter(file, args.arch, root)
+        return gtests.starter(file, args, root)
 
     return gtests.finish(args, OUTCOMES / f"{HIPCUB}.yaml", lambda: gtests.run(args, programs, start))
 
@@ -52,9 +56,16 @@ def run_examples(args: argparse.Namespace) -> int:
     return gtests.finish(args, OUTCOMES / f"{EXAMPLES}.yaml", lambda: _examples(args))
 
 
+def run_iree(args: argparse.Namespace) -> int:
+    """Run IREE's tests of its check module. Return 1 if they differ from the stored outcomes."""
+    programs = gtests.Programs(suite="IREE's tests", smoke="*", full="*", programs=list(foreign.iree_groups()))
+    start = functools.partial(foreign.start_iree, args=args)
+    return gtests.finish(args, OUTCOMES / f"{IREE}.yaml", lambda: gtests.run(args, programs, start))
+
+
 def run_checks(args: argparse.Namespace) -> int:
     """Run correct programs under all checks. Return 1 if they differ from the stored outcomes."""
-    return gtests.finish(args, OUTCOMES / f"{CHECKS}.yaml", lambda: _print_each(checks.outcomes(args.arch, args.only)))
+    return gtests.finish(args, OUTCOMES / f"{CHECKS}.yaml", lambda: _print_each(checks.outcomes(args)))
 
 
 def _print_each(outcomes: Iterable[tuple[str, Outcome]]) -> Mapping[str, Outcome]:
@@ -74,7 +85,7 @@ def _examples(args: argparse.Namespace) -> Mapping[str, Outcome]:
     chosen = [example for example in rocm_examples.examples(args.arch) if args.only in (None, example.name)]
     if not chosen:
         raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml lists them.")
-    return _print_each((example.name, rocm_examples.outcome(example, args.arch, root, clone)) for example in chosen)
+    return _print_each((example.name, rocm_examples.outcome(example, args, root, clone)) for example in chosen)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ Most verify their results. For the others, the table contains the results of the
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,8 +53,9 @@ def examples(arch: str) -> tuple[Example, ...]:
     )
 
 
-def outcome(example: Example, arch: str, root: Path, clone: Path) -> Outcome:
-    """Run an example, compiled first if needed."""
+def outcome(example: Example, args: argparse.Namespace, root: Path, clone: Path) -> Outcome:
+    """Run an example by a suite's options, compiled first if needed."""
+    arch = args.arch
     folder = clone / _BUILT / arch / example.name
     program = folder / "program"
     if not program.is_file():
@@ -62,7 +64,7 @@ def outcome(example: Example, arch: str, root: Path, clone: Path) -> Outcome:
             module = clone / Path(example.source).parent / example.module
             _hipcc(root, "--genco", f"--offload-arch={arch}", module, "-o", folder / "module.co")
         _hipcc(root, *_flags(example, arch, clone), *example.flags, "-o", program)
-    return verdict(example, starter(program, arch, root, folder)([]))
+    return verdict(example, starter(program, args, root, folder)([]))
 
 
 def verdict(example: Example, text: str) -> Outcome:

@@ -114,22 +114,23 @@ def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "text", "detail"),
+    ("body", "text", "access", "detail"),
     [
-        (DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), "",
+        (DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), "", "load",
          "did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"),
-        # the wave that comes first reads what no one has written yet; the other one writes it soon
-        (EXCHANGE.replace(BARRIER, "s_nop 0"), "ds_read_b32", "no barrier lies between this and the write by wave"),
+        # the wave that comes first stores what no one has written yet; the other one writes it soon
+        (EXCHANGE.replace(BARRIER, "s_nop 0"), "ds_write_b32", "store",
+         "another wave read this byte of LDS and no barrier lies in between"),
     ],
     ids=["unwaited-dma", "no-barrier"],
 )  # fmt: skip
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
 def test_exchange_without_wait_or_barrier_is_race(
-    device: EmulatedGpu, body: str, text: str, detail: str, wave_order: int
+    device: EmulatedGpu, body: str, text: str, access: str, detail: str, wave_order: int
 ) -> None:
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
-    check_fault(fault, "race", text, detail, access="load")
+    check_fault(fault, "race", text, detail, access=access)
 
 
 # Two waves add to one dword of LDS after a barrier; OTHER is what else they do to it.
@@ -169,9 +170,12 @@ def test_atomic_beside_plain_access_is_race(device: EmulatedGpu, other: str, wav
 
 
 @on_device("gfx942", whole=True)
-def test_lds_that_no_wave_writes_is_uninitialised(device: EmulatedGpu) -> None:
-    fault = run_checked(device, EXCHANGE.replace("0x100, v1", "0x200, v1"), threads=128)
-    check_fault(fault, "uninitialised", "ds_read_b32")
+def test_lds_that_no_wave_writes_is_uninitialised_where_it_is_used(device: EmulatedGpu) -> None:
+    """A merge reads an element too many and drops it, as rocPRIM's does."""
+    far = "ds_read_b32 v4, v3 offset:512"
+    assert run_checked(device, EXCHANGE.replace("ds_read_b32", f"{far}\nds_read_b32"), threads=128) is None
+    fault = run_checked(device, EXCHANGE.replace("ds_read_b32 v4, v3", far), threads=128)
+    check_fault(fault, "uninitialised", "global_store_dword")
 
 
 # out[i] = LDS[i + 16] of 64 dwords

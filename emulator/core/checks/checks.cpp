@@ -36,24 +36,21 @@ void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, u
         const auto writer = [&] {
             return byte.writer == SEVERAL_WAVES ? "several waves" : "wave " + std::to_string(byte.writer);
         };
-        if(shadow.races && !written_now && (of_wave || of_dma) && byte.writer != self)
+        if(!written_now && (of_wave || of_dma) && byte.writer != self)
             race(writer() + (of_wave ? " did not wait (s_waitcnt lgkmcnt) for its write before the barrier"
                                      : " did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"));
         const bool both_atomic = use == LdsUse::Atomic && byte.atomic;
-        if(shadow.races && written_now && byte.writer != self && !both_atomic)
+        if(written_now && byte.writer != self && !both_atomic)
             race("no barrier lies between this and the write by " + writer());
         if(use != LdsUse::Read)
         {
-            if(shadow.races && read_now && byte.reader != self)
+            if(read_now && byte.reader != self)
                 race("another wave read this byte of LDS and no barrier lies in between");
             byte.atomic      = use == LdsUse::Atomic && (!written_now || byte.atomic);
             byte.writer      = written_now && byte.writer != self ? SEVERAL_WAVES : self;
             byte.write_epoch = shadow.epoch;
-            byte.written     = true;
             continue;
         }
-        if(shadow.unwritten && !byte.written)
-            report(wave, op, lane, at, FaultKind::Uninitialised, access, "this byte of LDS was never written");
         if(!read_now)
             byte.lane = static_cast<uint8_t>(lane);
         const bool again = read_now && byte.reader == self && byte.lane == lane;

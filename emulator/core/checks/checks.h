@@ -1,4 +1,4 @@
-// Checks of LDS use between barriers: races of two waves, and bytes that were never written.
+// Checks of LDS use between barriers: races of two waves.
 //
 // Each byte of LDS remembers the last epoch (count of barriers) in which it was written and read,
 // and by which wave. Two waves that touch the same byte in one epoch, at least one of them writing,
@@ -30,14 +30,11 @@ struct LdsShadow
         bool atomic = false;                      // all writes of this epoch are atomic
         // Writes that were not waited for (option late_loads): of ds_write, of LDS-DMA.
         uint8_t in_flight[2] = {0, 0};
-        bool written         = false;
     };
     std::vector<Byte> bytes;
     uint32_t epoch = 1;
-    bool races = false, unwritten = false;
 };
 
-// Record the use of [address, address + bytes) and throw LaunchFault if it is a race or reads what
-// was never written.
+// Record the use of [address, address + bytes) and throw LaunchFault if it is a race.
 void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use);
 } // namespace emu

@@ -37,7 +37,7 @@ s_endpgm
 """
 ORDERS = {
     "atomics": ("global_atomic_add v2, v3, s[6:7]", "global_atomic_add v4, v2, v3, s[6:7] sc0"),
-    "flag": ("global_store_dword v2, v3, s[6:7] sc1", "global_load_dword v4, v2, s[6:7] sc1"),
+    "flag": ("buffer_wbl2 sc1\ns_waitcnt vmcnt(0)\nglobal_store_dword v2, v3, s[6:7] sc1", "global_load_dword v4, v2, s[6:7] sc1"),
 }
 # in[i] = i, and then each wave loads what the other one stored.
 WAVES = f"""{ARGUMENTS}

@@ -202,6 +202,7 @@ Runner::Runner(const Shape& shape, Counts& counts)
             continue;
         waves_[i].twin         = &(*twins_)[i];
         (*twins_)[i].in_flight = twin_poison(i);
+        (*twins_)[i].is_twin   = true;
     }
 }
 
@@ -246,6 +247,9 @@ void Runner::start(uint64_t index)
     {
         shadow_.bytes.assign(shape_.lds_bytes, {});
         shadow_.epoch = 1;
+        shadow_.accesses.clear();
+        shadow_.race.reset();
+        shadow_.racing = 0;
     }
     if(group_.races != nullptr)
         group_.order = group_.races->start(group_.id);
@@ -331,7 +335,8 @@ void Runner::look_for_writer(const Wave& reader, Fault& fault)
         if(byte.write_epoch != shadow_.epoch || byte.writer == reader.number)
             continue;
         fault.kind   = FaultKind::Race;
-        fault.detail = "no barrier lies between this and the write by wave " + std::to_string(i);
+        fault.detail = "no barrier lies between this and the write by wave " + std::to_string(i) +
+                       shadow_.place(byte.write);
         return;
     }
 }
@@ -349,11 +354,11 @@ void Runner::compare_barriers() const
             first = &wave;
         if(wave.next != first->next)
         {
-            const uint64_t other = first->code->virtual_address(first->next[-1]);
             Fault fault;
             fault.kind = FaultKind::Barrier;
             fault.detail =
-                "wave " + std::to_string(first->number) + " waits at another barrier, that at pc " + hex_text(other);
+                "wave " + std::to_string(first->number) + " waits at another barrier, that " +
+                first->code->place(first->next[-1]);
             raise(wave, wave.next - 1, std::move(fault));
         }
     }
@@ -370,7 +375,7 @@ void Runner::open_barrier()
     ++group_.traffic.barriers;
     if(group_.order != nullptr)
         ++group_.order->barriers;
-    ++shadow_.epoch;
+    shadow_.next_epoch();
 }
 
 uint64_t Waves::memory_state(uint64_t sum) const

@@ -91,8 +91,9 @@ def _rows(dwarf: Any) -> Iterator[tuple[int, str]]:
         states = [entry.state for entry in program.get_entries()] if program else []
         for state in states:
             if state is not None:
-                yield state.address, "" if state.end_sequence or not state.line else _file_and_line(
-                    program, state.file, state.line
+                yield (
+                    state.address,
+                    "" if state.end_sequence or not state.line else _file_and_line(program, state.file, state.line),
                 )
 
 

@@ -10,6 +10,7 @@ from emulator_assembly import assemble, check_fault, launch_fault
 from emulator_child import on_device
 from test_emulator_checks import ARGUMENTS, RESOURCE
 
+SHARED = "s_mov_b64 s[12:13], src_shared_base\nv_mov_b32 v2, v9\nv_mov_b32 v3, s13\n"
 # v9: the number of bytes beyond an aligned address. (code, what must divide the address)
 ACCESSES = {
     "dword": ("global_load_dword v8, v9, s[4:5]", 4),
@@ -20,6 +21,8 @@ ACCESSES = {
     "atomic-of-two": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nglobal_atomic_add_x2 v9, v[2:3], s[4:5]", 8),
     "buffer": (f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen", 4),
     "lds": ("ds_write_b32 v9, v0", 4),
+    "flat-lds": (f"{SHARED}flat_load_dwordx2 v[10:11], v[2:3]", 4),
+    "flat-lds-atomic": (f"{SHARED}flat_atomic_add v[2:3], v0", 4),
     "lds-atomic": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nds_add_u64 v9, v[2:3]", 8),
     "scalar": (
         "v_readfirstlane_b32 s12, v9\ns_add_u32 s12, s4, s12\ns_mov_b32 s13, s5\ns_load_dword s9, s[12:13], 0",
@@ -37,7 +40,7 @@ def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, **checks: boo
 
 
 # What the hardware refuses: atomics, and scalar loads.
-REFUSED = ("atomic", "atomic-of-two", "lds-atomic", "scalar")
+REFUSED = ("atomic", "atomic-of-two", "lds-atomic", "flat-lds-atomic", "scalar")
 
 
 @pytest.mark.parametrize("away", [1, 2, 4, 8])

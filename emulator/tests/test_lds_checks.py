@@ -9,7 +9,7 @@ from ckpm_emulator.device import EmulatedGpu
 from emulator_assembly import assemble, check_fault, launch, launch_fault
 from emulator_child import on_device
 from test_access_checks import fault_of
-from test_emulator_checks import ARGUMENTS, BARRIER, EXCHANGE, RESOURCE, WAIT_OTHERS, WAIT_VECTOR, run_checked
+from test_emulator_checks import ARGUMENTS, BARRIER, DMA, EXCHANGE, RESOURCE, WAIT_OTHERS, WAIT_VECTOR, run_checked
 from test_host_calls import capture_output
 
 # out[i] = in[i ^ 64], and then each wave writes over what the other one reads.
@@ -167,6 +167,34 @@ def test_atomic_beside_plain_access_is_race(device: EmulatedGpu, other: str, wav
     device.configure(wave_order=wave_order)
     fault = fault_of(device, COUNT.replace("OTHER", other), threads=128, lds_races=True)
     check_fault(fault, "race", "ds_", "no barrier lies")
+
+
+@on_device("gfx942", whole=True)
+def test_race_has_both_accesses_and_its_lanes(device: EmulatedGpu) -> None:
+    body = "v_and_b32 v2, 0xff, v1\nds_write_b32 v2, v1 offset:4\ns_waitcnt lgkmcnt(0)"
+    fault = fault_of(device, body, threads=128, lds_races=True)
+    check_fault(fault, "race", "ds_write_b32", "no barrier lies between this and the write by wave 0,\n  at pc 0x")
+    assert fault is not None
+    assert f"at pc {fault.pc:#x}  {fault.text}" in fault.detail  # the same instruction of the other wave
+    assert fault.detail.endswith("63 more lanes of this instruction in the same race")
+
+
+@pytest.mark.parametrize("store", ["ds_write_b32 v2, v3", "ds_write_b8 v2, v3", "ds_write2_b32 v2, v3, v3 offset1:1"])
+@pytest.mark.parametrize("late", [False, True])
+@on_device("gfx942", whole=True)
+def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str, late: bool) -> None:
+    body = f"v_mov_b32 v2, 0\nVALUE\n{store}"
+    equal, different = body.replace("VALUE", "v_mov_b32 v3, 7"), body.replace("VALUE", "v_mov_b32 v3, v0")
+    assert fault_of(device, equal, lds_races=True, late_loads=late) is None
+    assert fault_of(device, different, lds_races=False, late_loads=late) is None
+    fault = fault_of(device, different, lds_races=True, late_loads=late)
+    check_fault(fault, "race", store.partition(" ")[0], "lane 0 stores another value at 0x0 with the same instruction")
+
+
+@on_device("gfx942", whole=True)
+def test_write_over_unwaited_lds_dma_is_race(device: EmulatedGpu) -> None:
+    fault = run_checked(device, DMA.replace(WAIT_VECTOR, f"ds_write_b32 v1, v0\n{WAIT_VECTOR}", 1))
+    check_fault(fault, "race", "ds_write_b32", "did not wait (s_waitcnt vmcnt) for its LDS-DMA, which writes this byte")
 
 
 @on_device("gfx942", whole=True)

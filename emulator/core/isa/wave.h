@@ -118,6 +118,7 @@ struct alignas(64) Wave
     uint64_t instructions  = 0;
     uint64_t time          = 0;       // what s_memtime answered last
     Wave* twin             = nullptr; // twin.h; null unless the check is on
+    bool is_twin           = false;
     uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
     bool unseen            = false;   // no check reads it between two instructions
     Pending pending;
@@ -139,6 +140,8 @@ void enter(Wave& wave, const Code& code);
 Fault located(const Wave& wave, const MicroOp* op, Fault fault);
 // Stop the launch there.
 [[noreturn]] void raise(const Wave& wave, const MicroOp* op, Fault fault);
+// The same of a race by these lanes, of which `fault` has one.
+[[noreturn]] void raise_race(const Wave& wave, const MicroOp* op, Fault fault, uint64_t lanes);
 [[noreturn]] void raise_unknown(const Wave& wave, const MicroOp* op, const char* what);
 [[noreturn]] void raise_named(const Wave& wave, const MicroOp* op, FaultKind kind, const char* what);
 

@@ -198,6 +198,7 @@ Runner::Runner(const Shape& shape, Counts& counts)
             continue;
         waves_[i].twin         = &(*twins_)[i];
         (*twins_)[i].in_flight = twin_poison(i);
+        (*twins_)[i].is_twin   = true;
     }
 }
 
@@ -242,6 +243,10 @@ void Runner::start(uint64_t index)
     {
         shadow_.bytes.assign(shape_.lds_bytes, {});
         shadow_.epoch = 1;
+        shadow_.accesses.clear();
+        shadow_.race.reset();
+        shadow_.racing       = 0;
+        shadow_.written_over = true;
     }
     if(group_.races != nullptr)
         group_.order = group_.races->start(group_.id);
@@ -340,11 +345,11 @@ void Runner::compare_barriers() const
             first = &wave;
         if(wave.next != first->next)
         {
-            const uint64_t other = first->code->virtual_address(first->next[-1]);
             Fault fault;
             fault.kind = FaultKind::Barrier;
             fault.detail =
-                "wave " + std::to_string(first->number) + " waits at another barrier, that at pc " + hex_text(other);
+                "wave " + std::to_string(first->number) + " waits at another barrier, that " +
+                first->code->place(first->next[-1]);
             raise(wave, wave.next - 1, std::move(fault));
         }
     }
@@ -361,7 +366,7 @@ void Runner::open_barrier()
     ++group_.traffic.barriers;
     if(group_.order != nullptr)
         ++group_.order->barriers;
-    ++shadow_.epoch;
+    shadow_.next_epoch();
 }
 
 uint64_t Waves::memory_state(uint64_t sum) const

@@ -305,6 +305,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
         rows[i] = w.v[op->dst + i];
     }
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
+    lanes_must_agree(w, op, is_plain_store(w, op), lanes.offset, lanes.whole, 4 * Dwords, rows);
     scatter<Dwords>(base, lanes.offset, lanes.whole, rows);
     move_cut<Dwords>(w, op, Access::Store, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
         must_be_defined(w, op, op->dst + dword, uint64_t{1} << lane, "what is stored");
@@ -321,8 +322,18 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     aim(w, op, Access::Store, Bytes, Bytes - 1, lanes);
     demand_defined(w, op, op->dst, lanes, part_bits(Bytes, Shift));
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
-    scatter_narrow<Bytes, Shift>(base, lanes.offset, lanes.whole, w.v[op->dst]);
+    const uint32_t* row = w.v[op->dst];
+    lanes_must_agree(w, op, is_plain_store(w, op), lanes.offset, lanes.whole, Bytes, &row, Shift);
+    scatter_narrow<Bytes, Shift>(base, lanes.offset, lanes.whole, row);
     issue(w, Counter::Vector);
+    return advance(op);
+}
+
+// A fence: earlier stores get to the other workgroups.
+const MicroOp* write_back(Wave& w, const MicroOp* op)
+{
+    if(w.group->races != nullptr) [[unlikely]]
+        w.group->races->write_back(w);
     return advance(op);
 }
 
@@ -378,7 +389,7 @@ constexpr Entry ENTRIES[] = {
     {"buffer_store_short_d16_hi", store_part<2, 16>},
     {"buffer_atomic_cmpswap", compare_swap<uint32_t>},
     {"buffer_atomic_cmpswap_x2", compare_swap<uint64_t>},
-    {"buffer_wbl2", nothing},
+    {"buffer_wbl2", write_back},
     {"buffer_inv", nothing},
 };
 } // namespace

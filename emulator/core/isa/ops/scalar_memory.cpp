@@ -25,14 +25,10 @@ void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
     const unsigned code = op->dst - SCALAR;
     if(w.group->late) [[unlikely]]
     {
-        PendingWrite write;
-        write.target = PendingWrite::Target::ScalarRegister;
-        write.index  = code;
-        write.data.resize(dwords);
-        std::memcpy(write.data.data(), reinterpret_cast<const void*>(address), 4 * dwords);
-        doubt_scalars(w, address, dwords, write.data.data());
-        issue(w, Counter::Scalar, std::move(write));
-        return;
+        uint32_t data[16];
+        std::memcpy(data, reinterpret_cast<const void*>(address), 4 * dwords);
+        doubt_scalars(w, address, dwords, data);
+        return issue_scalars(w, op, op->dst, data, dwords);
     }
     std::memcpy(&w.s[code], reinterpret_cast<const void*>(address), 4 * dwords);
     doubt_scalars(w, address, dwords, &w.s[code]);
@@ -76,7 +72,7 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
         doubt_scalars(w, address, 1, &data[i]);
     }
     w.group->traffic.scalar_load_bytes += 4 * Dwords;
-    issue_scalars(w, op->dst, data, Dwords);
+    issue_scalars(w, op, op->dst, data, Dwords);
     return advance(op);
 }
 
@@ -86,7 +82,7 @@ const MicroOp* s_memtime(Wave& w, const MicroOp* op)
 {
     constexpr uint64_t TICKS = 1000;
     w.time += TICKS;
-    issue_scalars(w, op->dst, &w.time, 2);
+    issue_scalars(w, op, op->dst, &w.time, 2);
     return advance(op);
 }
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ from conformance import gtests
 HERE = Path(__file__).parent
 _BUILT = "built"  # a folder in the clone, with one for each arch
 _LINES = 5  # of a compiler's complaint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """``programs`` names the groups of tests, ``start`` makes the starter of one."""
+
+    programs: Callable[[], Sequence[str]]
+    start: Callable[[str, argparse.Namespace], gtests.Start]
 
 
 def add_options(arguments: argparse.ArgumentParser) -> None:
@@ -58,3 +67,15 @@ def _compile(*command: Any) -> None:
     if done.returncode:
         complaint = "\n  ".join(done.stderr.splitlines()[:_LINES])
         raise UsageError(f"{command[0]} refuses {command[1]}:\n  {complaint}")
+
+
+def _of_clone(script: str, *names: str) -> Suite:
+    """Tests in files or folders of a clone."""
+    return Suite(programs=lambda: names, start=lambda name, args: _script(script, args.clone.absolute() / name, args))
+
+
+SUITES: Mapping[str, Suite] = {
+    "iree": Suite(programs=lambda: list(iree_groups()), start=start_iree),
+    "tinygrad": _of_clone("tinygrad_tests.py", "test/test_tiny.py"),
+    "flydsl": _of_clone("flydsl_tests.py", "examples", "examples/extension/coop"),
+}

@@ -111,7 +111,7 @@ def _outcomes(name: str, start: Start, chosen: Programs, tier: str) -> Mapping[s
 
 
 def starter(program: Path, args: argparse.Namespace, root: Path, folder: Path = ROOT) -> Start:
-    """Return a function that runs a program below ``root`` on the emulated device of a suite's options, in ``folder``."""
+    """Return a function that runs a program below ``root`` in ``folder``, with the device of a suite's options."""
     options = [f"--arch={args.arch}", f"--checks={args.checks}", *([f"--root={root}"] if root != Path("/") else [])]
 
     def start(arguments: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def main(folder: str, *requests: str) -> None:
     for name, form in {**_FORMS, "expect_almost_eq": "rrrff"}.items():
         interface.export(name, f"0{form}_v", getattr(_Checks, name))
     config, checks = rt.Config(device=DEVICE), interface.create()
-    tests = {}
+    tests = dict[str, Callable[[], None]]()
     for file in sorted(Path(folder).glob("*.vmfb")):
         module = rt.VmModule.mmap(config.vm_instance, str(file))
         names = [name for name in module.function_names if not name.startswith("__")]

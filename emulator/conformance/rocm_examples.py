@@ -37,8 +37,8 @@ class Example:
         return self.source.removesuffix(Path(self.source).suffix).removesuffix("/main")
 
 
-def examples(arch: str) -> tuple[Example, ...]:
-    """The examples of an arch."""
+def examples(arch: str, checks: str = "") -> tuple[Example, ...]:
+    """The examples of an arch, under checks without large ones."""
     table = yaml.safe_load(TABLE.read_text())
     return tuple(
         Example(
@@ -50,6 +50,7 @@ def examples(arch: str) -> tuple[Example, ...]:
         for group in table["groups"]
         if arch in group["archs"]
         for source, row in group["programs"].items()
+        if not (checks and (row or {}).get("large"))
     )
 
 

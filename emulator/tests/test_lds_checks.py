@@ -120,7 +120,7 @@ def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
          "did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"),
         # the wave that comes first stores what no one has written yet; the other one writes it soon
         (EXCHANGE.replace(BARRIER, "s_nop 0"), "ds_write_b32", "store",
-         "another wave read this byte of LDS and no barrier lies in between"),
+         "no barrier lies between this and the read by another wave"),
     ],
     ids=["unwaited-dma", "no-barrier"],
 )  # fmt: skip
@@ -189,6 +189,18 @@ def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str,
     assert fault_of(device, different, lds_races=False, late_loads=late) is None
     fault = fault_of(device, different, lds_races=True, late_loads=late)
     check_fault(fault, "race", store.partition(" ")[0], "lane 0 stores another value at 0x0 with the same instruction")
+
+
+@pytest.mark.parametrize("store", ["ds_write_b32 v2, v3", "ds_write_b8 v2, v3", "ds_write2_b32 v2, v3, v3 offset1:1"])
+@pytest.mark.parametrize("late", [False, True])
+@on_device("gfx942", whole=True)
+def test_two_waves_that_write_the_same_are_in_no_race(device: EmulatedGpu, store: str, late: bool) -> None:
+    """IREE's Winograd transform has eight waves that do the same work."""
+    body = f"v_and_b32 v2, 0xff, v1\nVALUE\n{store}\ns_waitcnt lgkmcnt(0)"
+    checks = {"threads": 128, "lds_races": True, "late_loads": late}
+    assert fault_of(device, body.replace("VALUE", "v_mov_b32 v3, 7"), **checks) is None
+    fault = fault_of(device, body.replace("VALUE", "v_lshrrev_b32 v3, 6, v0"), **checks)
+    check_fault(fault, "race", store.partition(" ")[0], "no barrier lies between this and the write by wave 0")
 
 
 @on_device("gfx942", whole=True)

@@ -7,8 +7,8 @@ HEAD_DIM), bf16: one token. The HEADS_Q heads that share a KV head are the rows 
 
 ``streaming`` never makes a dequantised tile. It takes scale and shift out of the sums: in each group, q . k is ``scale
 * (q . stored) + shift * sum(q)``. Stored elements go straight into the product. The shifts of all groups are one more
-product, of GROUPS terms. P . V likewise. ``resident`` dequantises all groups of K and V of a tile before the first
-product and fills the register file. It is the bad example, which the guard has to refuse.
+product, of GROUPS terms or more. P . V likewise. ``resident`` dequantises all groups of K and V of a tile before the
+first product and fills the register file. It is the bad example, which the guard has to refuse.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def _queries(q, HEADS_Q: tl.constexpr, HEAD_DIM: tl.constexpr, GROUPS: tl.conste
 
 
 @triton.jit
-def _query_sums(q, HEADS_Q: tl.constexpr, HEAD_DIM: tl.constexpr, GROUPS: tl.constexpr, BLOCK_M: tl.constexpr):
-    """The sum of each row and group of Q, (BLOCK_M, GROUPS), as a factor of the shifts of K."""
+def _query_sums(q, HEADS_Q: tl.constexpr, HEAD_DIM: tl.constexpr, PARTS: tl.constexpr, BLOCK_M: tl.constexpr):
+    """The sum of each row and part of Q, (BLOCK_M, PARTS), as a factor of the shifts of K."""
     rows = tl.arange(0, BLOCK_M)
     at = q + (rows[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :])
     tile = tl.load(at, mask=(rows < HEADS_Q)[:, None], other=0.0).to(tl.float32)
-    return tl.sum(tl.reshape(tile, [BLOCK_M, GROUPS, HEAD_DIM // GROUPS]), 2)
+    return tl.sum(tl.reshape(tile, [BLOCK_M, PARTS, HEAD_DIM // PARTS]), 2)
 
 
 @triton.jit
@@ -84,9 +84,10 @@ def _no_sums(GROUPS: tl.constexpr, BLOCK_M: tl.constexpr, WIDTH: tl.constexpr):
 @triton.jit
 def _scores(queries, query_sums, k, k_scale, k_shift, rows, valid):
     """Q . K of a step, (BLOCK_M, STEP); each group's K goes from memory into its product."""
-    GROUPS: tl.constexpr = query_sums.shape[1]
+    GROUPS: tl.constexpr = len(queries)
     WIDTH: tl.constexpr = queries[0].shape[1]
-    across, groups = tl.arange(0, WIDTH), tl.arange(0, GROUPS)
+    PARTS: tl.constexpr = query_sums.shape[1]
+    across, groups = tl.arange(0, WIDTH), tl.arange(0, PARTS) // (PARTS // GROUPS)
     at = k_shift + (groups[:, None] + rows[None, :] * GROUPS)
     scores = tl.dot(query_sums, tl.load(at, mask=valid[None, :], other=0.0), input_precision="ieee")
     for group in tl.static_range(GROUPS):
@@ -187,17 +188,19 @@ def streaming(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     STEP: tl.constexpr,
+    LEAST_K: tl.constexpr = 1,
 ):
     """Each group's K goes from memory into the product, V is loaded where its accumulator is updated.
 
     Grid: (sequences, HEADS_KV, SPLITS). ``scale`` is the softmax's times log2(e); PAGE_SIZE is 0 for a contiguous
     cache, else a power of two. A split has whole tiles of BLOCK_N tokens, of which STEP at a time are in registers.
+    LEAST_K: the smallest K of a product, 16 on NVIDIA's GPUs. Sums of Q are then of parts of a group.
     """
     sequence, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_head = (sequence * HEADS_KV + head).to(tl.int64) * HEADS_Q
     begin, end = _bounds(lengths, sequence, split, SPLITS, BLOCK_N)
     queries = _queries(q + first_head * HEAD_DIM, HEADS_Q, HEAD_DIM, GROUPS, BLOCK_M)
-    query_sums = _query_sums(q + first_head * HEAD_DIM, HEADS_Q, HEAD_DIM, GROUPS, BLOCK_M)
+    query_sums = _query_sums(q + first_head * HEAD_DIM, HEADS_Q, HEAD_DIM, max(GROUPS, LEAST_K), BLOCK_M)
     shifted = tl.zeros([BLOCK_M, 16], tl.float32)
     highest = tl.full([BLOCK_M], -1e30, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)

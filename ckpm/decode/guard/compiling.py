@@ -124,7 +124,9 @@ def compile_candidate(function: Any, candidate: Candidate) -> Code:
 
     kernel = jit_function(function)
     names = list(kernel.arg_names)
-    if missing := [name for name in names if name not in candidate.signature and name not in candidate.constexprs]:
+    defaults = {each.name: each.default for each in kernel.params if each.is_constexpr and each.has_default}
+    constexprs = {**defaults, **candidate.constexprs}
+    if missing := [name for name in names if name not in candidate.signature and name not in constexprs]:
         raise InputError(
             f"{candidate.kernel}: no type and no constant for {', '.join(missing)}. Add them.", kind="kernel-file"
         )
@@ -136,7 +138,7 @@ def compile_candidate(function: Any, candidate: Candidate) -> Code:
     source = ASTSource(
         kernel,
         {name: kind for name, (kind, _, _) in kinds.items()},
-        dict(candidate.constexprs),
+        constexprs,
         {(at,): [["tt.divisibility", int(multiple)]] for at, (_, _, multiple) in enumerate(kinds.values()) if multiple},
     )
     options = {"enable_fp_fusion": True, **candidate.options}

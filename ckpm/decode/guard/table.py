@@ -1,4 +1,4 @@
-"""The table of guarded Triton kernels: a YAML file beside the kernels that it names."""
+"""The table of guarded Triton kernels: a YAML file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import field
 
+from ckpm.base.paths import IMPORTS
 from ckpm.base.tablefile import Record, read_table
 from ckpm.decode.guard.candidates import Constant
 from ckpm.decode.guard.figures import KernelBudget
@@ -27,8 +28,8 @@ class CaseRow(Record, frozen=True):
 class KernelRow(CaseRow, frozen=True, kw_only=True):
     """A kernel of a table. Its ``configurations`` are those of its autotuner by default. Without ``cases`` it has one.
 
-    ``file`` is a path from the table's folder, types are written as Triton does. With ``breaks_budget`` it is a bad
-    example: it fails the guard if it fits.
+    ``file`` is a path from the table's folder, or ``ckpm/...`` for a file of this program. Types are written as Triton
+    does. With ``breaks_budget`` it is a bad example: it fails the guard if it fits.
     """
 
     file: str
@@ -87,7 +88,7 @@ def _read_kernel(name: str, row: KernelRow, folder: Path) -> Guarded:
     cases = tuple(row.cases.values()) or (CaseRow(),)
     return Guarded(
         name=name,
-        file=folder / row.file,
+        file=(IMPORTS if row.file.startswith("ckpm/") else folder) / row.file,
         function=row.function,
         archs=row.archs,
         cases=tuple(

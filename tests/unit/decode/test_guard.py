@@ -177,6 +177,12 @@ def test_mistyped_table_is_refused(tmp_path: Path, old: str, new: str, complaint
         read_guard_table(table_file(tmp_path, TABLE.replace(old, new)))
 
 
+def test_own_table_names_files_that_exist() -> None:
+    table = read_guard_table(command.OWN)
+    assert table.accepted.is_file()
+    assert [kernel.file for kernel in table.kernels if not kernel.file.is_file()] == []
+
+
 def test_kernel_fits_if_each_case_has_fitting_configuration(tmp_path: Path) -> None:
     (kernel,) = read_guard_table(table_file(tmp_path)).kernels
     fat = make_judged(dataclasses.replace(LEAN, vgpr=512, vgpr_spills=56, waves=1))

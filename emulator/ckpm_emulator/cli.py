@@ -24,6 +24,7 @@ from ckpm_emulator.options import ARCHS, Options, Trace
 
 _AMD = "tinygrad.runtime.autogen.amd"
 _PACKAGES = ("tinygrad", "tinygrad.renderer", "tinygrad.runtime", "tinygrad.runtime.autogen")
+_EXIT_CODES = 255
 _MOST = 1024  # compute units, and threads of the host: no machine has more
 _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for table in ("operands", "ins"))
 
@@ -80,6 +81,17 @@ def _add_run(commands: Any) -> None:
         "--srd-range-rule", choices=["on", "off"], help="a buffer's whole range must be mapped; default: on for gfx950"
     )
     run.add_argument("--expect-faults", action="store_true", help="a program that goes on after a fault may end with 0")
+    run.add_argument(
+        "--max-instructions", type=_count, default=0, metavar="N", help="a wave that executes more is a fault"
+    )
+    run.add_argument("--kernel", default="", metavar="TEXT", help="check launches of kernels with this in their name")
+    run.add_argument("--launch-skip", type=_count, default=0, metavar="N", help="but for the first N of them")
+    run.add_argument("--launch-count", type=_count, default=0, metavar="N", help="and only N; default: all")
+    run.add_argument(
+        "--suppressions", type=Path, metavar="FILE", help="lines of a check and a part of the kernel's name: no check"
+    )
+    run.add_argument("--error-exitcode", type=_exit_code, default=0, metavar="N", help="after a report of a check")
+    run.add_argument("--quiet", action="store_true", help="report no calls that fail: the program provokes them")
     run.add_argument("--trace", type=Path, metavar="FILE", help="write the instructions of each launch's first wave")
     run.add_argument("--counters", type=Path, metavar="FILE", help="counts of all launches as JSON, at the end")
     run.add_argument("--root", type=Path, metavar="FOLDER", help="the program is from the distribution installed there")
@@ -91,6 +103,32 @@ def _number(text: str) -> int:
     if not 1 <= (number := int(text)) <= _MOST:
         raise argparse.ArgumentTypeError(f"{number}: give 1 to {_MOST}")
     return number
+
+
+def _count(text: str) -> int:
+    if not 0 <= (number := int(text)) < 1 << 63:
+        raise argparse.ArgumentTypeError(f"{number}: give 0 or more")
+    return number
+
+
+def _exit_code(text: str) -> int:
+    if not 1 <= (number := int(text)) <= _EXIT_CODES:
+        raise argparse.ArgumentTypeError(f"{number}: give 1 to {_EXIT_CODES}")
+    return number
+
+
+def _suppressions(file: Path) -> tuple[str, ...]:
+    """The lines of a file without comments: a check, and a part of the kernel's name or of the report."""
+    lines = [line.strip() for line in file.read_text().splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    for line in lines:
+        check, _, part = line.partition(" ")
+        if check not in standalone.CHECKS or ";" in part:
+            raise InputError(
+                f"{file}: {line!r} has no check of {', '.join(standalone.CHECKS)} before a blank, or a ';'",
+                kind="suppressions",
+            )
+    return tuple(lines)
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -114,12 +152,22 @@ def _run_program(chosen: argparse.Namespace) -> int:
         options = options.replace(trace=Trace(file=str(chosen.trace.absolute())))
     if chosen.srd_range_rule:
         options = options.replace(srd_range_rule=chosen.srd_range_rule == "on")
+    options = options.replace(
+        max_instructions=chosen.max_instructions,
+        checked_kernel=chosen.kernel,
+        launch_skip=chosen.launch_skip,
+        launch_count=chosen.launch_count,
+        suppressions=_suppressions(chosen.suppressions) if chosen.suppressions else (),
+    )
     run = standalone.Run(
         command=command,
         options=options,
         counters=chosen.counters,
         root=chosen.root,
         faults_expected=chosen.expect_faults,
+        leaks_fail="leaks" in chosen.checks.split(","),
+        error_exit=chosen.error_exitcode,
+        quiet=chosen.quiet,
     )
     standalone.execute(run)
     return 0

@@ -34,6 +34,9 @@ HIDDEN_KINDS = (
     *("heap_v1", "printf_buffer", "none"),
 )
 
+# The device library's functions that the core can answer itself (core/host/device_heap.h).
+_ALLOCATOR = ("__ockl_dm_alloc", "__ockl_dm_dealloc")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
@@ -46,7 +49,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A global in device memory."""
+    """A global in device memory, or a function of the allocator."""
 
     name: str
     address: int
@@ -125,7 +128,7 @@ def read(elf_bytes: bytes) -> Image:
         variables=tuple(
             Variable(name=name, address=entry["st_value"], size=entry["st_size"])
             for name, entry in code.symbols.items()
-            if entry["st_info"]["type"] == "STT_OBJECT" and not name.endswith(".kd")
+            if (entry["st_info"]["type"] == "STT_OBJECT" and not name.endswith(".kd")) or name in _ALLOCATOR
         ),
         relocations=relocations,
         formats=tuple(_formats(code)),

@@ -65,6 +65,7 @@ class Options:
     lds_races: bool = False  # unordered LDS accesses of two waves are faults
     uninitialised: bool = False  # a decision by a register, LDS or scratch that was never written is a fault
     uninitialised_memory: bool = False  # of device memory, too
+    heap: bool = False  # what malloc() gives in kernels is bounded, and a wrong free() is reported
     leaks: bool = False  # of a program that runs by itself: report what it has not freed when it ends
     alignment: bool = False  # a misaligned atomic or scalar load is a fault
     unaligned: bool = False  # so is any access that is not aligned to its size, at most 4, which the hardware allows
@@ -78,6 +79,10 @@ class Options:
     exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
     wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed
     max_instructions: int = 0  # of one wave; 0: no limit
+    checked_kernel: str = ""  # launches are checked of kernels with this in their name,
+    launch_skip: int = 0  # but for the first ones of them,
+    launch_count: int = 0  # and only so many; 0: all
+    suppressions: tuple[str, ...] = ()  # a check, and a part of the kernel's name or of the report
     memory_bytes: int | None = None  # of the device; None: what a board of the arch has
     guard_bytes: int = 4 << 30  # unmapped space between allocations
     trace: Trace | None = None
@@ -112,7 +117,7 @@ class Options:
         checks = [field.name for field in dataclasses.fields(self) if field.type == "bool" and field.name != "hazards"]
         values |= {name: int(getattr(self, name)) for name in checks}
         values["uninitialised"] = int(self.uninitialised or self.uninitialised_memory)
-        values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
+        values |= {name: getattr(self, name) for name in ("wave_order", "max_instructions", "launch_skip", "launch_count")}
         trace = self.trace or Trace(file="")
         values |= {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}
         record = self.record or Record(workgroup=_NO_WORKGROUP)
@@ -123,4 +128,5 @@ class Options:
         """The core's text options by name."""
         trace = self.trace or Trace(file="")
         record = self.record.kernel if self.record else ""
-        return {"trace_kernel": trace.kernel, "trace_file": trace.file, "record_kernel": record}
+        checked = {"checked_kernel": self.checked_kernel, "suppressions": ";".join(self.suppressions)}
+        return {"trace_kernel": trace.kernel, "trace_file": trace.file, "record_kernel": record, **checked}

@@ -23,7 +23,7 @@ from elftools.elf.elffile import ELFFile
 
 from ckpm_emulator import code_object, program_cache, toolchain
 from ckpm_emulator.cache import cache_folder, draft_for
-from ckpm_emulator.errors import CodeObjectError, DeviceError, InputError, OutputError
+from ckpm_emulator.errors import CheckFailedError, CodeObjectError, DeviceError, InputError, OutputError
 from ckpm_emulator.options import ARCHS, Options
 from ckpm_emulator.trust import keep_others_out
 
@@ -33,7 +33,7 @@ NAMES = ("libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so")
 CHECKS = (
     *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "hazards"),
     *("alignment", "barriers", "late_lds_reads", "global_races", "lds_bounds", "uninitialised_memory", "leaks"),
-    *("open_rules", "unaligned"),
+    *("open_rules", "unaligned", "heap"),
 )
 ALLOWED = ("unaligned",)  # by the hardware, and so not among all
 # Below the root of a distribution.
@@ -52,6 +52,9 @@ class Run:
     counters: Path | None = None
     root: Path | None = None
     faults_expected: bool = False  # a program that ends well after one does so
+    leaks_fail: bool = False  # one that has not freed memory does not end well
+    error_exit: int = 0  # the exit code after a report of a check, whatever the program's own is; 0: theirs
+    quiet: bool = False  # failures of calls are not reported, as the program provokes them
 
 
 def program(name: str) -> Path:
@@ -139,7 +142,10 @@ def settings(run: Run) -> str:
     lines.append(f"makers={program_cache.makers(judged=run.options.hazards)}")
     lines.append(f"process={os.getpid()}")
     lines.append(f"faulted={0 if run.faults_expected else DeviceError.exit_code}")
+    lines.append(f"defective={CheckFailedError.exit_code}")
+    lines.append(f"leaked={CheckFailedError.exit_code if run.leaks_fail else 0}")
     lines.append(f"unwritten={OutputError.exit_code}")
+    lines += [f"error_exit={run.error_exit}", f"quiet={int(run.quiet)}"]
     if run.counters:
         lines.append(f"counters={run.counters.absolute()}")
     if broken := [line for line in lines if "\n" in line]:

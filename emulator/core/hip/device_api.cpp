@@ -30,6 +30,7 @@ const Field FIELDS[]  = {
     {"alignment", &Options::alignment, 0, 1},
     {"unaligned", &Options::unaligned, 0, 1},
     {"leaks", &Options::leaks, 0, 1},
+    {"heap", &Options::heap, 0, 1},
     {"barriers", &Options::barriers, 0, 1},
     {"late_lds_reads", &Options::late_lds_reads, 0, 1},
     {"interleaved", &Options::interleaved, 0, 1},
@@ -37,6 +38,8 @@ const Field FIELDS[]  = {
     {"lds_bounds", &Options::lds_bounds, 0, 1},
     {"exact_mfma", &Options::exact_mfma, 0, 1},
     {"open_rules", &Options::open_rules, 0, 1},
+    {"launch_skip", &Options::launch_skip, 0, ANY},
+    {"launch_count", &Options::launch_count, 0, ANY},
     {"wave_order", &Options::wave_order, 0, ANY},
     {"max_instructions", &Options::max_instructions, 0, ANY},
     {"trace_workgroup", &Options::trace_workgroup, 0, ANY},
@@ -44,6 +47,12 @@ const Field FIELDS[]  = {
     {"record_workgroup", &Options::record_workgroup, -2, ANY},
     {"record_only", &Options::record_only, 0, 1},
 };
+
+const std::pair<const char*, std::string Options::*> TEXTS[] = {{"trace_kernel", &Options::trace_kernel},
+                                                                {"trace_file", &Options::trace_file},
+                                                                {"record_kernel", &Options::record_kernel},
+                                                                {"checked_kernel", &Options::checked_kernel},
+                                                                {"suppressions", &Options::suppressions}};
 
 const Field* find_field(const char* name)
 {
@@ -119,13 +128,11 @@ int emu_get_option(const char* name, int64_t* value)
 
 int emu_set_text_option(const char* name, const char* value)
 {
-    if(std::strcmp(name, "trace_kernel") == 0)
-        emu::options().trace_kernel = value;
-    else if(std::strcmp(name, "trace_file") == 0)
-        emu::options().trace_file = value;
-    else if(std::strcmp(name, "record_kernel") == 0)
-        emu::options().record_kernel = value;
-    else
-        return emu::refuse(std::string("no such option: ") + name);
-    return 0;
+    for(const auto& [known, member] : emu::TEXTS)
+        if(std::strcmp(name, known) == 0)
+        {
+            emu::options().*member = value;
+            return 0;
+        }
+    return emu::refuse(std::string("no such option: ") + name);
 }

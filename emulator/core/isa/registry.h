@@ -41,4 +41,8 @@ EMU_TABLES(X)
 Handler find_handler(uint64_t hash);
 const Entry* entry_at(size_t index);
 size_t entry_count();
+
+// Not by name: answers for the device library's allocator (host/device_heap.h).
+const MicroOp* heap_malloc(Wave& wave, const MicroOp* op);
+const MicroOp* heap_free(Wave& wave, const MicroOp* op);
 } // namespace emu

@@ -1,7 +1,10 @@
 #include "memory/mapping.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
@@ -171,6 +174,29 @@ uint64_t place_crossing(const PlacementRequest& request, const Occupied& occupie
     return ascend(search, request, occupied);
 }
 } // namespace
+
+std::string foreign_memory(uint64_t address)
+{
+    constexpr uint64_t NULL_END = 4 * MIB; // where a program begins that lies at a fixed address
+    if(address < NULL_END)
+        return address == 0 ? "a null pointer"
+                            : "a null pointer and " + std::to_string(address) + (address == 1 ? " byte" : " bytes");
+    if(address >= DEFAULT_BEGIN && address < DEFAULT_END)
+        return "";
+    std::ifstream maps("/proc/self/maps"); // begin-end rwxp offset device inode name
+    for(std::string line; std::getline(maps, line);)
+    {
+        unsigned long long begin = 0, end = 0;
+        char readable = 0;
+        int name      = 0;
+        if(std::sscanf(line.c_str(), "%llx-%llx %c%*s %*s %*s %*s %n", &begin, &end, &readable, &name) == 3 &&
+           address >= begin && address < end)
+            return readable != 'r' ? ""
+                                   : "a pointer of the host, to memory that the device can't reach" +
+                                         (line.size() > static_cast<size_t>(name) ? ": " + line.substr(name) : "");
+    }
+    return "";
+}
 
 uint64_t map_memory(const PlacementRequest& request, const Occupied& occupied)
 {

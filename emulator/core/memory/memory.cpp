@@ -375,6 +375,21 @@ bool nearest(uint64_t address, Allocation* found, int64_t* distance)
     return true;
 }
 
+std::string why_not_freed(uint64_t address)
+{
+    Allocation found;
+    int64_t distance = 0;
+    if(const std::string foreign = foreign_memory(address); !foreign.empty())
+        return "which is " + foreign;
+    if(!nearest(address, &found, &distance) || distance != 0)
+        return "which is not the start of an allocation";
+    const std::string name = "allocation " + std::to_string(found.id) + " (" + allocation_kind_name(found.kind) + ", " +
+                             std::to_string(found.bytes) + " bytes)";
+    if(found.base != address)
+        return "which lies " + std::to_string(address - found.base) + " bytes inside " + name;
+    return (found.freed ? "which was freed before: " : "which is memory of another kind: ") + name;
+}
+
 std::vector<Allocation> allocations()
 {
     std::shared_lock lock(book().mutex);

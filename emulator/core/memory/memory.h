@@ -144,6 +144,11 @@ bool find_allocation(uint64_t address, Allocation* found);
 // it, else the distance from its last byte.
 bool nearest(uint64_t address, Allocation* found, int64_t* distance);
 std::vector<Allocation> allocations(); // live ones, ascending
+// What an address outside of all allocations is, for people: a null pointer, or memory of the host.
+// "": neither.
+std::string foreign_memory(uint64_t address);
+// Why nothing that begins at the address can be freed, for people: "which ..".
+std::string why_not_freed(uint64_t address);
 
 // ---- CDNA4: a buffer instruction faults if the range of its resource touches an unmapped 4 KiB
 // page, even if the addressed bytes are mapped. A resource that states no size (srd::NO_SIZE) has

@@ -57,8 +57,9 @@ std::string where(const Fault& fault)
            (a.freed ? ", freed before)" : ")");
 }
 
-// As it was written in C++; as it is if it was not, or if it fills more than a few lines.
-std::string readable(const std::string& name)
+} // namespace
+
+std::string readable_name(const std::string& name)
 {
     constexpr size_t LONGEST = 400;
     int status               = 0;
@@ -67,7 +68,6 @@ std::string readable(const std::string& name)
     const std::string written = status == 0 ? text.get() : name;
     return name.starts_with("_Z") && written.size() <= LONGEST ? written : name;
 }
-} // namespace
 
 std::string hex_text(uint64_t value)
 {
@@ -81,8 +81,8 @@ const char* fault_kind_name(FaultKind kind)
     // clang-format off
     static const char* const names[] = {
         "none", "memory", "srd_range", "alignment", "lds", "scratch", "unknown", "registers",
-        "pc", "race", "uninitialised", "deadlock", "barrier", "timeout", "hazard", "trap",
-        "host", "internal"};
+        "pc", "race", "uninitialised", "deadlock", "barrier", "timeout", "hazard", "heap",
+        "trap", "host", "internal"};
     // clang-format on
     return names[static_cast<size_t>(kind)];
 }
@@ -95,7 +95,11 @@ const char* access_name(Access access)
 
 void record_fault(Fault fault)
 {
-    if(fault.kind == FaultKind::Memory || fault.kind == FaultKind::SrdRange)
+    const bool addressed      = fault.kind == FaultKind::Memory || fault.kind == FaultKind::SrdRange;
+    const std::string foreign = addressed ? foreign_memory(fault.address) : "";
+    if(!foreign.empty())
+        fault.detail = foreign + (fault.detail.empty() ? "" : "; ") + fault.detail;
+    else if(addressed)
     {
         fault.has_nearest  = nearest(fault.address, &fault.allocation, &fault.distance);
         const uint64_t end = fault.allocation.base + fault.allocation.bytes;
@@ -206,7 +210,7 @@ std::string fault_message(const Fault& f)
         out = std::string(fault_kind_name(f.kind)) + " fault";
     if(!f.detail.empty())
         out += ": " + f.detail;
-    out += "\n  kernel " + readable(f.kernel) + "\n  pc " + hex_text(f.pc) + (f.text.empty() ? "" : "  " + f.text) +
+    out += "\n  kernel " + readable_name(f.kernel) + "\n  pc " + hex_text(f.pc) + (f.text.empty() ? "" : "  " + f.text) +
            (f.source.empty() ? "" : "\n  source " + f.source);
     if(f.kind == FaultKind::Registers) // found before any wave ran
         return out;

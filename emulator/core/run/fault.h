@@ -32,6 +32,7 @@ enum class FaultKind : uint32_t
     Barrier,       // with lanes off, or another one than other waves wait at (option barriers)
     Timeout,       // more instructions than allowed
     Hazard,        // an instruction too early after another, for want of wait states (option hazards)
+    Heap,          // a free() in a kernel of what malloc() did not give (option heap)
     Trap,          // the kernel ended itself: s_trap, of a failed assert or abort
     Host,          // an unknown request to the host
     Internal,      // a mistake of the emulator
@@ -97,6 +98,9 @@ void clear_fault();
 int fault_error(FaultKind);
 std::string fault_json(const Fault&);
 std::string fault_message(const Fault&); // one readable paragraph
+// A kernel's name as it was written in C++; as it is if it was not, or if that fills more than a few
+// lines.
+std::string readable_name(const std::string& name);
 
 // For JSON made by hand: a quoted string.
 std::string json_string(const std::string& text);

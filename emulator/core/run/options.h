@@ -22,6 +22,7 @@ struct Options
     // With it: of device memory, too (memory.h, set_marks).
     int64_t uninitialised_memory = 0;
     int64_t leaks                = 0; // report what a program has not freed when it ends
+    int64_t heap                 = 0; // check what kernels and the host free, and malloc()'s ends (device_heap.h)
     int64_t alignment            = 0; // report misaligned atomics and scalar loads
     int64_t unaligned            = 0; // all accesses that are not aligned to their size, at most 4
     int64_t barriers             = 0; // report barriers in divergent control flow, and different ones
@@ -48,6 +49,11 @@ struct Options
     int64_t exact_mfma = 0;
     // Report instructions on whose results sources disagree.
     int64_t open_rules = 0;
+    // Which launches are checked (filter.h): of kernels with this in their name, and of those all
+    // but the first ones, or some.
+    std::string checked_kernel;
+    int64_t launch_skip = 0, launch_count = 0; // 0: all
+    std::string suppressions;                  // "check part of a name;.."
 
     bool srd_range() const { return srd_range_rule < 0 ? arch == 950 : srd_range_rule != 0; }
 };

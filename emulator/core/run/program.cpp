@@ -1,5 +1,6 @@
 #include "run/program.h"
 
+#include "host/device_heap.h"
 #include "isa/registry.h"
 #include "memory/memory.h"
 #include "run/blob.h"
@@ -68,6 +69,23 @@ void index_words(Code& code, uint64_t words)
             code.index_of_word[code.ops[i].pc / 4 - first] = static_cast<uint32_t>(i);
 }
 
+// The first micro-ops of the device library's allocator answer for it.
+void replace_allocator(Code& code, const Program& program)
+{
+    const std::pair<const char*, Handler> calls[] = {{MALLOC_FUNCTION, heap_malloc}, {FREE_FUNCTION, heap_free}};
+    for(const auto& [name, handler] : calls)
+    {
+        const auto symbol = program.variables.find(name);
+        if(symbol == program.variables.end())
+            continue;
+        if(auto* const op = const_cast<MicroOp*>(code.at(symbol->second.address)))
+        {
+            code.replaced[op] = op->handler;
+            op->handler       = handler;
+        }
+    }
+}
+
 // Null if the blob has none.
 const Code* load_code(const Blob& blob, Program& program)
 {
@@ -94,6 +112,7 @@ const Code* load_code(const Blob& blob, Program& program)
             throw std::runtime_error("program blob: a source line that is missing");
         code->lines.emplace_back(line.pc, line.text);
     }
+    replace_allocator(*code, program);
     return program.codes.emplace_back(std::move(code)).get();
 }
 
@@ -226,11 +245,11 @@ std::unique_ptr<Program> load_program(const void* bytes, size_t size)
     auto program  = std::make_unique<Program>();
     program->arch = blob.header.arch;
     load_image(blob, *program);
+    for(const BlobVariable& variable : blob.table<BlobVariable>(blob.header.variables))
+        program->variables[blob.text(variable.name)] = {program->base + variable.address, variable.bytes};
     load_kernels(blob, *program, load_code(blob, *program));
     for(const BlobFormat& format : blob.table<BlobFormat>(blob.header.formats))
         program->formats[format.hash] = blob.text(format.text);
-    for(const BlobVariable& variable : blob.table<BlobVariable>(blob.header.variables))
-        program->variables[blob.text(variable.name)] = {program->base + variable.address, variable.bytes};
     return program;
 }
 

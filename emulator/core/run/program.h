@@ -68,6 +68,8 @@ struct Code
     std::vector<uint32_t> index_of_word; // dword of .text -> micro-op, UINT32_MAX: none starts here
     // Source lines: from which pc on, ascending, and the number of the text, plus 1; 0: none.
     std::vector<std::pair<uint32_t, uint32_t>> lines;
+    // Handlers of micro-ops where calls of the device library are answered instead (host/device_heap.h).
+    std::map<const MicroOp*, Handler> replaced;
     uint32_t first_word = 0; // the dword of .text with which index_of_word begins
 
     // The micro-op at an address; null if none starts there.

@@ -55,7 +55,8 @@ void run_watched(Wave& wave, Trace* trace)
         {
             Fault fault;
             fault.kind   = FaultKind::Timeout;
-            fault.detail = std::string("instructions allowed: ").append(std::to_string(limit));
+            fault.detail = "the wave has executed " + std::to_string(limit) +
+                           " instructions, which is the limit (max_instructions), and goes on";
             raise(wave, op, std::move(fault));
         }
         const MicroOp* const done = op;

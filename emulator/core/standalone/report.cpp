@@ -2,7 +2,9 @@
 
 #include "hip/api.h"
 #include "hip/call.h"
+#include "host/device_heap.h"
 #include "memory/memory.h"
+#include "run/filter.h"
 #include "run/options.h"
 #include "standalone/settings.h"
 
@@ -29,7 +31,9 @@ struct Reports
     std::mutex mutex;
     std::set<std::string> said;
     std::map<std::string, uint64_t> absent; // calls by function
-    bool whole = true;                      // the file of counters is written
+    bool whole      = true;                 // the file of counters is written
+    bool leaked     = false;
+    pid_t defective = 0; // the process that reported a defect
 };
 
 Reports& reports()
@@ -72,16 +76,19 @@ void report_leaks()
     for(const Allocation& one : allocations())
     {
         if(one.kind != AllocationKind::Device && one.kind != AllocationKind::Host &&
-           one.kind != AllocationKind::Managed)
+           one.kind != AllocationKind::Managed && one.label != MALLOC_LABEL)
             continue;
         if(count++ == 0)
             first = one;
         bytes += one.bytes;
     }
-    if(count != 0)
-        report_line("never freed: " + std::to_string(count) + (count == 1 ? " allocation" : " allocations") + " of " +
-                    std::to_string(bytes) + " bytes together, the first one allocation " + std::to_string(first.id) +
-                    " (" + allocation_kind_name(first.kind) + ", " + std::to_string(first.bytes) + " bytes)");
+    const std::string text = "never freed: " + std::to_string(count) + (count == 1 ? " allocation" : " allocations") +
+                             " of " + std::to_string(bytes) + " bytes together, the first one allocation " +
+                             std::to_string(first.id) + " (" + allocation_kind_name(first.kind) + ", " +
+                             std::to_string(first.bytes) + " bytes)";
+    reports().leaked = count != 0 && !is_suppressed("leaks", text);
+    if(reports().leaked)
+        report_line(text);
 }
 
 bool write_counters()
@@ -110,7 +117,8 @@ void report_line(const std::string& text)
 
 void report_failure(const char* function, hipError_t error, const std::string& text)
 {
-    if(!settings().standalone || std::find(std::begin(EXPLAINED), std::end(EXPLAINED), error) == std::end(EXPLAINED))
+    const bool provoked = settings().quiet != 0 && fault_status() == hipSuccess;
+    if(!settings().standalone || provoked || std::find(std::begin(EXPLAINED), std::end(EXPLAINED), error) == std::end(EXPLAINED))
         return;
     const std::string whole = std::string(function) + ": " + hipGetErrorName(error) + ": " + text;
     {
@@ -120,6 +128,23 @@ void report_failure(const char* function, hipError_t error, const std::string& t
     }
     report_line(whole);
 }
+
+void report_defect(const char* check, const std::string& text)
+{
+    const std::string whole = std::string(check) + ": " + text;
+    if(!settings().standalone || settings().quiet != 0 || is_suppressed(check, text))
+        return;
+    {
+        std::lock_guard lock(reports().mutex);
+        reports().defective = getpid();
+        if(!reports().said.insert(whole).second)
+            return;
+    }
+    report_line(whole);
+}
+
+bool had_defect() { return reports().defective == getpid(); }
+bool has_leaked() { return reports().leaked; }
 
 hipError_t report_absent(const char* function)
 {
@@ -132,7 +157,7 @@ hipError_t report_absent(const char* function)
 
 void report_at_exit()
 {
-    if(const std::string absent = absent_functions(); !absent.empty())
+    if(const std::string absent = absent_functions(); !absent.empty() && settings().quiet == 0)
         report_line("answered hipErrorNotSupported, for want of these functions: " + absent);
     if(options().leaks != 0)
         report_leaks();

@@ -6,10 +6,12 @@
 #include "standalone/decoder.h"
 #include "standalone/report.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <pthread.h>
 #include <sstream>
+#include <string_view>
 #include <unistd.h>
 
 namespace emu {
@@ -19,6 +21,15 @@ Settings& writable()
     static Settings& only = *new Settings; // asked for while the process ends, too
     return only;
 }
+
+struct Number
+{
+    std::string_view name;
+    int Settings::* member;
+};
+constexpr Number NUMBERS[] = {{"faulted", &Settings::faulted},     {"defective", &Settings::defective},
+                              {"leaked", &Settings::leaked},       {"unwritten", &Settings::unwritten},
+                              {"error_exit", &Settings::error_exit}, {"quiet", &Settings::quiet}};
 
 // Throws std::exception for a number that is none.
 void set_option(const std::string& name, const std::string& value)
@@ -38,10 +49,8 @@ void set_option(const std::string& name, const std::string& value)
         now.makers = value;
     else if(name == "counters")
         now.counters = value;
-    else if(name == "faulted")
-        now.faulted = std::stoi(value);
-    else if(name == "unwritten")
-        now.unwritten = std::stoi(value);
+    else if(const auto number = std::ranges::find(NUMBERS, name, &Number::name); number != std::end(NUMBERS))
+        now.*(number->member) = std::stoi(value);
     else if(name == "process")
         now.process = std::stoll(value);
     else
@@ -63,12 +72,15 @@ void name_trace()
 // was loaded with it.
 void end_process(int status, void*)
 {
-    const bool ignored = had_fault() && writable().faulted != 0;
-    const int code     = ignored ? writable().faulted : all_written() ? 0 : writable().unwritten;
-    if(status != 0 || code == 0)
+    const Settings& now = settings();
+    const bool ignored  = had_fault() && now.faulted != 0;
+    const int reported  = ignored ? now.faulted : had_defect() ? now.defective : has_leaked() ? now.leaked : 0;
+    const int chosen    = reported != 0 ? now.error_exit : 0;
+    const int code      = chosen != 0 ? chosen : reported != 0 ? reported : all_written() ? 0 : now.unwritten;
+    if((status != 0 && chosen == 0) || code == 0)
         return;
     std::fflush(nullptr); // what the program printed stands before our line
-    if(ignored)
+    if(ignored && status == 0)
         report_line("the program ignored a fault: exit code " + std::to_string(code));
     _exit(code);
 }

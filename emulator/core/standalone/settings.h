@@ -5,7 +5,10 @@
 // `option.NAME` sets an integer option, `text.NAME` a text option, each `decoder` adds a word to
 // the helper's command, `store` and `makers` say where programs are kept and under which names,
 // `counters` is the file for the counters of process `process`. A program that ends as if all were
-// well gets the exit code `faulted` after a fault, `unwritten` if its counters can't be written.
+// well gets the exit code `faulted` after a fault, `defective` after another report of a check,
+// `leaked` if memory was not freed, `unwritten` if its counters can't be written; 0: its own.
+// `error_exit` replaces the first three, and the program's own. With `quiet`, failures of calls are
+// not reported.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +23,11 @@ struct Settings
     std::string store, makers, counters;
     int64_t process = 0;
     int faulted     = 0;
+    int defective   = 0;
+    int leaked      = 0;
     int unwritten   = 0;
+    int error_exit  = 0;
+    int quiet       = 0;
 };
 
 const Settings& settings();

@@ -4,6 +4,7 @@
 #include "hip/call.h"
 #include "hip/graph/capture.h"
 #include "hip/launch/stream.h"
+#include "run/options.h"
 
 #include <cstring>
 
@@ -62,10 +63,12 @@ void free_memory(void* pointer, bool host)
     const bool fits = known && (host ? found.kind == AllocationKind::Host
                                      : found.kind == AllocationKind::Device || found.kind == AllocationKind::Managed);
     if(!fits)
-        throw HipFailure(hipErrorInvalidValue,
-                         hex_text(address) +
-                             (known ? " is memory of another kind: " : " is not the start of an allocation") +
-                             (known ? allocation_kind_name(found.kind) : ""));
+    {
+        const std::string text = hex_text(address) + ", " + why_not_freed(address);
+        if(options().heap != 0)
+            report_defect("heap", "the host frees " + text);
+        throw HipFailure(hipErrorInvalidValue, text);
+    }
     release(pointer);
 }
 
@@ -88,6 +91,8 @@ void check_range(const void* pointer, size_t bytes, const char* what)
     if(find_allocation(address, &found))
         text += "ends " + std::to_string(bytes - (found.base + found.bytes - address)) +
                 " bytes past the allocation of " + std::to_string(found.bytes) + " bytes at " + hex_text(found.base);
+    else if(const std::string foreign = foreign_memory(address); !foreign.empty())
+        text += "is " + foreign;
     else if(nearest(address, &found, &distance))
         text += "is outside the allocations; the nearest has " + std::to_string(found.bytes) + " bytes at " +
                 hex_text(found.base) + (found.freed ? " and was freed" : "");

@@ -3,6 +3,7 @@
 #include "hip/graph/capture.h"
 #include "hip/launch/launch.h"
 #include "hip/module/modules.h"
+#include "run/filter.h"
 #include "run/options.h"
 
 #include <algorithm>
@@ -202,6 +203,7 @@ void run_kernel(const KernelNode& node)
     Fault internal;
     try
     {
+        const LaunchChecks checks(kernel.name);
         launch(kernel, {node.grid.x, node.grid.y, node.grid.z}, {node.block.x, node.block.y, node.block.z},
                node.dynamic_lds, node.arguments.data(), node.arguments.size(), stack_limit(),
                held_at_once(kernel, node.block, node.dynamic_lds), node.cooperative ? Together::Yes : Together::No);

@@ -1,5 +1,7 @@
 // SOPP and what moves the program counter; hardware registers; unknown instructions.
 #include "checks/checks.h"
+#include "checks/twin.h"
+#include "host/device_heap.h"
 #include "host/host_calls.h"
 #include "isa/operands.h"
 #include "isa/registry.h"
@@ -169,6 +171,10 @@ const MicroOp* s_sendmsg(Wave& w, const MicroOp* op)
         {
             raise_named(w, op, FaultKind::Host, failure.what());
         }
+        catch(const HeapError& failure)
+        {
+            raise_named(w, op, FaultKind::Heap, failure.what());
+        }
     }
     return advance(op);
 }
@@ -213,6 +219,33 @@ const MicroOp* trap(Wave& w, const MicroOp* op)
                 named ? w.code->texts[op->literal].c_str() : "an instruction that the emulator does not know");
 }
 
+// Answer a call of a function at its first micro-op, lane by lane, and return to its caller. It gets
+// 64 bits in v[0:1] and answers there; s[30:31] is where it returns to (LLVM AMDGPU usage, "Non-Kernel
+// Functions").
+template <typename Answer>
+const MicroOp* heap_call(Wave& w, const MicroOp* op, const char* what, Answer&& answer)
+{
+    const MicroOp* const body = w.code->replaced.at(op)(w, op); // waits for what the caller loaded
+    const bool is_twin        = options().uninitialised != 0 && w.twin == nullptr;
+    if(options().heap == 0 || body == nullptr)
+        return body;
+    for(unsigned row = 0; row < 2; ++row)
+        must_be_defined(w, op, row, w.exec(), what);
+    for(unsigned l = 0; l < LANES && !is_twin; ++l)
+    {
+        if((w.exec() >> l & 1) == 0)
+            continue;
+        const uint64_t result = answer(l, w.v[0][l] | uint64_t{w.v[1][l]} << 32);
+        for(Wave* one : {&w, w.twin})
+            if(one != nullptr)
+            {
+                one->v[0][l] = static_cast<uint32_t>(result);
+                one->v[1][l] = static_cast<uint32_t>(result >> 32);
+            }
+    }
+    return jump_to(w, op, w.pair(30));
+}
+
 constexpr Entry ENTRIES[] = {
     {"trap", trap},
     {"s_nop", nothing},
@@ -244,6 +277,30 @@ constexpr Entry ENTRIES[] = {
     {"s_setreg_b32", s_setreg_b32},
 };
 } // namespace
+
+const MicroOp* heap_malloc(Wave& w, const MicroOp* op)
+{
+    return heap_call(w, op, "the size that malloc gets", [](unsigned, uint64_t bytes) { return kernel_malloc(bytes); });
+}
+
+const MicroOp* heap_free(Wave& w, const MicroOp* op)
+{
+    return heap_call(w, op, "the address that free gets", [&](unsigned lane, uint64_t address) {
+        try
+        {
+            kernel_free(address);
+        }
+        catch(const HeapError& failure)
+        {
+            Fault fault;
+            fault.kind   = FaultKind::Heap;
+            fault.lane   = lane;
+            fault.detail = failure.what();
+            raise(w, op, std::move(fault));
+        }
+        return address;
+    });
+}
 
 std::span<const Entry> control_entries() { return ENTRIES; }
 } // namespace emu

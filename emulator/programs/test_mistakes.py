@@ -1,0 +1,115 @@
+"""Mistakes with memory are reported with what happened and end with an exit code; correct programs pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from programs.program_builder import sample
+from programs.test_programs import output, run
+
+FAULTED, REPORTED = 7, 8
+BLOCK = "(heap, 24 bytes"  # what the kernel allocates
+
+
+@pytest.mark.parametrize(
+    ("how", "parts"),
+    [
+        ("double", ("heap fault: free of 0x", ", which was freed before: allocation", BLOCK)),
+        ("inside", ("heap fault: free of 0x", ", which lies 8 bytes inside allocation", BLOCK)),
+        ("foreign", ("heap fault: free of 0x", ", which lies 4 bytes inside allocation 1 (device, 1024 bytes)")),
+        ("overrun", ("store of 4 bytes", "right after the end of allocation", "(heap, 40 bytes")),
+        ("reuse", ("load of 4 bytes", "inside allocation", "(heap, 40 bytes", "freed before")),
+    ],
+)
+def test_misuse_of_kernels_heap_is_fault(how: str, parts: tuple[str, ...]) -> None:
+    for checks in ("heap", "all"):
+        done = run(sample("mistakes"), how, options=("--checks", checks))
+        report = done.stderr.decode()
+        assert done.returncode == 1, report  # the program's own: its wait for the device fails
+        assert all(part in report for part in parts), report
+        assert "lane 0" in report
+
+
+def test_correct_use_of_kernels_heap_passes_and_is_freed() -> None:
+    assert output(sample("mistakes"), "sizes", options=("--checks", "all")) == b"hipSuccess\n"
+    output(sample("mistakes"), "sizes", options=("--checks", "heap,leaks"))
+    assert output(sample("heap"), "exhaust", options=("--checks", "heap")) == output(sample("heap"), "exhaust")
+
+
+def test_memory_freed_twice_by_host_is_reported() -> None:
+    done = run(sample("mistakes"), "twice", options=("--checks", "all"))
+    assert (done.returncode, done.stdout) == (REPORTED, b"hipErrorInvalidValue\n")
+    assert "which was freed before: allocation 1 (device, 1024 bytes)" in done.stderr.decode()
+    assert output(sample("mistakes"), "twice", options=("--checks", "all", "--quiet")) == done.stdout
+
+
+def test_leaks_end_with_exit_code_if_named() -> None:
+    done = run(sample("mistakes"), "leak", options=("--checks", "heap,leaks"))
+    assert done.returncode == REPORTED
+    assert "never freed: 32 allocations of 1280 bytes together" in done.stderr.decode()
+    assert run(sample("histogram"), stdin=b"abc", options=("--checks", "leaks")).returncode == REPORTED
+    assert run(sample("histogram"), stdin=b"abc", options=("--checks", "all")).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("null", "outside the allocations: a null pointer\n"),
+        ("host", "a pointer of the host, to memory that the device can't reach: [stack]\n"),
+        ("grid", "a null pointer and 32 bytes; the kernel synchronises its grid, which takes hipLaunchCooperativeKernel"),
+    ],
+)
+def test_pointer_outside_of_device_is_named(how: str, reason: str) -> None:
+    report = run(sample("mistakes"), how).stderr.decode()
+    assert reason in report
+    assert "nearest" not in report
+
+
+def test_endless_count_ends_at_limit() -> None:
+    done = run(sample("mistakes"), "endless", options=("--max-instructions", "100000"))
+    assert done.stdout == b"hipErrorLaunchTimeOut\n"
+    assert "timeout fault: the wave has executed 100000 instructions, which is the limit" in done.stderr.decode()
+    output(sample("mistakes"), "set", options=("--max-instructions", "100000"))
+
+
+@pytest.mark.parametrize("program", ["twice", "null", "leak"])
+def test_exit_code_of_reports_is_chosen(program: str) -> None:
+    chosen = ("--checks", "heap,leaks", "--error-exitcode", "99")
+    assert run(sample("mistakes"), program, options=chosen).returncode == 99
+    assert run(sample("mistakes"), "sizes", options=chosen).returncode == 0
+
+
+# Unaligned copies are reported on request.
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ((), True),
+        (("--kernel", "bytes"), True),
+        (("--kernel", "another"), False),
+        (("--launch-count", "1"), True),
+        (("--launch-skip", "1"), False),
+    ],
+)
+def test_launches_to_check_are_chosen(options: tuple[str, ...], reported: bool) -> None:
+    done = run(sample("allowed"), "bytes", options=("--checks", "unaligned", *options))
+    assert (b"alignment fault" in done.stderr) == reported
+
+
+@pytest.mark.parametrize(
+    ("line", "reported"), [("unaligned", False), ("unaligned bytes", False), ("unaligned another", True), ("", True)]
+)
+def test_suppressed_check_of_kernel_is_off(tmp_path: Path, line: str, reported: bool) -> None:
+    file = tmp_path / "suppressions"
+    file.write_text(f"# why\n{line}\n")
+    done = run(sample("allowed"), "bytes", options=("--checks", "unaligned", "--suppressions", str(file)))
+    assert (b"alignment fault" in done.stderr) == reported
+
+
+def test_suppression_of_unknown_check_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "suppressions"
+    file.write_text("nonsense kernel\n")
+    done = run(sample("saxpy"), options=("--suppressions", str(file)))
+    assert done.returncode == 3
+    assert b"'nonsense kernel' has no check of poison" in done.stderr

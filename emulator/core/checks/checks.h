@@ -8,7 +8,6 @@
 #pragma once
 
 #include "checks/banks.h"
-
 #include "run/fault.h"
 
 #include <cstdint>
@@ -49,7 +48,7 @@ struct LdsShadow
     std::vector<LdsAccess> accesses; // of this epoch; the number is the place, plus 1
     std::optional<Fault> race;       // of the instruction that runs, the first of
     uint64_t racing = 0;             // these lanes
-    uint32_t epoch = 1;
+    uint32_t epoch  = 1;
     bool races = false, unwritten = false;
 
     uint32_t note(const Wave& wave, const MicroOp* op);

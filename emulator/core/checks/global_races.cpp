@@ -225,8 +225,8 @@ void GlobalRaces::compare(const Now& now, const Touch& touch, uint64_t address, 
         racing_ |= uint64_t{1} << touch.lane;
     if(race_)
         return;
-    const Record& other      = records_[before - 1];
-    const bool in_group      = other.group == now.wave.group->order;
+    const Record& other = records_[before - 1];
+    const bool in_group = other.group == now.wave.group->order;
     Fault fault;
     fault.kind    = FaultKind::Race;
     fault.access  = touch.access;

@@ -38,7 +38,7 @@ struct Order
 struct GroupOrder
 {
     uint32_t id[3];
-    uint32_t barriers = 0;
+    uint32_t barriers     = 0;
     uint32_t written_back = 0; // up to which access
     Order device, lds;         // of other workgroups, and of the waves of this one
 };
@@ -120,6 +120,6 @@ private:
     std::optional<Fault> race_; // of the instruction that ran, the first of
     uint64_t racing_ = 0;       // these lanes
     uint64_t used_   = 0;
-    bool full_     = false;
+    bool full_       = false;
 };
 } // namespace emu

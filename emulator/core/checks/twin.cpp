@@ -23,7 +23,6 @@ std::string name_of_scalar(unsigned code)
 }
 
 namespace {
-
 // Lanes of a flat access that go to LDS or scratch, of which the twin has its own.
 uint64_t private_lanes(const Wave& wave, const MicroOp* op, uint64_t mask)
 {
@@ -59,8 +58,8 @@ void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mas
 
 const MicroOp* step_both(Wave& wave, const MicroOp* op)
 {
-    Wave& twin                = *wave.twin;
-    const uint64_t mask       = wave.exec();
+    Wave& twin          = *wave.twin;
+    const uint64_t mask = wave.exec();
     Undecided open;
     find_undecided(wave, twin, op, open);
     const MicroOp* const next = op->handler(wave, op);

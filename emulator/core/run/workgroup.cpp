@@ -334,9 +334,9 @@ void Runner::look_for_writer(const Wave& reader, Fault& fault)
         const LdsShadow::Byte& byte = shadow_.bytes[fault.address];
         if(byte.write_epoch != shadow_.epoch || byte.writer == reader.number)
             continue;
-        fault.kind   = FaultKind::Race;
-        fault.detail = "no barrier lies between this and the write by wave " + std::to_string(i) +
-                       shadow_.place(byte.write);
+        fault.kind = FaultKind::Race;
+        fault.detail =
+            "no barrier lies between this and the write by wave " + std::to_string(i) + shadow_.place(byte.write);
         return;
     }
 }
@@ -355,10 +355,9 @@ void Runner::compare_barriers() const
         if(wave.next != first->next)
         {
             Fault fault;
-            fault.kind = FaultKind::Barrier;
-            fault.detail =
-                "wave " + std::to_string(first->number) + " waits at another barrier, that " +
-                first->code->place(first->next[-1]);
+            fault.kind   = FaultKind::Barrier;
+            fault.detail = "wave " + std::to_string(first->number) + " waits at another barrier, that " +
+                           first->code->place(first->next[-1]);
             raise(wave, wave.next - 1, std::move(fault));
         }
     }

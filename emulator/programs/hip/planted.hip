@@ -71,20 +71,22 @@ __global__ void vector_overwritten(const unsigned* in, unsigned* out, unsigned*,
     const unsigned* p = in + threadIdx.x;
     unsigned r;
     if(wrong)
-        asm volatile("global_load_dword %0, %1, off\n"
-                     "v_mov_b32 %0, 5\n"
-                     "s_waitcnt vmcnt(0)"
-                     : "=&v"(r)
-                     : "v"(p)
-                     : "memory");
+        asm volatile(
+            "global_load_dword %0, %1, off\n"
+            "v_mov_b32 %0, 5\n"
+            "s_waitcnt vmcnt(0)"
+            : "=&v"(r)
+            : "v"(p)
+            : "memory");
     else // loads return in order
-        asm volatile("global_load_dword %0, %1, off\n"
-                     "global_load_dword %0, %1, off\n"
-                     "s_waitcnt vmcnt(0)\n"
-                     "v_mov_b32 %0, 5"
-                     : "=&v"(r)
-                     : "v"(p)
-                     : "memory");
+        asm volatile(
+            "global_load_dword %0, %1, off\n"
+            "global_load_dword %0, %1, off\n"
+            "s_waitcnt vmcnt(0)\n"
+            "v_mov_b32 %0, 5"
+            : "=&v"(r)
+            : "v"(p)
+            : "memory");
     out[blockIdx.x * THREADS + threadIdx.x] = r;
 }
 
@@ -92,19 +94,21 @@ __global__ void scalar_overwritten(const unsigned* in, unsigned* out, unsigned*,
 {
     unsigned r;
     if(wrong)
-        asm volatile("s_load_dword %0, %1, 0\n"
-                     "s_mov_b32 %0, 5\n"
-                     "s_waitcnt lgkmcnt(0)"
-                     : "=&s"(r)
-                     : "s"(in)
-                     : "memory");
+        asm volatile(
+            "s_load_dword %0, %1, 0\n"
+            "s_mov_b32 %0, 5\n"
+            "s_waitcnt lgkmcnt(0)"
+            : "=&s"(r)
+            : "s"(in)
+            : "memory");
     else
-        asm volatile("s_load_dword %0, %1, 0\n"
-                     "s_waitcnt lgkmcnt(0)\n"
-                     "s_mov_b32 %0, 5"
-                     : "=&s"(r)
-                     : "s"(in)
-                     : "memory");
+        asm volatile(
+            "s_load_dword %0, %1, 0\n"
+            "s_waitcnt lgkmcnt(0)\n"
+            "s_mov_b32 %0, 5"
+            : "=&s"(r)
+            : "s"(in)
+            : "memory");
     out[blockIdx.x * THREADS + threadIdx.x] = r;
 }
 
@@ -116,20 +120,22 @@ __global__ void lds_overwritten(const unsigned*, unsigned* out, unsigned*, bool 
     const auto at = (unsigned)(uintptr_t)(__attribute__((address_space(3))) void*)(s + threadIdx.x);
     unsigned r;
     if(wrong)
-        asm volatile("ds_read_b32 %0, %1\n"
-                     "v_mov_b32 %0, 5\n"
-                     "s_waitcnt lgkmcnt(0)"
-                     : "=&v"(r)
-                     : "v"(at)
-                     : "memory");
+        asm volatile(
+            "ds_read_b32 %0, %1\n"
+            "v_mov_b32 %0, 5\n"
+            "s_waitcnt lgkmcnt(0)"
+            : "=&v"(r)
+            : "v"(at)
+            : "memory");
     else
-        asm volatile("ds_read_b32 %0, %1\n"
-                     "ds_read_b32 %0, %1\n"
-                     "s_waitcnt lgkmcnt(0)\n"
-                     "v_mov_b32 %0, 5"
-                     : "=&v"(r)
-                     : "v"(at)
-                     : "memory");
+        asm volatile(
+            "ds_read_b32 %0, %1\n"
+            "ds_read_b32 %0, %1\n"
+            "s_waitcnt lgkmcnt(0)\n"
+            "v_mov_b32 %0, 5"
+            : "=&v"(r)
+            : "v"(at)
+            : "memory");
     out[blockIdx.x * THREADS + threadIdx.x] = r;
 }
 

@@ -37,10 +37,10 @@ void report_unwritten(uint64_t from, size_t bytes)
     }
     Allocation source;
     if(unwritten != 0 && find_allocation(place, &source))
-        report_defect("uninitialised_memory",
-                      "a copy of " + std::to_string(bytes) + " bytes to the host has " + std::to_string(unwritten) +
-                          " that were never written, from byte " + std::to_string(place - source.base) +
-                          " of allocation " + std::to_string(source.id) + " on");
+        report_defect("uninitialised_memory", "a copy of " + std::to_string(bytes) + " bytes to the host has " +
+                                                  std::to_string(unwritten) + " that were never written, from byte " +
+                                                  std::to_string(place - source.base) + " of allocation " +
+                                                  std::to_string(source.id) + " on");
 }
 
 template <typename T>

@@ -14,6 +14,7 @@
 // there every store of a flag is a release, and atomics beside ordinary accesses are not looked at.
 #pragma once
 
+#include "hip/launch/stream_order.h"
 #include "run/fault.h"
 
 #include <cstdint>
@@ -46,10 +47,12 @@ struct GroupOrder
 // Whether a store of the check is an ordinary one: not volatile or atomic, which on gfx90a look alike.
 bool is_plain_store(const Wave& wave, const MicroOp* op);
 
-// Those of a launch, which runs on one host thread.
+// Those of a launch, which runs on one host thread. An operation gets to see the accesses, too.
 class GlobalRaces
 {
 public:
+    GlobalRaces(bool judges, Operation* operation) : judges_(judges), operation_(operation) {}
+    bool judges() const { return judges_; }
     GroupOrder* start(const uint32_t id[3]);
     // An access of the instruction that runs now, before it happens: `bytes` at base +
     // offsets[lane] for the lanes of `mask`, or of a whole wave.
@@ -113,6 +116,10 @@ private:
     Page* page_of(uint64_t address);
     bool has_room(uint64_t bytes);
 
+    void tell_operation(const std::vector<Touch>& touched, const MicroOp* op);
+
+    const bool judges_;
+    Operation* const operation_;
     std::deque<GroupOrder> groups_;
     std::deque<Record> records_;
     std::vector<Touch> touched_;

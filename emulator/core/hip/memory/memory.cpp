@@ -52,6 +52,8 @@ void set(void* to, T value, size_t count)
     require(count <= SIZE_MAX / sizeof(T), hipErrorInvalidValue, "too many elements");
     check_range(to, count * sizeof(T), "the destination");
     std::lock_guard lock(device_mutex());
+    if(Operation* const now = current_operation())
+        now->touch(Access::Store, reinterpret_cast<uint64_t>(to), count * sizeof(T), true);
     if(sizeof(T) == 1 || value == 0)
     {
         fill(to, static_cast<int>(value), count * sizeof(T));
@@ -146,6 +148,12 @@ void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
                           find_allocation(reinterpret_cast<uint64_t>(from), &source) &&
                           source.kind == AllocationKind::Device)
         report_unwritten(reinterpret_cast<uint64_t>(from), bytes);
+    if(Operation* const now = current_operation())
+    {
+        now->touch(Access::Load, reinterpret_cast<uint64_t>(from), bytes, false);
+        now->touch(Access::Store, reinterpret_cast<uint64_t>(to), bytes, std::memcmp(to, from, bytes) != 0);
+        now->host_waits |= !is_ours(to) || !is_ours(from); // pageable memory is copied at once
+    }
     std::memmove(to, from, bytes);
 }
 

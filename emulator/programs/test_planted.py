@@ -23,6 +23,7 @@ MISTAKES = {
     "branched": (JUMP, "if(in["),
     "counted": (JUMP, "i < in["),
     "copied": ("uninitialised_memory: a copy of 1024 bytes to the host has 512 that were never written", ""),
+    "copied_structures": ("to the host has 512 that were never written, from byte 512", ""),
     "local_select": (UNKNOWN, "local[4 + word[0]]"),
     "vector_overwritten": (OVERWRITTEN, "asm volatile"),
     "scalar_overwritten": (OVERWRITTEN, "asm volatile"),

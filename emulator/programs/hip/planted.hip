@@ -56,6 +56,22 @@ __global__ void copied(const unsigned*, unsigned* out, unsigned*, bool wrong)
         out[blockIdx.x * THREADS + threadIdx.x] = 1;
 }
 
+struct Padded
+{
+    int number; // and four bytes that no one writes
+    double value;
+};
+
+__global__ void copied_structures(const unsigned*, unsigned* out, unsigned*, bool wrong)
+{
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if(i >= (wrong ? 32 : GROUPS * THREADS * sizeof(unsigned) / sizeof(Padded)))
+        return;
+    Padded* const structures = reinterpret_cast<Padded*>(out);
+    structures[i].number     = 1;
+    structures[i].value      = 2;
+}
+
 __global__ void local_select(const unsigned*, unsigned* out, unsigned* word, bool wrong)
 {
     volatile unsigned local[8];
@@ -306,7 +322,7 @@ struct Kernel
 // clang-format off
 const Kernel KERNELS[] = {
     READS(selected), READS(within), READS(smallest), READS(voted), READS(branched), READS(counted),
-    KERNEL(copied), KERNEL(local_select), KERNEL(vector_overwritten), KERNEL(scalar_overwritten),
+    KERNEL(copied), KERNEL(copied_structures), KERNEL(local_select), KERNEL(vector_overwritten), KERNEL(scalar_overwritten),
     KERNEL(lds_overwritten), KERNEL(misaligned), KERNEL(lanes_of_lds), KERNEL(lanes_of_memory),
     KERNEL(atomic_and_store), KERNEL(atomic_and_load), KERNEL(store_and_atomic), KERNEL(atomic_of_lds_and_load),
     KERNEL(flag), KERNEL(waves_of_lds), KERNEL(groups_of_memory), KERNEL(shuffled), {"reduced", reduced, true, 48},
@@ -329,7 +345,7 @@ int main(int count, char** words)
         HIP_CHECK(hipMemset(word, 0, BYTES));
         if(kernel.fills || !wrong)
             HIP_CHECK(hipMemset(in, 0, BYTES));
-        if(std::strcmp(kernel.name, "copied") != 0)
+        if(std::strncmp(kernel.name, "copied", 6) != 0)
             HIP_CHECK(hipMemset(out, 0, BYTES));
         kernel.run<<<dim3(GROUPS), dim3(kernel.threads)>>>(in, out, word, wrong);
         HIP_CHECK(hipDeviceSynchronize());

@@ -114,22 +114,23 @@ def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "text", "detail"),
+    ("body", "text", "access", "detail"),
     [
-        (DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), "",
+        (DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), "", "load",
          "did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"),
-        # the wave that comes first reads what no one has written yet; the other one writes it soon
-        (EXCHANGE.replace(BARRIER, "s_nop 0"), "ds_read_b32", "no barrier lies between this and the write by wave"),
+        # the wave that comes first stores what no one has written yet; the other one writes it soon
+        (EXCHANGE.replace(BARRIER, "s_nop 0"), "ds_write_b32", "store",
+         "no barrier lies between this and the read by another wave"),
     ],
     ids=["unwaited-dma", "no-barrier"],
 )  # fmt: skip
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
 def test_exchange_without_wait_or_barrier_is_race(
-    device: EmulatedGpu, body: str, text: str, detail: str, wave_order: int
+    device: EmulatedGpu, body: str, text: str, access: str, detail: str, wave_order: int
 ) -> None:
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
-    check_fault(fault, "race", text, detail, access="load")
+    check_fault(fault, "race", text, detail, access=access)
 
 
 # Two waves add to one dword of LDS after a barrier; OTHER is what else they do to it.
@@ -190,6 +191,18 @@ def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str,
     check_fault(fault, "race", store.partition(" ")[0], "lane 0 stores another value at 0x0 with the same instruction")
 
 
+@pytest.mark.parametrize("store", ["ds_write_b32 v2, v3", "ds_write_b8 v2, v3", "ds_write2_b32 v2, v3, v3 offset1:1"])
+@pytest.mark.parametrize("late", [False, True])
+@on_device("gfx942", whole=True)
+def test_two_waves_that_write_the_same_are_in_no_race(device: EmulatedGpu, store: str, late: bool) -> None:
+    """IREE's Winograd transform has eight waves that do the same work."""
+    body = f"v_and_b32 v2, 0xff, v1\nVALUE\n{store}\ns_waitcnt lgkmcnt(0)"
+    checks = {"threads": 128, "lds_races": True, "late_loads": late}
+    assert fault_of(device, body.replace("VALUE", "v_mov_b32 v3, 7"), **checks) is None
+    fault = fault_of(device, body.replace("VALUE", "v_lshrrev_b32 v3, 6, v0"), **checks)
+    check_fault(fault, "race", store.partition(" ")[0], "no barrier lies between this and the write by wave 0")
+
+
 @on_device("gfx942", whole=True)
 def test_write_over_unwaited_lds_dma_is_race(device: EmulatedGpu) -> None:
     fault = run_checked(device, DMA.replace(WAIT_VECTOR, f"ds_write_b32 v1, v0\n{WAIT_VECTOR}", 1))
@@ -197,9 +210,12 @@ def test_write_over_unwaited_lds_dma_is_race(device: EmulatedGpu) -> None:
 
 
 @on_device("gfx942", whole=True)
-def test_lds_that_no_wave_writes_is_uninitialised(device: EmulatedGpu) -> None:
-    fault = run_checked(device, EXCHANGE.replace("0x100, v1", "0x200, v1"), threads=128)
-    check_fault(fault, "uninitialised", "ds_read_b32")
+def test_lds_that_no_wave_writes_is_uninitialised_where_it_is_used(device: EmulatedGpu) -> None:
+    """A merge reads an element too many and drops it, as rocPRIM's does."""
+    far = "ds_read_b32 v4, v3 offset:512"
+    assert run_checked(device, EXCHANGE.replace("ds_read_b32", f"{far}\nds_read_b32"), threads=128) is None
+    fault = run_checked(device, EXCHANGE.replace("ds_read_b32 v4, v3", far), threads=128)
+    check_fault(fault, "uninitialised", "global_store_dword")
 
 
 # out[i] = LDS[i + 16] of 64 dwords

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,8 @@ def test_run_of_packaged_tree_starts_without_root_libraries(monkeypatch: pytest.
     """The root contains googletest's sources, and no libraries for this machine."""
     started = list[tuple[Path, str, Path]]()
 
-    def starter(file: Path, arch: str, root: Path) -> gtests.Start:
-        started.append((file, arch, root))
+    def starter(file: Path, args: Namespace, root: Path) -> gtests.Start:
+        started.append((file, args.arch, root))
         return lambda arguments: "A.\n  a\n" if "--gtest_list_tests" in arguments else PASSES
 
     monkeypatch.setattr(gtests, "starter", starter)

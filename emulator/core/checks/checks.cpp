@@ -46,6 +46,7 @@ void report_lds_race(const Wave& wave, const MicroOp* op)
         return;
     Fault race = std::move(*shadow.race);
     shadow.race.reset();
+    shadow.written_over = true;
     raise_race(wave, op, std::move(race), std::exchange(shadow.racing, 0));
 }
 
@@ -67,35 +68,33 @@ void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, u
             if(polled)
                 return;
             shadow.racing |= uint64_t{1} << lane;
+            shadow.written_over &= use == LdsUse::Write && written_now && (!read_now || byte.reader == self);
             if(!shadow.race)
                 shadow.race = fault_at(lane, at, FaultKind::Race, access, detail + shadow.place(other));
         };
         const auto writer = [&] {
             return byte.writer == SEVERAL_WAVES ? "several waves" : "wave " + std::to_string(byte.writer);
         };
-        if(shadow.races && !written_now && (of_wave || of_dma) && byte.writer != self)
+        if(!written_now && (of_wave || of_dma) && byte.writer != self)
             race(writer() + (of_wave ? " did not wait (s_waitcnt lgkmcnt) for its write before the barrier"
                                      : " did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"),
                  0);
-        if(shadow.races && of_dma && byte.writer == self && use != LdsUse::Read && !(op->flags & TO_LDS))
+        if(of_dma && byte.writer == self && use != LdsUse::Read && !(op->flags & TO_LDS))
             race("the wave did not wait (s_waitcnt vmcnt) for its LDS-DMA, which writes this byte, too", write);
         const bool both_atomic = use == LdsUse::Atomic && byte.atomic;
-        if(shadow.races && written_now && byte.writer != self && !both_atomic)
+        if(written_now && byte.writer != self && !both_atomic)
             race("no barrier lies between this and the write by " + writer(), write);
         if(use != LdsUse::Read)
         {
-            if(shadow.races && read_now && byte.reader != self)
+            if(read_now && byte.reader != self)
                 race("no barrier lies between this and the read by another wave",
                      shadow.accesses[read - 1].wave != self ? read : byte.other_read);
             byte.atomic      = use == LdsUse::Atomic && (!written_now || byte.atomic);
             byte.writer      = written_now && byte.writer != self ? SEVERAL_WAVES : self;
             byte.write_epoch = shadow.epoch;
-            byte.written     = true;
             byte.write       = now;
             continue;
         }
-        if(shadow.unwritten && !byte.written)
-            raise(wave, op, fault_at(lane, at, FaultKind::Uninitialised, access, "this byte of LDS was never written"));
         if(!read_now)
             byte.lane = static_cast<uint8_t>(lane);
         const bool again = read_now && byte.reader == self && byte.lane == lane;

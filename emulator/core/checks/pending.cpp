@@ -250,7 +250,7 @@ void spoil_reads(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address,
         for(PendingWrite& read : reader.pending.lds)
         {
             const uint64_t lanes = lanes_that_take(read.source, address, bytes);
-            if(lanes != 0 && group.shadow != nullptr && group.shadow->races)
+            if(lanes != 0 && group.shadow != nullptr)
                 report_read_under_way(wave, op, lane, address, reader);
             spoil(reader, read, lanes);
         }

@@ -1,6 +1,7 @@
 #include "checks/twin.h"
 
 #include "checks/undecided.h"
+#include "isa/fields.h"
 #include "isa/operands.h"
 
 #include <bit>
@@ -23,9 +24,11 @@ std::string name_of_scalar(unsigned code)
 }
 
 namespace {
-// Lanes of a flat access that go to LDS or scratch, of which the twin has its own.
+// Lanes of an access that go to LDS or scratch, of which the twin has its own.
 uint64_t private_lanes(const Wave& wave, const MicroOp* op, uint64_t mask)
 {
+    if(op->dwords[1] == 4 && srd::is_scratch(&wave.s[op->src[1].code - SCALAR])) // a buffer's resource
+        return mask;
     uint64_t found = 0;
     if(op->flags & GENERIC)
         for(unsigned l = 0; l < LANES; ++l)

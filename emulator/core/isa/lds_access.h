@@ -65,7 +65,8 @@ inline uint64_t lds_addresses(Wave& w, const MicroOp* op, uint32_t offset, unsig
         for(unsigned l = 0; l < LANES; ++l)
             if(within >> l & 1)
                 watch_lds(w, op, l, out.d[l], bytes, use);
-        end_watch(w, op);
+        if(use != LdsUse::Write) // else when it is known what is written
+            end_watch(w, op);
     }
     if(w.group->banks != nullptr)
         w.group->traffic.lds_bank_conflicts += w.group->banks->of(op, out.d, mask, bytes, use);
@@ -74,12 +75,31 @@ inline uint64_t lds_addresses(Wave& w, const MicroOp* op, uint32_t offset, unsig
     return within;
 }
 
-// What the lanes of `mask` write to LDS.
+// Whether the lanes of `mask` write to LDS what is there.
+inline bool is_there(const Wave& w, const Offsets& at, uint64_t mask, unsigned bytes, const uint32_t* const* rows,
+                     unsigned shift)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+        for(unsigned i = 0; mask >> l & 1 && i < bytes; ++i)
+            if(w.group->lds[at.d[l] + i] != static_cast<uint8_t>(rows[i / 4][l] >> (shift + 8 * (i % 4))))
+                return false;
+    return true;
+}
+
+// What the lanes of `mask` write to LDS, after lds_addresses. Waves that write the same are in no race.
 inline void lanes_must_agree_in_lds(const Wave& w, const MicroOp* op, const Offsets& at, uint64_t mask, unsigned bytes,
                                     const uint32_t* const* rows, unsigned shift = 0)
 {
-    const LdsShadow* shadow = w.group->shadow;
-    lanes_must_agree(w, op, shadow != nullptr && shadow->races, at.d, mask, bytes, rows, shift);
+    LdsShadow* shadow = w.group->shadow;
+    if(shadow == nullptr) [[likely]]
+        return;
+    if(shadow->race && shadow->written_over && is_there(w, at, shadow->racing, bytes, rows, shift))
+    {
+        shadow->race.reset();
+        shadow->racing = 0;
+    }
+    report_lds_race(w, op);
+    lanes_must_agree(w, op, true, at.d, mask, bytes, rows, shift);
 }
 
 // The bytes that a read takes, of lanes of `mask`: kept with late reads alone.

@@ -286,6 +286,13 @@ const MicroOp* load_part(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+// A store to scratch is a copy, and no use of what is stored.
+void demand_defined(const Wave& w, const MicroOp* op, unsigned row, const Lanes& lanes, uint32_t bits = ~0u)
+{
+    if(!lanes.resource.scratch)
+        must_be_defined(w, op, row, lanes.whole, "what is stored", bits);
+}
+
 template <unsigned Dwords>
 const MicroOp* store(Wave& w, const MicroOp* op)
 {
@@ -294,7 +301,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
     const uint32_t* rows[Dwords];
     for(unsigned i = 0; i < Dwords; ++i)
     {
-        must_be_defined(w, op, op->dst + i, lanes.whole, "what is stored");
+        demand_defined(w, op, op->dst + i, lanes);
         rows[i] = w.v[op->dst + i];
     }
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
@@ -313,7 +320,7 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
 {
     Lanes lanes;
     aim(w, op, Access::Store, Bytes, Bytes - 1, lanes);
-    must_be_defined(w, op, op->dst, lanes.whole, "what is stored", part_bits(Bytes, Shift));
+    demand_defined(w, op, op->dst, lanes, part_bits(Bytes, Shift));
     auto* base          = reinterpret_cast<uint8_t*>(lanes.resource.base);
     const uint32_t* row = w.v[op->dst];
     lanes_must_agree(w, op, is_plain_store(w, op), lanes.offset, lanes.whole, Bytes, &row, Shift);

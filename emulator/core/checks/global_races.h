@@ -58,6 +58,8 @@ public:
     // offsets[lane] for the lanes of `mask`, or of a whole wave.
     void touch(Access access, uint64_t base, const uint64_t* offsets, uint64_t mask, unsigned bytes);
     void touch(Access access, uint64_t address, unsigned bytes, uint32_t lane = NO_LANE);
+    // The instruction has failed: it made no access.
+    void forget() { touched_.clear(); }
     // After the instruction. Throws LaunchFault if an access of it is a race.
     void judge(const Wave& wave, const MicroOp* op);
     // An atomic that may be of LDS.

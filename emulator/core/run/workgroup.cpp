@@ -315,6 +315,8 @@ void Runner::run(Wave& wave)
 // What was never written may be what another wave writes before the next barrier: then the two race.
 void Runner::look_for_race(const Wave& reader)
 {
+    if(group_.races != nullptr)
+        group_.races->forget();
     for(const uint32_t i : order_)
     {
         Wave& wave = waves_[i];

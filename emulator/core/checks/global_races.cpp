@@ -121,6 +121,8 @@ void GlobalRaces::order(const Wave& wave, const MicroOp* op, Access access, uint
 void GlobalRaces::write_back(const Wave& wave)
 {
     wave.group->order->written_back = static_cast<uint32_t>(records_.size());
+    if(operation_ != nullptr)
+        operation_->publish();
 }
 
 void GlobalRaces::change(const Now& now, const Touch& touch)

@@ -64,7 +64,7 @@ public:
     void judge(const Wave& wave, const MicroOp* op);
     // An atomic that may be of LDS.
     void order_by_lds(const Wave& wave, const MicroOp* op);
-    void write_back(const Wave& wave);
+    void write_back(const Wave& wave); // its caches: a fence
 
 private:
     struct Touch

@@ -1,9 +1,10 @@
 // Two streams that use one buffer, by the first argument. In wrong order: `kernels` write it,
-// `copy` reads it to the host while a kernel writes, `fill`, `unwaited` has an event that nobody
-// waits for, `nonblocking` does not wait for the default stream. In order: by an `event`, by the
+// `copy` reads it to the host while a kernel writes, `fill`, `unwaited` has an event without a
+// wait for it, `nonblocking` does not wait for the default stream. In order: by an `event`, by the
 // `host` that waits, by the `default` stream, by a `query`; `halves` of the buffer, `reads`,
 // `atomics`, the `same` value, a `graph` twice. `early` reads memory of the host before it waits,
-// `late` after that. `attributes` prints some of a stream.
+// `late` after that, and `told` gets them from a kernel with a fence. `attributes` prints some of a
+// stream.
 #include "more_hip.h"
 
 #include <cstring>
@@ -14,6 +15,12 @@ __global__ void add(int* all, int value) { all[blockIdx.x * blockDim.x + threadI
 
 __global__ void set(int* all, int value) { all[blockIdx.x * blockDim.x + threadIdx.x] = value; }
 
+__global__ void tell(int* all)
+{
+    all[blockIdx.x * blockDim.x + threadIdx.x] = 5;
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+}
+
 __global__ void count(int* all) { atomicAdd(all, 1); }
 
 __global__ void sum_up(const int* all, int* out)
@@ -23,9 +30,12 @@ __global__ void sum_up(const int* all, int* out)
 }
 
 // The host's part of one buffer, while a kernel fills it.
-static void share(hipStream_t stream, int* host, bool waits)
+static void share(hipStream_t stream, int* host, bool waits, bool tells)
 {
-    set<<<dim3(4), dim3(N / 4), 0, stream>>>(host, 5);
+    if(tells)
+        tell<<<dim3(4), dim3(N / 4), 0, stream>>>(host);
+    else
+        set<<<dim3(4), dim3(N / 4), 0, stream>>>(host, 5);
     if(waits)
         HIP_CHECK(hipStreamSynchronize(stream));
     std::printf("%d\n", host[7]);
@@ -87,8 +97,8 @@ int main(int, char** words)
     HIP_CHECK(hipMemset(all, 0, BYTES));
     const dim3 grid(4), block(N / 4);
 
-    if(is("early") || is("late"))
-        share(one, host, is("late"));
+    if(is("early") || is("late") || is("told"))
+        share(one, host, is("late"), is("told"));
     else if(is("attributes"))
         print_attributes(one, two);
     else if(is("reads"))
@@ -126,7 +136,7 @@ int main(int, char** words)
         count<<<grid, block, 0, two>>>(all);
     else if(is("same"))
         set<<<grid, block, 0, two>>>(all, 5);
-    else if(!is("graph") && !is("early") && !is("late"))
+    else if(!is("graph") && !is("early") && !is("late") && !is("told"))
         add<<<grid, block, 0, two>>>(all, 2);
 
     HIP_CHECK(hipDeviceSynchronize());

@@ -58,7 +58,7 @@ hipError_t fault_status()
 }
 
 // ROCm reads the list up to the first number that no device has (clr, parseRequestedDeviceList): -1, 1, or
-// what is no number.
+// a word.
 bool device_is_hidden()
 {
     static const bool hidden = [] {

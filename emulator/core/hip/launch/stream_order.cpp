@@ -5,7 +5,6 @@
 #include "run/options.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <csignal>
 #include <deque>
@@ -13,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <sys/mman.h>
+#include <utility>
 
 namespace emu {
 namespace {
@@ -22,7 +22,7 @@ constexpr size_t MOST_OPERATIONS = 256, MOST_PAGES = 65536; // remembered
 struct Early
 {
     static constexpr size_t ROOM = 16;
-    std::atomic<size_t> count    = 0;
+    size_t count                 = 0;
     uint64_t addresses[ROOM];
 };
 Early early;
@@ -38,6 +38,7 @@ struct Streams
     uint32_t count = 1; // of numbers; 0 is the default stream's
     Clock host, blocking, all;
     std::vector<uint32_t> ticks; // of the last operations
+    unsigned running = 0;
     std::deque<std::shared_ptr<Operation>> open;
     std::set<std::string> reported;
 };
@@ -49,6 +50,7 @@ Streams& streams()
 }
 
 thread_local std::shared_ptr<Operation> operation;
+thread_local ihipStream_t* operation_stream = nullptr;
 
 bool is_on() { return options().stream_order != 0; }
 
@@ -57,6 +59,15 @@ void join(Clock& clock, const Clock& other)
     clock.resize(std::max(clock.size(), other.size()));
     for(size_t i = 0; i < other.size(); ++i)
         clock[i] = std::max(clock[i], other[i]);
+}
+
+// What follows in the stream is after this.
+void reach(ihipStream_t& stream, const Clock& clock)
+{
+    join(stream.clock, clock);
+    join(streams().all, clock);
+    if((stream.flags & NON_BLOCKING) == 0 && &stream != &stream_of(nullptr))
+        join(streams().blocking, clock);
 }
 
 // What a wait for the stream waits for.
@@ -91,7 +102,7 @@ void protect(bool on)
 
 void report_early()
 {
-    for(size_t count = std::min(early.count.exchange(0), Early::ROOM), i = 0; i < count; ++i)
+    for(size_t count = std::exchange(early.count, 0), i = 0; i < count; ++i)
         for(const auto& one : streams().open)
             if(one->page_of_host(early.addresses[i] / PAGE_BYTES) &&
                streams().reported.insert(one->name + "\nhost").second)
@@ -222,10 +233,15 @@ void Operation::protect(bool on) const
     for(const auto& [number, page] : pages_)
         if(page.is_hosts && !on)
             allow(number, ALLOWED);
-        else if(page.is_hosts && page.covered(STORED))
-            allow(number, PROT_NONE);
-        else if(page.is_hosts && page.covered(READ))
-            allow(number, PROT_READ);
+        else if(page.is_hosts && page.forbidden != 0)
+            allow(number, page.forbidden == PROT_WRITE ? PROT_READ : PROT_NONE);
+}
+
+void Operation::finish()
+{
+    for(auto& [number, page] : pages_)
+        if(page.is_hosts)
+            page.forbidden = page.covered(STORED) ? ALLOWED : page.covered(READ) ? PROT_WRITE : 0;
 }
 
 bool Operation::page_of_host(uint64_t number) const
@@ -238,12 +254,14 @@ namespace {
 // The host's access goes on; a fault of another place is the business of the handler before.
 void on_fault(int signal, siginfo_t* where, void* context)
 {
+    const std::lock_guard lock(streams().mutex);
     const auto address = reinterpret_cast<uint64_t>(where->si_addr);
     for(const auto& one : streams().open)
         if(where->si_code == SEGV_ACCERR && one->page_of_host(address / PAGE_BYTES))
         {
-            if(const size_t at = early.count++; at < Early::ROOM)
-                early.addresses[at] = address;
+            // While another thread's operation runs, it may be that one's.
+            if(const size_t at = early.count; streams().running == 0 && at < Early::ROOM)
+                early.addresses[early.count++] = address;
             return allow(address / PAGE_BYTES, ALLOWED);
         }
     if(handler_before.sa_flags & SA_SIGINFO)
@@ -295,11 +313,11 @@ void begin_operation(ihipStream_t& stream, bool host_waits)
     Clock tick(stream.number + 1);
     tick[stream.number] = ++all.ticks[stream.number];
     join(stream.clock, tick);
-    join(all.all, stream.clock);
-    if(blocks && &stream != &legacy)
-        join(all.blocking, stream.clock);
+    reach(stream, stream.clock);
     operation = std::make_shared<Operation>(current_function(), stream.number, tick[stream.number], stream.clock);
     operation->host_waits = host_waits;
+    operation_stream      = &stream;
+    ++all.running;
 }
 
 void end_operation()
@@ -310,6 +328,9 @@ void end_operation()
     operation.reset();
     Streams& all = streams();
     const std::lock_guard lock(all.mutex);
+    --all.running;
+    reach(*operation_stream, now->seen);
+    now->finish();
     for(const auto& before : all.open)
         if(const uint64_t address = now->conflict(*before))
             report_conflict(*now, *before, address);
@@ -318,9 +339,14 @@ void end_operation()
     for(const auto& one : all.open)
         pages += one->page_count();
     for(; all.open.size() > MOST_OPERATIONS || (pages > MOST_PAGES && all.open.size() > 1); all.open.pop_front())
+    {
         pages -= all.open.front()->page_count();
+        all.open.front()->protect(false);
+    }
     if(now->host_waits)
         host_waits_for(now->seen);
+    if(all.running != 0)
+        return;
     catch_faults();
     protect(true);
 }

@@ -8,7 +8,7 @@
 //
 // What may order two operations counts, so that no correct program is reported: allocations wait for the
 // device, and all of the host's threads are one. A launch that stores coherently, or that makes atomics of
-// memory of the host, may have told the host: it is before whatever follows. One that makes atomics is
+// memory of the host, or with a fence, may have told the host: it is before whatever follows. One that makes atomics is
 // before a later one that does. Stores of the value that is there already do not conflict with others.
 // Remembered are the last operations that the host has not waited for.
 //
@@ -43,6 +43,10 @@ public:
     uint64_t conflict(const Operation& before) const;
     bool seen_by(const Clock& clock) const { return stream < clock.size() && clock[stream] >= tick; }
     size_t page_count() const { return pages_.size(); }
+    // No more accesses follow.
+    void finish();
+    // What it stored may be known elsewhere.
+    void publish() { published_ = true; }
     // Protect the pages that the host must not touch, or allow them again.
     void protect(bool on) const;
     bool page_of_host(uint64_t number) const; // one that it may have protected
@@ -63,6 +67,7 @@ private:
     struct Page
     {
         bool counts = false, is_hosts = false;
+        int forbidden  = 0;                   // to the host until it has waited
         uint64_t begin = 0, end = PAGE_BYTES; // of the allocation's bytes
         bool covered(Bits kind) const;
         uint64_t bits[KINDS][PAGE_BYTES / 64];

@@ -235,6 +235,12 @@ def doctor(session: nox.Session) -> None:
     run_command(session)
 
 
+@session("first-gpu-run", "use", "first-gpu-run")
+def first_gpu_run(session: nox.Session) -> None:
+    """Answer on this machine's GPU what the emulator can't, and write one file; the same line goes on after a stop."""
+    run_command(session)
+
+
 @session("ckpm", "use")
 def ckpm(session: nox.Session) -> None:
     """Run a command of ckpm: `nox -s ckpm -- compare --baseline A/libckpm.so --candidate B/libckpm.so`."""

@@ -60,6 +60,12 @@ _GROUPS: Mapping[str, Mapping[str, Command]] = {  # of the help, named like the 
         "validate": Command("check a configuration or a kernel", "ckpm.matrix.cli:add_validate_options"),
         "problems": Command("list a suite's problems, or the shapes to test", "ckpm.matrix.cli:add_problems_options"),
         "match": Command("list which kernels serve which shapes", "ckpm.matrix.cli:add_match_options"),
+        "first-gpu-run": Command(
+            "answer on this machine's GPU what the emulator can't", "ckpm.reports.board.command:add_options"
+        ),
+        "gpu-results": Command(
+            "show or compare files of first-gpu-run", "ckpm.reports.board.command:add_results_options"
+        ),
         "doctor": Command(
             "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"
         ),
@@ -89,6 +95,9 @@ _GROUPS: Mapping[str, Mapping[str, Command]] = {  # of the help, named like the 
         "timing tables": Command("model V2 and V3 on published problems", "ckpm.timing.tables:add_options"),
         "timing splits": Command("model splits over keys beside the memory", "ckpm.timing.splits:add_options"),
         "timing score": Command("score the model on published measurements", "ckpm.timing.score_command:add_options"),
+        "timing board": Command(
+            "time published problems on this machine's GPU", "ckpm.reports.board.published:add_options"
+        ),
         "guard": Command(
             "check registers of a Triton kernel's configurations", "ckpm.decode.guard.command:add_options"
         ),

@@ -27,9 +27,9 @@ class PlainConsole(Console):
 
 
 def console() -> PlainConsole:
-    """The console of standard output. In a log, rows stay on one line."""
+    """The console of standard output. In a log, rows stay on one line: COLUMNS widens it, as rich does a terminal."""
     terminal = PlainConsole()
-    return terminal if terminal.is_terminal else PlainConsole(width=180)
+    return terminal if terminal.is_terminal else PlainConsole(width=max(180, terminal.width))
 
 
 def number(count: int, noun: str) -> str:

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-SYSTEM = Path("/")
-KFD = Path("/dev/kfd")
-NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+# CKPM_SYSTEM: a folder with dev/kfd and sys/ of a GPU that is not there, for rehearsals
+SYSTEM = Path(os.environ.get("CKPM_SYSTEM") or "/")
+KFD = SYSTEM / "dev/kfd"
+NODES = SYSTEM / "sys/class/kfd/kfd/topology/nodes"
 _WHEELS = ("_rocm_sdk_devel", "_rocm_sdk_core")  # folders of the packages rocm-sdk-devel and rocm-sdk-core
 _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/local/lib", "usr/lib")
 _RUNTIMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")

@@ -194,7 +194,7 @@ def streaming(
 
     Grid: (sequences, HEADS_KV, SPLITS). ``scale`` is the softmax's times log2(e); PAGE_SIZE is 0 for a contiguous
     cache, else a power of two. A split has whole tiles of BLOCK_N tokens, of which STEP at a time are in registers.
-    LEAST_K: the smallest K of a product, 16 on NVIDIA's GPUs. Sums of Q are then of parts of a group.
+    LEAST_K: of a product, 16 on NVIDIA's GPUs, where Q is summed over parts of a group.
     """
     sequence, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_head = (sequence * HEADS_KV + head).to(tl.int64) * HEADS_Q
@@ -202,8 +202,7 @@ def streaming(
     queries = _queries(q + first_head * HEAD_DIM, HEADS_Q, HEAD_DIM, GROUPS, BLOCK_M)
     query_sums = _query_sums(q + first_head * HEAD_DIM, HEADS_Q, HEAD_DIM, max(GROUPS, LEAST_K), BLOCK_M)
     shifted = tl.zeros([BLOCK_M, 16], tl.float32)
-    highest = tl.full([BLOCK_M], -1e30, tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
+    highest, total = tl.full([BLOCK_M], -1e30, tl.float32), tl.zeros([BLOCK_M], tl.float32)
     sums = _no_sums(GROUPS, BLOCK_M, HEAD_DIM // GROUPS)
     for first in tl.range(begin, end, STEP):
         start, rows = _rows(pages, sequence, first, end, capacity, HEADS_KV, PAGE_SIZE, STEP)

@@ -23,7 +23,11 @@ from ckpm.base.records import Source, as_text
 
 GATES = STATIC, EMULATED, SUITES, GPU = ("static", "emulated", "suites", "gpu")
 # the worst first; a gate's verdict is the worst of its rows
-VERDICTS = ("not comparable", "missing", "regressed", "inconclusive", "improved", "unchanged")
+VERDICTS = (
+    "not comparable", "missing", "regressed", "inconclusive", "host-bound", "improved", "hardware shift", "unchanged",
+)  # fmt: skip
+PASSING = ("improved", "hardware shift", "unchanged")
+WARM, COLD = "time", "time, cold cache"  # metrics of the GPU gate: a launch with a warm and with a cold cache
 FAMILY = "library"  # a fact of libraries of other families than batch prefill
 V3_AGAINST_V2 = "V3 against V2"  # a fact of a gate whose candidate is its baseline's library with V3 turned on
 _SHOWN = 10  # rows that an error message names; the rest is in the file
@@ -66,25 +70,45 @@ class VerdictRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Microseconds of each round for one problem (or for one problem with a cold cache); equally many of each arm.
+
+    ``queued`` is True if a time is the mean of launches that were queued one after the other.
+    """
+
+    subject: str
+    baseline: tuple[float, ...]
+    candidate: tuple[float, ...]
+    again: tuple[float, ...]
+    metric: str = WARM
+    queued: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A gate's rows in the order of the comparison. ``verdict`` is never ``missing``, but ``not comparable``."""
+    """A gate's rows in the order of the comparison. ``verdict`` is never ``missing``, but ``not comparable``.
+
+    ``samples`` are of rows with times.
+    """
 
     verdict: str
     provenance: Mapping[str, str]  # arch, toolchain, upstream, identities and device
     rows: tuple[VerdictRow, ...]
+    samples: tuple[Samples, ...] = ()
 
     @classmethod
-    def of(cls, rows: Iterable[VerdictRow], provenance: Mapping[str, str]) -> Gate:
+    def of(cls, rows: Iterable[VerdictRow], provenance: Mapping[str, str], samples: Iterable[Samples] = ()) -> Gate:
         """Make a gate of rows, of which there must be at least one."""
         listed = tuple(rows)
         if not listed:
             raise GateError("the gate compared nothing: no figure in the baseline, none in the candidate.")
-        return cls(verdict=worst(row.verdict for row in listed), provenance=dict(provenance), rows=listed)
+        verdict = worst(row.verdict for row in listed)
+        return cls(verdict=verdict, provenance=dict(provenance), rows=listed, samples=tuple(samples))
 
     @property
     def failing(self) -> tuple[VerdictRow, ...]:
         """The rows that keep the gate from passing, the worst first."""
-        bad = [row for row in self.rows if row.verdict not in ("improved", "unchanged")]
+        bad = [row for row in self.rows if row.verdict not in PASSING]
         return tuple(sorted(bad, key=lambda row: (VERDICTS.index(row.verdict), -row.share)))
 
     def summary(self) -> str:
@@ -119,9 +143,8 @@ def worst(verdicts: Iterable[str]) -> str:
 
 
 def demand(gate: Gate, file: Path | None = None) -> None:
-    """Raise CheckFailedError or InconclusiveError unless the gate passes (unchanged or improved)."""
-    kinds = {"not comparable": InconclusiveError, "regressed": CheckFailedError, "inconclusive": InconclusiveError}
-    if gate.verdict not in kinds:
+    """Raise CheckFailedError if the gate regressed, InconclusiveError if it does not pass for another reason."""
+    if gate.verdict in PASSING:
         return
     bad, lines = gate.failing, list[str]()
     for subject in dict.fromkeys(row.subject for row in bad[:_SHOWN]):
@@ -133,7 +156,8 @@ def demand(gate: Gate, file: Path | None = None) -> None:
         lines.append(f"  and {len(bad) - _SHOWN} more")
     lines += [f"All of them are in {file}; what to do is in docs/howto/accept-a-baseline.md."] if file else []
     message = "\n".join((f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures", *lines))
-    raise kinds[gate.verdict](message, kind=gate.verdict.replace(" ", "-"))
+    kind = CheckFailedError if gate.verdict == "regressed" else InconclusiveError
+    raise kind(message, kind=gate.verdict.replace(" ", "-"))
 
 
 def _format(value: float | None) -> str:

@@ -6,14 +6,16 @@ tile follow its host code (hsa/ARCH/fmha_v3_fwd/codegen.py).
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import struct
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.launch.kv_pool import Buffer
+from ckpm.attention.launch.device import Device, EmulatedDevice
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.base.errors import TrustError
 from ckpm.base.files import hold_lock, sha256_of
@@ -53,19 +55,38 @@ def _package(cache: Path) -> Path:
 
 def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: PublishedShape) -> None:
     """Run the workgroup that the device's option ``record`` names."""
+    with _upload(device, shape) as (grid, arguments):
+        device.launch_code(code[0], code[1], grid, _THREADS, arguments)
+
+
+def time(device: Device, code: tuple[bytes, str], shape: PublishedShape, repeats: int) -> float:
+    """Mean microseconds of a launch on a GPU."""
+    with _upload(device, shape) as (grid, arguments):
+        return device.hip.time_code(code[0], code[1], grid, _THREADS, arguments, repeats)
+
+
+@contextlib.contextmanager
+def _upload(device: Device, shape: PublishedShape) -> Iterator[tuple[tuple[int, int, int], bytes]]:
+    """The grid and the arguments of a launch, whose tensors are on the device."""
     generator = np.random.default_rng(0)
     rows = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
     arrays = {
-        name: generator.integers(0x3C00, 0x4000, (shape.length, heads, _HEAD_DIM), np.uint16)
-        | generator.integers(0, 2, (shape.length, heads, _HEAD_DIM), np.uint16) << 15
+        name: generator.integers(0x3C00, 0x4000, (shape.batch * shape.length, heads, _HEAD_DIM), np.uint16)
+        | generator.integers(0, 2, (shape.batch * shape.length, heads, _HEAD_DIM), np.uint16) << 15
         for name, heads in rows.items()
     }
-    outputs = {"o": Buffer(size=arrays["q"].nbytes), "lse": Buffer(size=4 * shape.length * shape.heads)}
-    with upload(device, host_buffers(arrays, {}) | outputs) as memory:
+    outputs = {"o": arrays["q"].nbytes, "lse": 4 * len(arrays["q"]) * shape.heads}
+    # a head's buffer is as long as that of all heads: it ends in the row after the last
+    row = _BYTES * _HEAD_DIM * shape.heads
+    buffers = {
+        name: dataclasses.replace(buffer, size=buffer.size + row)
+        for name, buffer in host_buffers(arrays, outputs).items()
+    }
+    with upload(device, buffers) as memory:
         tiles = -(-shape.length // ROWS)
         grid = (-(-tiles // 2) if shape.causal else tiles, shape.heads, shape.batch)
         addresses = {name: part.address for name, part in memory.items()}
-        device.launch_code(code[0], code[1], grid, _THREADS, _arguments(addresses, shape))
+        yield grid, _arguments(addresses, shape)
 
 
 def _arguments(at: dict[str, int], shape: PublishedShape) -> bytes:

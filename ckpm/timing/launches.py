@@ -5,6 +5,7 @@ A workgroup's time is linear in its keys. So two lengths are recorded, and the o
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -193,8 +194,8 @@ class CkKernels:
 
         def launch(length: int) -> None:
             device.configure(record={"workgroup": None})
-            case = _case(shape, length)
-            tensors = {name: _values(form) for name, form in fwd_launching.inputs(case).items()}
+            case = case_of(dataclasses.replace(shape, batch=1, heads=1, kv_heads=1, length=length))
+            tensors = {name: values_of(form) for name, form in fwd_launching.inputs(case).items()}
             outcome = fwd_launching.run_attention(device, self.library, case, tensors)
             if outcome.fault or not outcome.launch.kernel:
                 why = outcome.fault.message if outcome.fault else outcome.launch.message
@@ -246,15 +247,18 @@ def _record(
     }
 
 
-def _case(shape: PublishedShape, length: int) -> SuiteCase:
+def case_of(shape: PublishedShape) -> SuiteCase:
+    """A published problem as a case of fwd in bf16."""
+    lengths = (shape.length,) * shape.batch
     mask: dict[str, Any] = {"mask": "bottom_right", "window_right": 0} if shape.causal else {}
     return SuiteCase(
-        name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(length,),
-        seqlens_k=(length,), nhead_q=1, nhead_k=1, hdim_q=shape.head_dim, hdim_v=shape.head_dim, **mask,
+        name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=lengths,
+        seqlens_k=lengths, nhead_q=shape.heads, nhead_k=shape.kv_heads,
+        hdim_q=shape.head_dim, hdim_v=shape.head_dim, **mask,
     )  # fmt: skip
 
 
-def _values(form: fwd_launching.Form) -> NDArray[Any]:
+def values_of(form: fwd_launching.Form) -> NDArray[Any]:
     """Bits of random bf16 numbers: 0.5 or more and below 1, of either sign."""
     generator = np.random.default_rng(0)
     return (generator.integers(0x3F00, 0x3F80, form[0]) | generator.integers(0, 2, form[0]) << 15).astype(form[1])

@@ -25,7 +25,9 @@ from ckpm.timing.model import machines
 from ckpm.timing.published import PublishedFigure
 
 ACCEPTED = data("reports", "timing", "accepted.yaml")
+OWN = "own"  # the group of times of a board that ran `nox -s first-gpu-run`
 GROUPS = {"A": "cycles and shares, free of the clock", "B": "TFLOP/s", "C": "ratios of pairs on one board"}
+TITLES = {**GROUPS, OWN: "TFLOP/s of a board of ours"}
 TIERS: Mapping[str, tuple[str, ...]] = {"smoke": ("stream", "asm"), "full": ("stream", "asm", "fwd")}
 SCORE = "model-score.json"
 _FORMAT = 1
@@ -153,7 +155,7 @@ def score_model(
     ]
     rows += _ratios(rows, pairs)
     scored = [row for row in rows if row.role == "score" and row.modelled is not None]
-    groups = {name: _group([row for row in scored if row.group == name]) for name in GROUPS}
+    groups = {name: score_of([row for row in scored if row.group == name]) for name in GROUPS}
     return Score(
         tier=tier,
         rows=tuple(rows),
@@ -247,7 +249,8 @@ def _ratios(rows: Sequence[ScoreRow], pairs: Sequence[tuple[str, str]]) -> list[
     return ratios
 
 
-def _group(rows: Sequence[ScoreRow]) -> GroupScore:
+def score_of(rows: Sequence[ScoreRow]) -> GroupScore:
+    """The errors of rows of one group."""
     both = [(row.published, row.modelled or 0.0) for row in rows]
     if rows and rows[0].group == "A":
         error = sum(abs(modelled / published - 1) for published, modelled in both) / len(both)

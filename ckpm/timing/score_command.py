@@ -15,7 +15,7 @@ from ckpm.base.errors import CheckFailedError
 from ckpm.base.outputs import demand_place
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.timing.published import UNITS, published_figures, published_pairs
-from ckpm.timing.score import GROUPS, SCORE, TIERS, Score, ScoreRow, read_accepted, score_model, vary
+from ckpm.timing.score import GROUPS, SCORE, TIERS, TITLES, Score, ScoreRow, read_accepted, score_model, vary
 
 OUTPUT = Path("build") / SCORE
 _KINDS = {**UNITS, "ratio": ""}
@@ -62,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
 
 def show(score: Score, out: Console) -> None:
     """Print rows by group, the rows that are not modelled with their reasons, the clocks and the figures."""
-    for group, about in GROUPS.items():
+    for group in score.groups:
         rows = [row for row in score.rows if row.group == group and row.modelled is not None]
-        out.print(_rows(f"{group}: {about}", rows))
+        out.print(_rows(f"{group}: {TITLES[group]}", rows))
     missing = [row for row in score.rows if row.modelled is None]
     out.print(f"Not modelled: {len(missing)} rows")
     for (kernel, metric, reason), labels in _by_reason(missing).items():
@@ -127,5 +127,5 @@ def _errors(score: Score) -> Table:
             f"{group.log_error:.3f}",
             f"{group.signs:.1%}" if name == "C" else "",
         )
-        table.add_row(f"{name}: {GROUPS[name]}", str(group.rows), *figures)
+        table.add_row(f"{name}: {TITLES[name]}", str(group.rows), *figures)
     return table

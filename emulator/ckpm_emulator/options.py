@@ -73,6 +73,7 @@ class Options:
     late_lds_reads: bool = False  # with late_loads: so is a write of LDS over a read that was not waited for
     interleaved: bool = False  # a wave that waits for memory lets the others go on first
     global_races: bool = False  # so are unordered accesses of two waves to device memory; on one host thread
+    stream_order: bool = False  # operations of two streams that use the same bytes in no order are reported
     lds_bounds: bool = True  # so is a read outside of LDS; without, the first one is reported, and all read 0
     open_rules: bool = False  # so is an instruction on whose result sources disagree
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
@@ -117,7 +118,9 @@ class Options:
         checks = [field.name for field in dataclasses.fields(self) if field.type == "bool" and field.name != "hazards"]
         values |= {name: int(getattr(self, name)) for name in checks}
         values["uninitialised"] = int(self.uninitialised or self.uninitialised_memory)
-        values |= {name: getattr(self, name) for name in ("wave_order", "max_instructions", "launch_skip", "launch_count")}
+        values |= {
+            name: getattr(self, name) for name in ("wave_order", "max_instructions", "launch_skip", "launch_count")
+        }
         trace = self.trace or Trace(file="")
         values |= {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}
         record = self.record or Record(workgroup=_NO_WORKGROUP)

@@ -33,7 +33,7 @@ NAMES = ("libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so")
 CHECKS = (
     *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "hazards"),
     *("alignment", "barriers", "late_lds_reads", "global_races", "lds_bounds", "uninitialised_memory", "leaks"),
-    *("open_rules", "unaligned", "heap"),
+    *("open_rules", "unaligned", "heap", "stream_order"),
 )
 ALLOWED = ("unaligned",)  # by the hardware, and so not among all
 # Below the root of a distribution.

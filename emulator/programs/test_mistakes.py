@@ -58,7 +58,10 @@ def test_leaks_end_with_exit_code_if_named() -> None:
     [
         ("null", "outside the allocations: a null pointer\n"),
         ("host", "a pointer of the host, to memory that the device can't reach: [stack]\n"),
-        ("grid", "a null pointer and 32 bytes; the kernel synchronises its grid, which takes hipLaunchCooperativeKernel"),
+        (
+            "grid",
+            "a null pointer and 32 bytes; the kernel synchronises its grid, which takes hipLaunchCooperativeKernel",
+        ),
     ],
 )
 def test_pointer_outside_of_device_is_named(how: str, reason: str) -> None:

@@ -14,7 +14,7 @@ UNKNOWN = "uninitialised fault: what is stored"
 JUMP = "uninitialised fault: where this jumps"
 OVERWRITTEN = "was overwritten before this wait for a load that writes it again"
 LANES = "stores another value at"
-# What the report of each kernel says, and a text of the source's line.
+# What the report of each kernel says, and a text of the source's line; empty: none is stated.
 MISTAKES = {
     "selected": (UNKNOWN, "in[i] == 5 ? 1 : 2"),
     "within": (UNKNOWN, "in[i] < 2000"),
@@ -22,6 +22,8 @@ MISTAKES = {
     "voted": (UNKNOWN, "__any"),
     "branched": (JUMP, "if(in["),
     "counted": (JUMP, "i < in["),
+    "copied": ("uninitialised_memory: a copy of 1024 bytes to the host has 512 that were never written", ""),
+    "copied_structures": ("to the host has 512 that were never written, from byte 512", ""),
     "local_select": (UNKNOWN, "local[4 + word[0]]"),
     "vector_overwritten": (OVERWRITTEN, "asm volatile"),
     "scalar_overwritten": (OVERWRITTEN, "asm volatile"),
@@ -52,7 +54,7 @@ def test_planted_mistake_is_reported_at_its_line(name: str) -> None:
     assert done.returncode != 0
     places = re.findall(r"planted\.hip:(\d+)", report)
     source = (SOURCES / "planted.hip").read_text().splitlines()
-    assert any(text in source[int(line) - 1] for line in places)
+    assert text == "" or any(text in source[int(line) - 1] for line in places)
     if name in REPORTED_TWICE:
         assert len(set(places)) == 2 or len(places) == 2  # both accesses
 

@@ -20,7 +20,7 @@ import triton
 
 from ckpm.decode import splitk
 
-ROUNDING = 2.0**-9  # of bf16
+ROUNDING = 2.0**-8  # of bf16, whose significand has 8 bits
 _DEVICE = "cuda"  # PyTorch's name for AMD's GPUs, too
 _POOL_SHARE = 2.6  # of both pools with scales and shifts, by the size of a pool
 
@@ -180,7 +180,7 @@ def _worst(
     worst = 0.0
     for sequence, length in enumerate(lengths.tolist()):
         at = _slots(problem, table, sequence)[:length]
-        (k, _), (v, scaled) = (_dequantised(problem, at, *pool) for pool in pools.values())
+        (k, _), (v, scaled) = (_dequantise(problem, at, *pool) for pool in pools.values())
         queries = q[sequence].double().reshape(problem.heads_kv, problem.heads_q, -1) * problem.head_dim**-0.5
         p = torch.softmax(queries @ k.mT, -1)
         moved = (queries.abs() @ k.abs().mT).amax(-1, keepdim=True)
@@ -193,7 +193,7 @@ def _worst(
     return worst
 
 
-def _dequantised(
+def _dequantise(
     problem: GpuProblem, at: torch.Tensor, stored: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Float64 of some slots, (heads_kv, tokens, head_dim), and without the shift."""

@@ -18,6 +18,7 @@ from ckpm.matrix.problems.performance import performance_problems
 from tests.fuzz.compiled import LIBRARY, prepare_code
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
 from tests.unit.matrix.test_validate import YAML
+from tests.unit.reports.board_samples import write_parcel
 from tests.unit.reports.release.samples import make_bundle, update_sums
 from tests.unit.reports.report_samples import SLOWER, case, write
 from tests.unit.reports.timing_samples import timings
@@ -65,6 +66,7 @@ def commands() -> tuple[Command, ...]:
         _of("report --input build --html out.html --output out.md", "report", report, ends=8),
         replace(_of("verify-bundle bundle --unsigned", "bundle", bundle), amend=lambda at: update_sums(at / "bundle")),
         _of("verify-bundle bundle.tar --unsigned", "bundle", {"bundle.tar": BYTES}),
+        _of("gpu-results run.tar.xz", "board", {"run.tar.xz": BYTES}),
         _of("python -m ckpm_emulator coverage library.o", "code", {"library.o": BYTES}),
         _of("python -m ckpm_emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
         _of("workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
@@ -85,6 +87,7 @@ def prepare(top: Path) -> None:
     _files(top / "files")
     _report(top / "report")
     prepare_code(top / "code")
+    write_parcel(top / "board" / "run")
     _jobs(top / "jobs")
     folder, tar = make_bundle(top / "made")
     (top / "bundle").mkdir()

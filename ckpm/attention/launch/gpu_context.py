@@ -19,9 +19,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ckpm.base import rocm_places
+
 _MODULE = "amdsmi"
-_CARDS = Path("/sys/class/drm")
-_DRIVER = Path("/sys/module/amdgpu/version")
+_CARDS = rocm_places.SYSTEM / "sys/class/drm"
+_DRIVER = rocm_places.SYSTEM / "sys/module/amdgpu/version"
 _LIMITS = ("power1_cap",)  # of hwmon: microwatts
 _SENSORS = {"temperature": "temp2_input", "clock": "freq1_input", "power": "power1_average"}  # m°C (junction), Hz, uW
 

@@ -144,6 +144,36 @@ class HipApi:
         """Wait for all launches. Raise HipError if one of them failed."""
         self._check(self._c.hipDeviceSynchronize(), "hipDeviceSynchronize")
 
+    def time_code(
+        self, code: bytes, kernel: str, grid: Sequence[int], threads: int, arguments: bytes, repeats: int
+    ) -> float:
+        """Mean microseconds of a code object's kernel, launched ``repeats`` times one after the other on a GPU.
+
+        A launch that is not timed comes first.
+        """
+        c, handle = self._c, ctypes.c_void_p
+        module, function, start, end = handle(), handle(), handle(), handle()
+        block, size, elapsed = ctypes.create_string_buffer(arguments), ctypes.c_size_t(len(arguments)), ctypes.c_float()
+        extra = (handle * 5)(1, ctypes.addressof(block), 2, ctypes.addressof(size), 3)  # HIP_LAUNCH_PARAM_*
+        sizes = [ctypes.c_uint(number) for number in (*grid, threads, 1, 1, 0)]
+        self._check(c.hipModuleLoadData(ctypes.byref(module), code), "hipModuleLoadData")
+        try:
+            self._check(c.hipModuleGetFunction(ctypes.byref(function), module, kernel.encode()), "hipModuleGetFunction")
+            for event in (start, end):
+                self._check(c.hipEventCreate(ctypes.byref(event)), "hipEventCreate")
+            for number in range(1 + repeats):
+                if number == 1:
+                    self._check(c.hipEventRecord(start, None), "hipEventRecord")
+                self._check(c.hipModuleLaunchKernel(function, *sizes, None, None, extra), "hipModuleLaunchKernel")
+            self._check(c.hipEventRecord(end, None), "hipEventRecord")
+            self._check(c.hipEventSynchronize(end), "hipEventSynchronize")
+            self._check(c.hipEventElapsedTime(ctypes.byref(elapsed), start, end), "hipEventElapsedTime")
+        finally:
+            for event in filter(None, (start, end)):
+                c.hipEventDestroy(event)
+            c.hipModuleUnload(module)
+        return elapsed.value * 1e3 / repeats
+
     def last_error(self) -> int:
         """Return the error of an earlier call of this thread, 0 if none, and clear it."""
         return int(self._c.hipGetLastError())

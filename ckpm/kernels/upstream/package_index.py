@@ -34,6 +34,7 @@ from ckpm.base.processes import PIP_SETTINGS, python_command, tool_environment
 from ckpm.matrix.dialects import PackagedUpstream
 
 _WHOLE_SECONDS = 1800.0  # of a download with all pages of the indexes: 40 MB at 22 kB/s
+_LIST_SECONDS = 60.0  # of pip's own settings, which pip reads from a few files
 _SHOWN_NAMES = 5
 _TRUE = ("y", "yes", "t", "true", "on", "1")  # as pip reads them
 # What unearth raises for a page of another structure than an index's.
@@ -50,9 +51,22 @@ def pip_settings() -> Mapping[str, str]:
     """
     complete = {f"PIP_{name}": "0" for name in ("QUIET", "USER", "GLOBAL", "SITE")}
     command = python_command("-m", "pip", "config", "list")
-    result = subprocess.run(
-        command, env=tool_environment(complete), capture_output=True, text=True, errors="replace", check=False
-    )
+    try:
+        result = subprocess.run(
+            command,
+            env=tool_environment(complete),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_LIST_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ServiceError(
+            f"pip's configuration can't be read: '{shlex.join(command)}' did not end within {_LIST_SECONDS:.0f} s. "
+            "Is one of pip's files a pipe, or on a disk that doesn't answer? PIP_CONFIG_FILE names another file.",
+            kind="download",
+        ) from error
     # a list has a line of this call's own; with `version = true` in a file, pip prints its version instead
     if result.returncode != 0 or ":env:.quiet='0'" not in result.stdout.splitlines():
         lines = (result.stderr.strip() or result.stdout.strip()).splitlines()

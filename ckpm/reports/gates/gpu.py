@@ -17,7 +17,7 @@ from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, upload
 from ckpm.attention.launch.plan import LaunchPlan
-from ckpm.base.errors import GateError
+from ckpm.base.errors import GateError, UsageError
 from ckpm.base.results import LIBRARY_SHA256
 from ckpm.kernels.abi import Status
 from ckpm.kernels.library.manifest import identity_facts, keys_of, manifest_of
@@ -25,8 +25,8 @@ from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.serving import measured_kernel, serving_kernels
 from ckpm.reports.gates.comparing import presence
-from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
-from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
+from ckpm.reports.gates.statistics import ARMS, GATE, Settings, earlier_row, ends_early, order, rows
+from ckpm.reports.verdicts import COLD, V3_AGAINST_V2, WARM, Gate, Samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,23 @@ class Side:
         return plan_of(device, self.library, prepared, measured_kernel(self.keys, prepared.problem))
 
 
-def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[SuiteCase], settings: Settings) -> Gate:
-    """Time every problem that both libraries serve. A problem that the candidate no longer serves is a regression."""
+def compare(
+    device: Device,
+    baseline: Side,
+    candidate: Side,
+    problems: Sequence[SuiteCase],
+    settings: Settings,
+    earlier: Gate | None = None,
+) -> Gate:
+    """Time every problem that both libraries serve. A problem that the candidate no longer serves is a regression.
+
+    ``earlier`` is a comparison with the same baseline, whose times show if the hardware has shifted since.
+    """
+    fact = f"baseline {LIBRARY_SHA256}"
+    if earlier and earlier.provenance.get(fact) != baseline.file_facts.get(LIBRARY_SHA256):
+        raise UsageError(
+            f"the earlier comparison has another baseline: its '{fact}' differs. Give one of this library."
+        )
     before, sensed = device.context(), device.sensors()
     lost = [
         presence(GATE, problem.name, built=False, note="the candidate has no kernel for it")
@@ -75,7 +90,10 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
         provenance |= {f"{name} {fact}": text for fact, text in side.file_facts.items()}
     for when, texts in (("before", sensed), ("after", device.sensors())):
         provenance |= {f"{name}_{when}": text for name, text in texts.items()}
-    return Gate.of((*lost, *rows(samples, before, after, settings)), provenance)
+    judged = rows(samples, before, after, settings)
+    comparable = any(row.baseline for row in judged)
+    shifted = (earlier_row(judged, earlier, before, settings),) if earlier and comparable else ()
+    return Gate.of((*lost, *judged, *shifted), provenance, samples)
 
 
 def _take_samples(
@@ -118,15 +136,18 @@ def _take_samples(
 def _rounds(
     subject: str, metric: str, launch: Callable[[str], float], settings: Settings, *, queued: bool = False
 ) -> Samples:
-    """Run interleaved rounds: each runs every arm once, in the next order. The first rounds warm up."""
+    """Run rounds until a case is clear: each runs every arm once, in the next order. The first rounds warm up."""
     taken: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for number in range(settings.warm_up + settings.rounds):
         for arm in order(number):
             time = launch(arm)
             if number >= settings.warm_up:
                 taken[arm].append(time)
-    baseline, candidate, again = (tuple(taken[arm]) for arm in ARMS)
-    return Samples(subject=subject, metric=metric, queued=queued, baseline=baseline, candidate=candidate, again=again)
+        old, new, again = (tuple(taken[arm]) for arm in ARMS)
+        samples = Samples(subject=subject, metric=metric, queued=queued, baseline=old, candidate=new, again=again)
+        if ends_early(samples, settings):
+            break
+    return samples
 
 
 def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch) -> float:

@@ -16,9 +16,8 @@ from msgspec import Meta
 from ckpm.base.paths import data
 from ckpm.base.tablefile import Record, Table, Text, read_table
 from ckpm.matrix.problems.case import CHOICES, SuiteCase
-from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.problems import flops, known_problems
-from ckpm.reports.verdicts import Gate, VerdictRow
+from ckpm.reports.verdicts import WARM, Gate, VerdictRow
 
 REFERENCES = data("reports", "gates", "references.yaml")
 MATCHED = ("tflops", "time_ratio")  # metrics that a gate's times can be held against

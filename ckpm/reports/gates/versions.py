@@ -18,9 +18,8 @@ from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import mask_corner
 from ckpm.reports.gates.references import Reference, read_references
-from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.problems import flops, known_problems
-from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
+from ckpm.reports.verdicts import V3_AGAINST_V2, WARM, Gate
 from ckpm.timing import grid
 from ckpm.timing.clock import BOARDS, LAUNCH_SECONDS, clock_of
 from ckpm.timing.model import machines

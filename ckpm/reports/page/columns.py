@@ -9,7 +9,7 @@ from ckpm.base.results import KNOWN_DEFECT
 from ckpm.reports.verdicts import VERDICTS
 
 Cell = str | int | float | None
-GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗?▼✓", strict=True))
+GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗??▼↕✓", strict=True))
 # of cases, the worst first; symbols, because many can't see colours
 STATUSES = {"error": "!", "failed": "✗", KNOWN_DEFECT: "≈", "skipped": "○", "passed": "✓"}
 

@@ -21,9 +21,8 @@ from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.resources import read_manifest
-from ckpm.reports.verdicts import STATIC, Gate
+from ckpm.reports.verdicts import STATIC, WARM, Gate
 from ckpm.timing.record import Timings
 from ckpm.timing.score import SCORE, Score
 from ckpm.timing.sweeps.results import SweepResults as Benchmark

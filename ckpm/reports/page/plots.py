@@ -18,7 +18,7 @@ from ckpm.reports.gates.emulated import MODEL_METRICS
 from ckpm.reports.gates.versions import version_of
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, measured_seconds
 from ckpm.reports.problems import flops, known_problems
-from ckpm.reports.verdicts import VerdictRow
+from ckpm.reports.verdicts import PASSING, VERDICTS, Gate, VerdictRow
 from ckpm.timing.model import Machine, estimate, machines
 from ckpm.timing.record import Timed
 
@@ -26,7 +26,7 @@ _SHOWN = 40  # problems of one plot; the table holds all
 _WIDTH, _NAMES, _ROW = 980, 420, 20
 _LEFT, _RIGHT = 180, _WIDTH - 120  # of a history's lines
 _SMALLEST = 1e-30
-_TONES = {"unchanged": "good", "improved": "good", "inconclusive": "doubt", "measured": ""}
+_TONES = {"measured": ""} | dict.fromkeys(PASSING, "good") | dict.fromkeys(("inconclusive", "host-bound"), "doubt")
 _WAVES_LEFT, _WAVE_ROW, _BAR, _TOP = 96, 22, 16, 8
 _LETTER = 14  # the narrowest span that its letter fits in
 # Meanings of a timeline's letters, and the classes of their rectangles.
@@ -58,7 +58,7 @@ def plots(inputs: ReportInputs) -> list[Plot]:
     for file, gate in inputs.gates.items():
         by_metric: dict[tuple[str, str], list[VerdictRow]] = {}
         for row in gate.rows:
-            timed = row.gate == "gpu" or row.metric in MODEL_METRICS
+            timed = (row.gate == "gpu" and row.unit) or row.metric in MODEL_METRICS
             if timed and row.baseline and row.candidate and _fits(row.baseline, row.candidate):
                 by_metric.setdefault((row.gate, row.metric), []).append(row)
         where = f" on {gate.provenance['gpu']}" if "gpu" in gate.provenance else ""
@@ -66,6 +66,8 @@ def plots(inputs: ReportInputs) -> list[Plot]:
             if any(row.candidate != row.baseline for row in rows):  # a column of ones needs no picture
                 path = file.relative_to(inputs.folder).with_suffix("")
                 drawn.append(_ratios(f"{metric} of the {kind} gate{where} ({path})", rows))
+        if gate.samples:
+            drawn.append(_samples(f"Samples of the gpu gate{where} ({file.relative_to(inputs.folder)})", gate))
     for library in inputs.libraries:
         for arch in library.manifest.archs:
             drawn += _roofline(inputs, library, arch)
@@ -116,6 +118,30 @@ def _ratios(what: str, rows: Sequence[VerdictRow]) -> Plot:
         note=f"▲ regressed, ▼ improved, ● unchanged, ◆ anything else; {rows[0].unit}{rest}.",
         svg=_svg(_WIDTH, height, parts, f"{what}: candidate over baseline, largest changes first"),
     )
+
+
+def _samples(title: str, gate: Gate) -> Plot:
+    """All times of a row over the mean of its baseline, the worst verdicts first."""
+    rows = {(row.subject, row.metric): row for row in gate.rows if row.baseline}
+    pairs = [(rows.get((samples.subject, samples.metric)), samples) for samples in gate.samples]
+    timed = [(row, row.baseline or 1, samples) for row, samples in pairs if row]
+    timed.sort(key=lambda each: VERDICTS.index(each[0].verdict))
+    middle, half, parts = (_NAMES + _WIDTH - 90) / 2, (_WIDTH - 90 - _NAMES) / 2, list[str]()
+    for y, (row, base, samples) in zip(itertools.count(16, _ROW), timed[:_SHOWN], strict=False):
+        tone = _TONES.get(row.verdict, "bad")
+        marks = [(time, -4, "") for time in (*samples.baseline, *samples.again)]
+        marks += [(time, 4, tone) for time in samples.candidate]
+        reach = max(abs(time / base - 1) for time, _, _ in marks) or 1
+        parts.append(_text(_NAMES - 8, y + 4, _short(f"{row.subject}, {row.metric}"), "end"))
+        parts.append(f'<line class="axis" x1="{middle}" x2="{middle}" y1="{y - 8}" y2="{y + 8}"/>')
+        for time, above, tone in marks:
+            x = middle + half * (time / base - 1) / reach
+            tooltip = f"<title>{time:.2f} us</title>"
+            parts.append(f'<circle class="point {tone}" cx="{x:.1f}" cy="{y + above}" r="2.5">{tooltip}</circle>')
+        parts.append(_text(_WIDTH, y + 4, f"±{reach:.1%}", "end", faint=True))
+    rest = f" {len(timed) - _SHOWN} more are in the file." if len(timed) > _SHOWN else ""
+    note = f"Each line has a scale of its own. Upper marks are the baseline's, lower marks the candidate's.{rest}"
+    return Plot(title=title, note=note, svg=_svg(_WIDTH, _ROW * len(timed[:_SHOWN]) + 16, parts, title))
 
 
 def _roofline(inputs: ReportInputs, library: LibraryResults, arch: str) -> list[Plot]:

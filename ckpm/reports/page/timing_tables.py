@@ -20,7 +20,7 @@ from ckpm.reports.page.inputs import ReportInputs
 from ckpm.reports.verdicts import V3_AGAINST_V2
 from ckpm.timing.machine import cannot_see as unseen
 from ckpm.timing.record import CAUSES, PHASES, Timings
-from ckpm.timing.score import GROUPS
+from ckpm.timing.score import TITLES
 
 
 def timing(files: Iterable[tuple[str, Timings]]) -> ReportTable:
@@ -77,7 +77,7 @@ def score(inputs: ReportInputs) -> ReportTable:
         for row in (model_score.rows if model_score else ())
     ]  # fmt: skip
     errors = [
-        f"{name} ({GROUPS[name]}): {group.error:.1%} of {group.rows} rows, rank correlation {group.rank:.2f}"
+        f"{name} ({TITLES[name]}): {group.error:.1%} of {group.rows} rows, rank correlation {group.rank:.2f}"
         for name, group in (model_score.groups.items() if model_score else ())
     ]
     about = (

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRecord:
-    """A stage that passed. ``inputs`` and ``outputs`` are sha256 by file, relative to the folder that holds build/.
+    """A stage that ended. ``inputs`` and ``outputs`` are sha256 by file, relative to the folder that holds build/.
 
-    The inputs include the library that a suite ran on.
+    The inputs include the library that a suite ran on. ``code`` is the exit code: not 0 in a first run on a GPU alone.
     """
 
     stage: str
@@ -48,6 +48,7 @@ class StageRecord:
     facts: Facts
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    code: int = 0
 
     def _document(self) -> dict[str, Any]:
         return {
@@ -58,6 +59,7 @@ class StageRecord:
             **dataclasses.asdict(self.facts),
             "inputs": dict(sorted(self.inputs.items())),
             "outputs": dict(sorted(self.outputs.items())),
+            **({"code": self.code} if self.code else {}),
         }
 
     def as_bytes(self) -> bytes:
@@ -75,7 +77,7 @@ class StageRecord:
         source = Source(location=file, what="a stage's record", remedy="Run the stage again.", error=RecordError)
         document = source.read()
         document.allow(
-            ("format", "stage", "arch", "command", "inputs", "outputs", "digest", *_facts())
+            ("format", "stage", "arch", "command", "inputs", "outputs", "code", "digest", *_facts())
         )  # a mistyped name would be lost
         if document.get("format").value != 1:
             raise document.get("format").fail("is not 1: of another version")
@@ -89,18 +91,22 @@ class StageRecord:
             facts=Facts(**{name: document.get(name).nonempty_text() for name in _facts()}),
             inputs=document.get("inputs").map(_checksum),
             outputs=document.get("outputs").map(_checksum),
+            code=document.optional("code", Value.count, 0),
         )
 
-    def differences(self, step: StageStep, facts: Facts, inputs: Mapping[str, str]) -> list[str]:
-        """Differences from a record of this step with these inputs, as text."""
+    def differences(
+        self, step: StageStep, facts: Facts, inputs: Mapping[str, str], finished: Collection[int] = (0,)
+    ) -> list[str]:
+        """Differences from a record of this step with these inputs and a ``finished`` exit code, as text."""
         pairs: dict[str, tuple[object, object]] = {
             "stage": (self.stage, step.stage),
             "arch": (self.arch, step.arch),
             "command": (" ".join(self.command), " ".join(step.command)),
             **{name: (getattr(self.facts, name), getattr(facts, name)) for name in _facts()},
-            "outputs": (sorted(self.outputs), sorted(step.outputs.values())),
+            **({} if self.code else {"outputs": (sorted(self.outputs), sorted(step.outputs.values()))}),
         }
-        lines = [f"{name} {recorded}, not {other}" for name, (recorded, other) in pairs.items() if recorded != other]
+        lines = [f"exit code {self.code}"] if self.code not in finished else []
+        lines += [f"{name} {recorded}, not {other}" for name, (recorded, other) in pairs.items() if recorded != other]
         for file in sorted(self.inputs.keys() | inputs.keys()):
             recorded, other = self.inputs.get(file, "nothing"), inputs.get(file, "nothing")
             if recorded != other:

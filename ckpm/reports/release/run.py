@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
 _SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[^@/:]+):(?P<path>[^/].*)")  # git@HOST:PATH
 _SHOWN = 10
+OVERDUE = 124  # the exit code of a step that was ended at its time limit, as of timeout(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,8 @@ class QualificationPlan:
     """Steps and their folders.
 
     ``work`` is the folder of build/. ``only`` are names of stages, empty for all. ``shards`` are folders like ``work``
-    of other machines. ``epoch`` is the commit's time, for SOURCE_DATE_EPOCH.
+    of other machines. ``epoch`` is the commit's time, for SOURCE_DATE_EPOCH. A step is finished if its exit code is in
+    ``finished``. ``after_failure`` gets the step and the other exit code; None: a failure ends the run.
     """
 
     steps: tuple[StageStep, ...]
@@ -40,18 +44,32 @@ class QualificationPlan:
     epoch: int
     only: Collection[str] = ()
     shards: Sequence[Path] = ()
+    finished: Collection[int] = (0,)
+    after_failure: Callable[[StageStep, int], None] | None = None
 
 
-def execute(step: StageStep, work: Path, epoch: int) -> int:
-    """Run a step's command in ``work``, with its output on this terminal. Return the exit code."""
-    environment = own_environment({"SOURCE_DATE_EPOCH": str(epoch)})
+def execute(step: StageStep, work: Path, epoch: int, output: Path | None = None, seconds: float | None = None) -> int:
+    """Run a step's command in ``work``. Return the exit code, OVERDUE after ``seconds``.
+
+    What the command prints is added to the file ``output``; None: it goes to this terminal.
+    """
+    wide = {} if output is None else {"COLUMNS": "1000"}  # a folded path would not be known as a path
+    environment = own_environment({"SOURCE_DATE_EPOCH": str(epoch), **wide})
     command = owned_command(python_command("-m", "ckpm", *step.command))
-    with ended_by_signals(), group(command, cwd=work, environment=environment, output=None) as process:
-        return process.wait()
+    with contextlib.ExitStack() as stack:
+        stream = None
+        if output is not None:
+            make_folder(output.parent)
+            with name_write_errors(output):
+                stream = stack.enter_context(output.open("ab")).fileno()
+        stack.enter_context(contextlib.suppress(subprocess.TimeoutExpired))
+        with ended_by_signals(), group(command, cwd=work, environment=environment, output=stream) as process:
+            return process.wait(seconds)
+    return OVERDUE
 
 
 def run(plan: QualificationPlan, execute: Execute = execute) -> Mapping[str, StageRecord]:
-    """Run steps. Return the records of passed steps by name. If a step fails, earlier records are kept."""
+    """Run steps. Return the records of finished steps by name. If a step fails, earlier records are kept."""
     for shard in plan.shards:
         if not any(shard.glob(f"{FOLDER}/*/*.json")):
             raise RecordError(
@@ -60,9 +78,12 @@ def run(plan: QualificationPlan, execute: Execute = execute) -> Mapping[str, Sta
     passed: dict[str, StageRecord] = {}
     for step in plan.steps:
         chosen = not plan.only or step.stage in plan.only
-        missing = [need for need in step.needs if need not in passed]
+        missing = [need for need in step.needs if need not in passed or passed[need].code]
         if missing:
             if not chosen:
+                continue
+            if plan.after_failure:
+                log.info(f"{step.name}: not run: it needs {', '.join(missing)}")
                 continue
             raise InconclusiveError(
                 f"{step.name} needs {', '.join(missing)}: run it first, or name its --shard.", kind="missing-stage"
@@ -84,19 +105,19 @@ def demand_all(steps: Sequence[StageStep], passed: Mapping[str, StageRecord]) ->
         )
 
 
-def _run(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str], execute: Execute) -> StageRecord:
+def _run(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str], execute: Execute) -> StageRecord | None:
     (plan.work / record_path(step.arch, step.stage)).unlink(missing_ok=True)
     log.info(f"{step.name}: {step.shown}")
     make_folder(plan.work)
     code = execute(step, plan.work, plan.epoch)
-    if code:
+    if code and plan.after_failure is None:
         raise CheckFailedError(
             f"{step.name}: exit code {code}. Run it alone with: {step.shown}\n"
             "What passed before it is kept: the same qualification goes on from here.",
             kind="stage",
         )
     missing = [file for file in step.outputs.values() if not (plan.work / file).is_file()]
-    if missing:
+    if missing and not code:
         raise CheckFailedError(
             f"{step.name}: ended without an error, but left no {', '.join(missing)}: {step.shown}", kind="stage"
         )
@@ -111,10 +132,14 @@ def _run(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str], ex
         command=step.command,
         facts=plan.facts,
         inputs=inputs,
-        outputs={file: sha256_of(plan.work / file) for file in step.outputs.values()},
+        outputs={file: sha256_of(plan.work / file) for file in step.outputs.values() if file not in missing},
+        code=code,
     )
-    record.write(plan.work)
-    return record
+    if code in plan.finished:
+        record.write(plan.work)
+    if code and plan.after_failure:
+        plan.after_failure(step, code)
+    return record if code in plan.finished else None
 
 
 def _kept(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str]) -> StageRecord | None:
@@ -127,11 +152,11 @@ def _kept(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str]) -
     except RecordError as error:
         log.info(f"{step.name}: record ignored: {error}")
         return None
-    reasons = record.differences(step, plan.facts, inputs) or record.find_damage(plan.work)
+    reasons = record.differences(step, plan.facts, inputs, plan.finished) or record.find_damage(plan.work)
     if reasons:
         log.info(f"{step.name}: runs again, changed since it passed: {'; '.join(reasons)}")
         return None
-    log.info(f"{step.name}: passed earlier for the same inputs")
+    log.info(f"{step.name}: {'ended' if record.code else 'passed'} earlier for the same inputs")
     return record
 
 

@@ -6,14 +6,14 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, structs
 
 from ckpm.base.paths import data
 from ckpm.base.rocm_choice import DEVICES
-from ckpm.base.tablefile import Field, Record, read_table
+from ckpm.base.tablefile import Field, Record, Table, read_table
 from ckpm.matrix.dialects import archs as known_archs
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.sessions import SESSIONS, SessionTable, read_sessions
@@ -72,6 +72,13 @@ class StageStep:
 def read_stages(file: Path = STAGES, sessions: Path = SESSIONS) -> StageTable:
     """Read the table of stages, with the suites and archs of a table of sessions; check its names and blanks."""
     table = read_table(file, StageTable)
+    check_stages(table)
+    whole = table.record.archs and SUITES not in table.record.stages  # a bundle's table
+    return table.record if whole else _fill_in(table.record, read_sessions(sessions))
+
+
+def check_stages(table: Table[Any]) -> None:
+    """Check names, needs and blanks of a table whose record is a :class:`StageTable`."""
     table.demand_known(table.record.archs, known_archs(), "archs")
     table.demand_known(table.record.upstream, upstreams(), "upstream")  # a checkout is not pinned
     above: list[str] = []
@@ -81,8 +88,6 @@ def read_stages(file: Path = STAGES, sessions: Path = SESSIONS) -> StageTable:
         for text in (*row.get("command").items(), *(row.get("outputs").mapping().values() if stage.outputs else ())):
             _check_blanks(text)
         above.append(name)
-    whole = table.record.archs and SUITES not in above  # a bundle's table
-    return table.record if whole else _fill_in(table.record, read_sessions(sessions))
 
 
 def _fill_in(table: StageTable, sessions: SessionTable) -> StageTable:

@@ -64,7 +64,7 @@ void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, u
         const bool polled = read_now && byte.repeats == POLLED;
         // Of this epoch; what is older has no number any more.
         const uint32_t write = written_now ? byte.write : 0, read = read_now ? byte.read : 0;
-        const auto race      = [&](const std::string& detail, uint32_t other) {
+        const auto race = [&](const std::string& detail, uint32_t other) {
             if(polled)
                 return;
             shadow.racing |= uint64_t{1} << lane;

@@ -8,7 +8,6 @@
 #pragma once
 
 #include "checks/banks.h"
-
 #include "run/fault.h"
 
 #include <cstdint>
@@ -47,9 +46,9 @@ struct LdsShadow
     std::vector<Byte> bytes;
     std::vector<LdsAccess> accesses; // of this epoch; the number is the place, plus 1
     std::optional<Fault> race;       // of the instruction that runs, the first of
-    uint64_t racing = 0;             // these lanes
+    uint64_t racing   = 0;           // these lanes
     bool written_over = true;        // all of them write, and over what other waves wrote
-    uint32_t epoch = 1;
+    uint32_t epoch    = 1;
 
     uint32_t note(const Wave& wave, const MicroOp* op);
     // The access of this number, for people.

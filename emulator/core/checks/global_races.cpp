@@ -41,7 +41,8 @@ std::string id_text(const uint32_t id[3])
 
 bool is_plain_store(const Wave& wave, const MicroOp* op)
 {
-    return wave.group->races != nullptr && !(op->flags & COHERENT) && !has_weak_stores(wave);
+    return wave.group->races != nullptr && wave.group->races->judges() && !(op->flags & COHERENT) &&
+           !has_weak_stores(wave);
 }
 
 GroupOrder* GlobalRaces::start(const uint32_t id[3])
@@ -72,7 +73,9 @@ void GlobalRaces::judge(const Wave& wave, const MicroOp* op)
         return;
     const std::vector<Touch> touched = std::move(touched_);
     touched_.clear();
-    if(full_)
+    if(operation_ != nullptr)
+        tell_operation(touched, op);
+    if(full_ || !judges_)
         return;
     const Access access = touched.front().access;
     const bool coherent = access == Access::Atomic || op->flags & COHERENT;
@@ -118,6 +121,8 @@ void GlobalRaces::order(const Wave& wave, const MicroOp* op, Access access, uint
 void GlobalRaces::write_back(const Wave& wave)
 {
     wave.group->order->written_back = static_cast<uint32_t>(records_.size());
+    if(operation_ != nullptr)
+        operation_->publish();
 }
 
 void GlobalRaces::change(const Now& now, const Touch& touch)
@@ -127,6 +132,17 @@ void GlobalRaces::change(const Now& now, const Touch& touch)
             compare(now, touch, address, before);
         cell.atomic = now.number;
     });
+}
+
+void GlobalRaces::tell_operation(const std::vector<Touch>& touched, const MicroOp* op)
+{
+    for(const Touch& one : touched)
+        if(one.access == Access::Atomic || op->flags & COHERENT)
+            operation_->synchronise(one.access, one.address, (op->flags & RETURN) != 0);
+        else
+            operation_->touch(one.access, one.address, one.bytes,
+                              one.access == Access::Store &&
+                                  std::memcmp(reinterpret_cast<const void*>(one.address), one.before, one.bytes) != 0);
 }
 
 void GlobalRaces::order_by_lds(const Wave& wave, const MicroOp* op)
@@ -225,8 +241,8 @@ void GlobalRaces::compare(const Now& now, const Touch& touch, uint64_t address, 
         racing_ |= uint64_t{1} << touch.lane;
     if(race_)
         return;
-    const Record& other      = records_[before - 1];
-    const bool in_group      = other.group == now.wave.group->order;
+    const Record& other = records_[before - 1];
+    const bool in_group = other.group == now.wave.group->order;
     Fault fault;
     fault.kind    = FaultKind::Race;
     fault.access  = touch.access;

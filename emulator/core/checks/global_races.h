@@ -14,6 +14,7 @@
 // there every store of a flag is a release, and atomics beside ordinary accesses are not looked at.
 #pragma once
 
+#include "hip/launch/stream_order.h"
 #include "run/fault.h"
 
 #include <cstdint>
@@ -38,7 +39,7 @@ struct Order
 struct GroupOrder
 {
     uint32_t id[3];
-    uint32_t barriers = 0;
+    uint32_t barriers     = 0;
     uint32_t written_back = 0; // up to which access
     Order device, lds;         // of other workgroups, and of the waves of this one
 };
@@ -46,20 +47,24 @@ struct GroupOrder
 // Whether a store of the check is an ordinary one: not volatile or atomic, which on gfx90a look alike.
 bool is_plain_store(const Wave& wave, const MicroOp* op);
 
-// Those of a launch, which runs on one host thread.
+// Those of a launch, which runs on one host thread. An operation gets to see the accesses, too.
 class GlobalRaces
 {
 public:
+    GlobalRaces(bool judges, Operation* operation) : judges_(judges), operation_(operation) {}
+    bool judges() const { return judges_; }
     GroupOrder* start(const uint32_t id[3]);
     // An access of the instruction that runs now, before it happens: `bytes` at base +
     // offsets[lane] for the lanes of `mask`, or of a whole wave.
     void touch(Access access, uint64_t base, const uint64_t* offsets, uint64_t mask, unsigned bytes);
     void touch(Access access, uint64_t address, unsigned bytes, uint32_t lane = NO_LANE);
+    // The instruction has failed: it made no access.
+    void forget() { touched_.clear(); }
     // After the instruction. Throws LaunchFault if an access of it is a race.
     void judge(const Wave& wave, const MicroOp* op);
     // An atomic that may be of LDS.
     void order_by_lds(const Wave& wave, const MicroOp* op);
-    void write_back(const Wave& wave);
+    void write_back(const Wave& wave); // its caches: a fence
 
 private:
     struct Touch
@@ -113,6 +118,10 @@ private:
     Page* page_of(uint64_t address);
     bool has_room(uint64_t bytes);
 
+    void tell_operation(const std::vector<Touch>& touched, const MicroOp* op);
+
+    const bool judges_;
+    Operation* const operation_;
     std::deque<GroupOrder> groups_;
     std::deque<Record> records_;
     std::vector<Touch> touched_;
@@ -120,6 +129,6 @@ private:
     std::optional<Fault> race_; // of the instruction that ran, the first of
     uint64_t racing_ = 0;       // these lanes
     uint64_t used_   = 0;
-    bool full_     = false;
+    bool full_       = false;
 };
 } // namespace emu

@@ -89,8 +89,8 @@ void count_in_flight(Wave& wave, const PendingWrite& write, Counter counter, int
     fault.kind   = FaultKind::Hazard;
     fault.access = Access::Load;
     fault.lane   = lane;
-    fault.detail = name + " was overwritten before this wait for a load that writes it again,\n  " +
-                   wave.code->place(*write.op);
+    fault.detail =
+        name + " was overwritten before this wait for a load that writes it again,\n  " + wave.code->place(*write.op);
     raise(wave, op, std::move(fault));
 }
 
@@ -120,9 +120,9 @@ void poison_again(Wave& wave, const std::deque<PendingWrite>& queue, const Pendi
 {
     const auto end = [](const PendingWrite& write) { return write.index + write.data.size() / LANES; };
     for(const PendingWrite& entry : queue)
-        if(const PendingWrite& later = content(entry);
-           &later != &landed && later.target == PendingWrite::Target::Vector && later.index < end(landed) &&
-           landed.index < end(later))
+        if(const PendingWrite& later = content(entry); &later != &landed &&
+                                                       later.target == PendingWrite::Target::Vector &&
+                                                       later.index < end(landed) && landed.index < end(later))
             poison_target(wave, later);
 }
 

@@ -62,7 +62,7 @@ struct PendingWrite
     std::vector<uint32_t> data;      // rows of 64, scalars, or bytes of LDS in dwords
     std::vector<uint32_t> keep;      // vector: bits of each row that the load does not write (d16)
     std::vector<uint32_t> addresses; // LDS: byte address of each chunk
-    uint32_t chunk = 0;              // LDS: bytes of a chunk
+    uint32_t chunk    = 0;           // LDS: bytes of a chunk
     const MicroOp* op = nullptr;     // registers: the load
     LdsSource source;                // of a read of LDS
     // FLAT: what lands when both of its entries, which share this, have left their queues.

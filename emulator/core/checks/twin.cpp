@@ -61,8 +61,8 @@ void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mas
 
 const MicroOp* step_both(Wave& wave, const MicroOp* op)
 {
-    Wave& twin                = *wave.twin;
-    const uint64_t mask       = wave.exec();
+    Wave& twin          = *wave.twin;
+    const uint64_t mask = wave.exec();
     Undecided open;
     find_undecided(wave, twin, op, open);
     const MicroOp* const next = op->handler(wave, op);

@@ -40,8 +40,8 @@ Rule of_type(Result result, std::string_view name, Test test)
 Rule rule_of(std::string_view name)
 {
     const auto compares = [name](std::string_view prefix) { return name.starts_with(prefix); };
-    for(const auto& [prefix, result] : {std::pair{"v_cmp_", Result::Lanes}, std::pair{"v_cmpx_", Result::Exec},
-                                        std::pair{"s_cmp_", Result::Scc}})
+    for(const auto& [prefix, result] :
+        {std::pair{"v_cmp_", Result::Lanes}, std::pair{"v_cmpx_", Result::Exec}, std::pair{"s_cmp_", Result::Scc}})
         if(compares(prefix))
         {
             const std::string_view test = name.substr(std::string_view(prefix).size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "hip/device_api.h"
+#include "hip/launch/stream_order.h"
 #include "hip/types.h"
 #include "run/fault.h"
 #include "standalone/report.h"
@@ -34,6 +35,8 @@ std::recursive_mutex& device_mutex();
 // What hipGetLastError returns next; NotReady is not an error.
 void remember_error(hipError_t error);
 hipError_t fault_status(); // hipSuccess if no fault is pending
+// The HIP function that the calling thread is in.
+const char*& current_function();
 // A program that runs by itself chose other devices, by HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES.
 bool device_is_hidden();
 
@@ -53,6 +56,7 @@ hipError_t hip_call(const char* function, Needs needs, Body&& body)
     const bool lost = error != hipSuccess;
     if(!lost)
     {
+        current_function() = function;
         try
         {
             body();
@@ -73,6 +77,7 @@ hipError_t hip_call(const char* function, Needs needs, Body&& body)
             text  = failure.what();
         }
     }
+    end_operation();
     if(error != hipSuccess)
     {
         set_last_error(std::string(function) + ": " + text);

@@ -35,6 +35,7 @@ const Field FIELDS[]  = {
     {"late_lds_reads", &Options::late_lds_reads, 0, 1},
     {"interleaved", &Options::interleaved, 0, 1},
     {"global_races", &Options::global_races, 0, 1},
+    {"stream_order", &Options::stream_order, 0, 1},
     {"lds_bounds", &Options::lds_bounds, 0, 1},
     {"exact_mfma", &Options::exact_mfma, 0, 1},
     {"open_rules", &Options::open_rules, 0, 1},

@@ -34,7 +34,7 @@ void raise_lanes_race(const Wave& w, const MicroOp* op, unsigned lane, uint64_t 
     fault.address = address;
     fault.bytes   = 1;
     fault.detail  = "lane " + std::to_string(other) + " stores another value at " + hex_text(address) +
-                   " with the same instruction";
+                    " with the same instruction";
     raise(w, op, std::move(fault));
 }
 

@@ -119,8 +119,8 @@ struct alignas(64) Wave
     uint64_t time          = 0;       // what s_memtime answered last
     Wave* twin             = nullptr; // twin.h; null unless the check is on
     bool is_twin           = false;
-    uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
-    bool unseen            = false;   // no check reads it between two instructions
+    uint32_t in_flight     = POISON; // what the target of a load holds until the wait
+    bool unseen            = false;  // no check reads it between two instructions
     Pending pending;
 
     uint64_t pair(unsigned code) const

@@ -56,7 +56,6 @@ std::string where(const Fault& fault)
            allocation_kind_name(a.kind) + ", " + plural(a.bytes, "byte") + " at " + hex_text(a.base) +
            (a.freed ? ", freed before)" : ")");
 }
-
 } // namespace
 
 std::string readable_name(const std::string& name)
@@ -210,8 +209,8 @@ std::string fault_message(const Fault& f)
         out = std::string(fault_kind_name(f.kind)) + " fault";
     if(!f.detail.empty())
         out += ": " + f.detail;
-    out += "\n  kernel " + readable_name(f.kernel) + "\n  pc " + hex_text(f.pc) + (f.text.empty() ? "" : "  " + f.text) +
-           (f.source.empty() ? "" : "\n  source " + f.source);
+    out += "\n  kernel " + readable_name(f.kernel) + "\n  pc " + hex_text(f.pc) +
+           (f.text.empty() ? "" : "  " + f.text) + (f.source.empty() ? "" : "\n  source " + f.source);
     if(f.kind == FaultKind::Registers) // found before any wave ran
         return out;
     out += "\n  workgroup (" + std::to_string(f.workgroup[0]) + ", " + std::to_string(f.workgroup[1]) + ", " +

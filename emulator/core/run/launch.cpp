@@ -158,7 +158,8 @@ void launch(const Kernel& kernel, Dim3 grid, Dim3 block, uint32_t dynamic_lds, c
     const Memory kernarg((segment + 15) / 16 * 16, "kernel arguments");
     const Memory packet(sizeof(DispatchPacket), "dispatch packet"), queue(4096, "queue");
     HostCalls host(kernel);
-    GlobalRaces races;
+    Operation* const operation = current_operation();
+    GlobalRaces races(options().global_races != 0, operation);
     const bool is_cooperative = together == Together::Yes;
     const Memory sync(is_cooperative ? sizeof(GridSync) : 0, "grid barrier");
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
@@ -173,7 +174,7 @@ void launch(const Kernel& kernel, Dim3 grid, Dim3 block, uint32_t dynamic_lds, c
                       queue.number(),
                       is_cooperative ? sync.number() : 0,
                       host,
-                      options().global_races != 0 ? &races : nullptr};
+                      options().global_races != 0 || operation != nullptr ? &races : nullptr};
     if(bytes != 0)
         std::memcpy(kernarg.address, explicit_arguments, bytes);
     write_hidden(kernarg, shape, dynamic_lds);

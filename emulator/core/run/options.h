@@ -32,6 +32,8 @@ struct Options
     int64_t interleaved = 0;
     // Report unordered accesses of two waves to device memory (global_races.h): on one host thread.
     int64_t global_races = 0;
+    // Report operations of two streams that use the same bytes in no order (stream_order.h).
+    int64_t stream_order = 0;
     // A read outside of the workgroup's LDS is a fault; 0: it is reported once, and reads zero.
     int64_t lds_bounds       = 1;
     int64_t wave_order       = 0; // 0 forward, 1 backward, 2 and up: seed of a shuffle

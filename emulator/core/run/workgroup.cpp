@@ -315,6 +315,8 @@ void Runner::run(Wave& wave)
 // What was never written may be what another wave writes before the next barrier: then the two race.
 void Runner::look_for_race(const Wave& reader)
 {
+    if(group_.races != nullptr)
+        group_.races->forget();
     for(const uint32_t i : order_)
     {
         Wave& wave = waves_[i];
@@ -346,10 +348,9 @@ void Runner::compare_barriers() const
         if(wave.next != first->next)
         {
             Fault fault;
-            fault.kind = FaultKind::Barrier;
-            fault.detail =
-                "wave " + std::to_string(first->number) + " waits at another barrier, that " +
-                first->code->place(first->next[-1]);
+            fault.kind   = FaultKind::Barrier;
+            fault.detail = "wave " + std::to_string(first->number) + " waits at another barrier, that " +
+                           first->code->place(first->next[-1]);
             raise(wave, wave.next - 1, std::move(fault));
         }
     }

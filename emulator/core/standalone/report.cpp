@@ -4,8 +4,8 @@
 #include "hip/call.h"
 #include "host/device_heap.h"
 #include "memory/memory.h"
-#include "run/filter.h"
 #include "run/options.h"
+#include "standalone/filter.h"
 #include "standalone/settings.h"
 
 #include <algorithm>
@@ -86,7 +86,7 @@ void report_leaks()
                              " of " + std::to_string(bytes) + " bytes together, the first one allocation " +
                              std::to_string(first.id) + " (" + allocation_kind_name(first.kind) + ", " +
                              std::to_string(first.bytes) + " bytes)";
-    reports().leaked = count != 0 && !is_suppressed("leaks", text);
+    reports().leaked       = count != 0 && !is_suppressed("leaks", text);
     if(reports().leaked)
         report_line(text);
 }
@@ -118,7 +118,8 @@ void report_line(const std::string& text)
 void report_failure(const char* function, hipError_t error, const std::string& text)
 {
     const bool provoked = settings().quiet != 0 && fault_status() == hipSuccess;
-    if(!settings().standalone || provoked || std::find(std::begin(EXPLAINED), std::end(EXPLAINED), error) == std::end(EXPLAINED))
+    if(!settings().standalone || provoked ||
+       std::find(std::begin(EXPLAINED), std::end(EXPLAINED), error) == std::end(EXPLAINED))
         return;
     const std::string whole = std::string(function) + ": " + hipGetErrorName(error) + ": " + text;
     {
@@ -157,6 +158,7 @@ hipError_t report_absent(const char* function)
 
 void report_at_exit()
 {
+    report_host_accesses();
     if(const std::string absent = absent_functions(); !absent.empty() && settings().quiet == 0)
         report_line("answered hipErrorNotSupported, for want of these functions: " + absent);
     if(options().leaks != 0)

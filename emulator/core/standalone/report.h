@@ -13,8 +13,8 @@ void report_line(const std::string& text);
 void report_failure(const char* function, hipError_t error, const std::string& text);
 // A call of a HIP function that the emulator lacks.
 hipError_t report_absent(const char* function);
-// What a check saw in the host's calls, once for each text: the program goes on, and its exit code
-// tells (settings.h).
+// What a check saw in the host's calls, once for each text. The program goes on; a defect sets its
+// exit code (settings.h).
 void report_defect(const char* check, const std::string& text);
 // Whether this process, and not one that it was forked from, reported one.
 bool had_defect();

@@ -27,8 +27,8 @@ struct Number
     std::string_view name;
     int Settings::* member;
 };
-constexpr Number NUMBERS[] = {{"faulted", &Settings::faulted},     {"defective", &Settings::defective},
-                              {"leaked", &Settings::leaked},       {"unwritten", &Settings::unwritten},
+constexpr Number NUMBERS[] = {{"faulted", &Settings::faulted},       {"defective", &Settings::defective},
+                              {"leaked", &Settings::leaked},         {"unwritten", &Settings::unwritten},
                               {"error_exit", &Settings::error_exit}, {"quiet", &Settings::quiet}};
 
 // Throws std::exception for a number that is none.

@@ -1,7 +1,7 @@
-// Mistakes with memory, by the first argument: `double`, `inside` and `foreign` free memory wrongly in a
-// kernel, `overrun`, `reuse` and `leak` use malloc() in one wrongly; `twice` frees memory of the device
-// twice on the host, `null` and `host` give a kernel such a pointer, `endless` counts for ever, `grid`
-// synchronises the grid of an ordinary launch, `sizes` is right.
+// Mistakes with memory, by the first argument: `double`, `inside` and `foreign` free memory wrongly
+// in a kernel, `overrun`, `reuse` and `leak` use malloc() in one wrongly; `twice` frees memory of
+// the device twice on the host, `null` and `host` give a kernel such a pointer, `endless` counts
+// for ever, `grid` synchronises the grid of an ordinary launch, `sizes` is right.
 #include "check.h"
 #include "device_library.h"
 
@@ -39,10 +39,7 @@ __global__ void reuse(int* out)
     out[threadIdx.x] = static_cast<volatile int*>(all)[3];
 }
 
-__global__ void leak(int** out)
-{
-    out[threadIdx.x] = static_cast<int*>(device_malloc(40));
-}
+__global__ void leak(int** out) { out[threadIdx.x] = static_cast<int*>(device_malloc(40)); }
 
 // Sizes of all kinds, each filled to its last byte.
 __global__ void sizes(int* out)

@@ -56,6 +56,22 @@ __global__ void copied(const unsigned*, unsigned* out, unsigned*, bool wrong)
         out[blockIdx.x * THREADS + threadIdx.x] = 1;
 }
 
+struct Padded
+{
+    int number; // and four bytes that no one writes
+    double value;
+};
+
+__global__ void copied_structures(const unsigned*, unsigned* out, unsigned*, bool wrong)
+{
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if(i >= (wrong ? 32 : GROUPS * THREADS * sizeof(unsigned) / sizeof(Padded)))
+        return;
+    Padded* const structures = reinterpret_cast<Padded*>(out);
+    structures[i].number     = 1;
+    structures[i].value      = 2;
+}
+
 __global__ void local_select(const unsigned*, unsigned* out, unsigned* word, bool wrong)
 {
     volatile unsigned local[8];
@@ -71,20 +87,22 @@ __global__ void vector_overwritten(const unsigned* in, unsigned* out, unsigned*,
     const unsigned* p = in + threadIdx.x;
     unsigned r;
     if(wrong)
-        asm volatile("global_load_dword %0, %1, off\n"
-                     "v_mov_b32 %0, 5\n"
-                     "s_waitcnt vmcnt(0)"
-                     : "=&v"(r)
-                     : "v"(p)
-                     : "memory");
+        asm volatile(
+            "global_load_dword %0, %1, off\n"
+            "v_mov_b32 %0, 5\n"
+            "s_waitcnt vmcnt(0)"
+            : "=&v"(r)
+            : "v"(p)
+            : "memory");
     else // loads return in order
-        asm volatile("global_load_dword %0, %1, off\n"
-                     "global_load_dword %0, %1, off\n"
-                     "s_waitcnt vmcnt(0)\n"
-                     "v_mov_b32 %0, 5"
-                     : "=&v"(r)
-                     : "v"(p)
-                     : "memory");
+        asm volatile(
+            "global_load_dword %0, %1, off\n"
+            "global_load_dword %0, %1, off\n"
+            "s_waitcnt vmcnt(0)\n"
+            "v_mov_b32 %0, 5"
+            : "=&v"(r)
+            : "v"(p)
+            : "memory");
     out[blockIdx.x * THREADS + threadIdx.x] = r;
 }
 
@@ -92,19 +110,21 @@ __global__ void scalar_overwritten(const unsigned* in, unsigned* out, unsigned*,
 {
     unsigned r;
     if(wrong)
-        asm volatile("s_load_dword %0, %1, 0\n"
-                     "s_mov_b32 %0, 5\n"
-                     "s_waitcnt lgkmcnt(0)"
-                     : "=&s"(r)
-                     : "s"(in)
-                     : "memory");
+        asm volatile(
+            "s_load_dword %0, %1, 0\n"
+            "s_mov_b32 %0, 5\n"
+            "s_waitcnt lgkmcnt(0)"
+            : "=&s"(r)
+            : "s"(in)
+            : "memory");
     else
-        asm volatile("s_load_dword %0, %1, 0\n"
-                     "s_waitcnt lgkmcnt(0)\n"
-                     "s_mov_b32 %0, 5"
-                     : "=&s"(r)
-                     : "s"(in)
-                     : "memory");
+        asm volatile(
+            "s_load_dword %0, %1, 0\n"
+            "s_waitcnt lgkmcnt(0)\n"
+            "s_mov_b32 %0, 5"
+            : "=&s"(r)
+            : "s"(in)
+            : "memory");
     out[blockIdx.x * THREADS + threadIdx.x] = r;
 }
 
@@ -116,20 +136,22 @@ __global__ void lds_overwritten(const unsigned*, unsigned* out, unsigned*, bool 
     const auto at = (unsigned)(uintptr_t)(__attribute__((address_space(3))) void*)(s + threadIdx.x);
     unsigned r;
     if(wrong)
-        asm volatile("ds_read_b32 %0, %1\n"
-                     "v_mov_b32 %0, 5\n"
-                     "s_waitcnt lgkmcnt(0)"
-                     : "=&v"(r)
-                     : "v"(at)
-                     : "memory");
+        asm volatile(
+            "ds_read_b32 %0, %1\n"
+            "v_mov_b32 %0, 5\n"
+            "s_waitcnt lgkmcnt(0)"
+            : "=&v"(r)
+            : "v"(at)
+            : "memory");
     else
-        asm volatile("ds_read_b32 %0, %1\n"
-                     "ds_read_b32 %0, %1\n"
-                     "s_waitcnt lgkmcnt(0)\n"
-                     "v_mov_b32 %0, 5"
-                     : "=&v"(r)
-                     : "v"(at)
-                     : "memory");
+        asm volatile(
+            "ds_read_b32 %0, %1\n"
+            "ds_read_b32 %0, %1\n"
+            "s_waitcnt lgkmcnt(0)\n"
+            "v_mov_b32 %0, 5"
+            : "=&v"(r)
+            : "v"(at)
+            : "memory");
     out[blockIdx.x * THREADS + threadIdx.x] = r;
 }
 
@@ -300,7 +322,7 @@ struct Kernel
 // clang-format off
 const Kernel KERNELS[] = {
     READS(selected), READS(within), READS(smallest), READS(voted), READS(branched), READS(counted),
-    KERNEL(copied), KERNEL(local_select), KERNEL(vector_overwritten), KERNEL(scalar_overwritten),
+    KERNEL(copied), KERNEL(copied_structures), KERNEL(local_select), KERNEL(vector_overwritten), KERNEL(scalar_overwritten),
     KERNEL(lds_overwritten), KERNEL(misaligned), KERNEL(lanes_of_lds), KERNEL(lanes_of_memory),
     KERNEL(atomic_and_store), KERNEL(atomic_and_load), KERNEL(store_and_atomic), KERNEL(atomic_of_lds_and_load),
     KERNEL(flag), KERNEL(waves_of_lds), KERNEL(groups_of_memory), KERNEL(shuffled), {"reduced", reduced, true, 48},
@@ -323,7 +345,7 @@ int main(int count, char** words)
         HIP_CHECK(hipMemset(word, 0, BYTES));
         if(kernel.fills || !wrong)
             HIP_CHECK(hipMemset(in, 0, BYTES));
-        if(std::strcmp(kernel.name, "copied") != 0)
+        if(std::strncmp(kernel.name, "copied", 6) != 0)
             HIP_CHECK(hipMemset(out, 0, BYTES));
         kernel.run<<<dim3(GROUPS), dim3(kernel.threads)>>>(in, out, word, wrong);
         HIP_CHECK(hipDeviceSynchronize());

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -93,6 +94,16 @@ def test_broken_configuration_of_pip_is_named(monkeypatch: pytest.MonkeyPatch, t
     config.write_text("no section\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
     with pytest.raises(ServiceError, match=r"pip's configuration can't be read: .*pip\.conf.*Fix pip's files or the "):
+        pip_settings()
+
+
+def test_pipe_as_configuration_of_pip_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pip waits for a writer that never comes."""
+    config = tmp_path / "pip.conf"
+    os.mkfifo(config)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.setattr(package_index, "_LIST_SECONDS", 1.0)
+    with pytest.raises(ServiceError, match=r"did not end within 1 s\. Is one of pip's files a pipe, "):
         pip_settings()
 
 

@@ -8,6 +8,7 @@ table.
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import math
@@ -17,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ckpm.reports.gates.mann_whitney import p_value
-from ckpm.reports.gates.statistics import COLD, WARM, Samples, judge, read_settings
+from ckpm.reports.gates.statistics import ARMS, ends_early, judge, read_settings
+from ckpm.reports.verdicts import COLD, WARM, Samples
 
 FOLDER = Path(__file__).parents[2] / "data" / "gpu-times"
 SETTINGS = read_settings()
@@ -25,10 +27,10 @@ Rule = Callable[[Samples], str]
 Place = tuple[str, str, int]  # problem (tiny, or others), metric, level
 
 
-def comparisons(*, queued: bool = True) -> Iterator[tuple[Place, Samples]]:
-    """Yield all comparisons. ``queued`` is False to hide that warm launches were queued."""
-    for file in sorted(FOLDER.glob("*.jsonl.gz")):
-        head, *lines = map(json.loads, gzip.decompress(file.read_bytes()).decode().splitlines())
+def comparisons(*, file: str = "*", queued: bool = True) -> Iterator[tuple[Place, Samples]]:
+    """Yield all comparisons, or those of a file. ``queued`` is False to hide that warm launches were queued."""
+    for path in sorted(FOLDER.glob(f"{file}.jsonl.gz")):
+        head, *lines = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
         assert (head["rounds"], head["launches"]) == (SETTINGS.rounds, SETTINGS.launches)
         for row in lines:
             group = "tiny" if row["problem"] == "tiny" else "others"
@@ -44,6 +46,15 @@ def verdicts(rule: Rule, *, queued: bool = True) -> Mapping[Place, Counter[str]]
     for row, samples in comparisons(queued=queued):
         counts[row][rule(samples)] += 1
     return counts
+
+
+def end_early(samples: Samples) -> Samples:
+    """The rounds that `ckpm compare` runs of a comparison."""
+    for look in SETTINGS.looks[:-1]:
+        part = dataclasses.replace(samples, **{arm: getattr(samples, arm)[: look.rounds] for arm in ARMS})
+        if ends_early(part, SETTINGS):
+            return part
+    return samples
 
 
 def _judge_ratio(ratio: float, limit: float) -> str:
@@ -72,7 +83,7 @@ def nvbench(samples: Samples) -> str:
 
 
 RULES: Mapping[str, Rule] = {
-    "`ckpm compare`": lambda samples: judge(samples, SETTINGS).verdict,
+    "`ckpm compare`": lambda samples: judge(end_early(samples), SETTINGS).verdict,
     "one time, 1 %": first_time,
     "asv": asv,
     "nvbench": nvbench,
@@ -92,7 +103,7 @@ def table() -> str:
 
 
 def _percents(counts: Counter[str]) -> str:
-    order = ("regressed", "inconclusive", "unchanged", "improved")
+    order = ("regressed", "inconclusive", "host-bound", "unchanged", "improved")
     return ", ".join(f"{_percent(counts[word], counts.total())} {word}" for word in order if counts[word])
 
 

@@ -21,7 +21,7 @@ from ckpm.attention.launch import gpu_context
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
 from ckpm.commands import main
 from ckpm.kernels.abi import LaunchArguments, Status
@@ -32,8 +32,8 @@ from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.reports.gates import compare_command, gpu
 from ckpm.reports.gates.gpu import Side, compare
-from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
-from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
+from ckpm.reports.gates.statistics import CONTEXT, read_settings
+from ckpm.reports.verdicts import COLD, V3_AGAINST_V2, WARM, Gate, demand
 from ckpm.timing import tables
 
 SETTINGS = msgspec.structs.replace(read_settings(), cold_bytes=64)
@@ -88,8 +88,10 @@ def side(milliseconds: float, serves: Sequence[SuiteCase] | None = None, status:
     return Served(library=cast(Library, loaded), keys=(), file_facts={"library sha256": "ab"})
 
 
-@pytest.mark.parametrize(("candidate", "verdict"), [(1.0001, "unchanged"), (1.05, "regressed"), (0.9, "improved")])
-def test_verdict_is_of_times(candidate: float, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("candidate", "verdict", "rounds"), [(1.0001, "unchanged", 18), (1.05, "regressed", 8), (0.9, "improved", 8)]
+)
+def test_verdict_is_of_times_and_clear_case_ends_early(candidate: float, verdict: str, rounds: int) -> None:
     here = device()
     gate = compare(here, side(1.0), side(candidate), [ONE], SETTINGS)
     assert [(row.subject, row.metric, row.verdict) for row in gate.rows] == [
@@ -97,8 +99,35 @@ def test_verdict_is_of_times(candidate: float, verdict: str) -> None:
         (ONE.name, COLD, verdict),
     ]
     assert gate.rows[0].baseline == pytest.approx(1000, rel=0.01)
-    assert cast(Any, here.hip).filled == 3 * (SETTINGS.rounds + SETTINGS.warm_up)
+    assert cast(Any, here.hip).filled == 3 * (rounds + SETTINGS.warm_up)
+    assert [len(samples.again) for samples in gate.samples] == [rounds, rounds]
     assert (gate.provenance["gpu"], gate.provenance["clock_after"]) == ("known", "2100")
+
+
+def test_slower_baseline_than_earlier_is_hardware_shift() -> None:
+    two = [ONE, dataclasses.replace(ONE, name="performance/two")]
+    earlier = compare(device(), side(1.0), side(1.0001), two, SETTINGS)
+    gate = compare(device(*[{**KNOWN, "driver": "new"}] * 2), side(1.1), side(1.1001), two, SETTINGS, earlier)
+    row = gate.rows[-1]
+    assert row.verdict == "hardware shift"
+    assert row.note == "2 of 2 times moved alike: the hardware or its clock did; driver: known / new"
+    assert row.candidate == pytest.approx(1.1, rel=0.01)
+    demand(gate)
+    with pytest.raises(UsageError, match="the earlier comparison has another baseline"):
+        compare(device(), side(1.0), side(1.0), two, SETTINGS, dataclasses.replace(earlier, provenance=KNOWN))
+
+
+def test_show_prints_samples_of_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = tmp_path / "gpu.json"
+    gate = compare(device(), side(1.0), side(1.05), [ONE], SETTINGS)
+    gate.write(result)
+    assert main(["compare", "--output", str(result), "--show", "one"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("regressed: time: ")
+    assert printed[1].split() == ["round", "baseline", "candidate", "again"]
+    first = gate.samples[0]
+    assert printed[2].split() == ["1", *(f"{times[0]:.2f}" for times in (first.baseline, first.candidate, first.again))]
+    assert main(["compare", "--output", str(result), "--show", "two"]) == 2
 
 
 def test_changed_clock_policy_is_not_comparable() -> None:
@@ -248,10 +277,14 @@ def test_one_command_answers_row_by_row(
     monkeypatch.setattr(compare_command, "library", lambda toolchain, work: work / "lib.so")
     monkeypatch.setattr(compare_command, "read_settings", lambda: SETTINGS)
     output = tmp_path / "gpu.json"
-    assert main(["compare", *UPSTREAM, "--tier", "nightly", "--case", "*tensor-q1k", "--output", str(output)]) == 0
+    command = ["compare", *UPSTREAM, "--tier", "nightly", "--case", "*tensor-q1k", "--output"]
+    assert main([*command, str(output)]) == 0
     text = capsys.readouterr().out
     assert f"{ONE_K}: V3/V2 1.43, published 1.11: +" in text
     assert Gate.read(output).provenance["gpu"] == MI355X
+    here = device(*[{**KNOWN, "gpu": MI355X}] * 2)
+    assert main([*command, str(tmp_path / "later.json"), "--earlier", str(output)]) == 0
+    assert Gate.read(tmp_path / "later.json").rows[-1].note == "1 of 1 times as before"
 
 
 @pytest.mark.parametrize(

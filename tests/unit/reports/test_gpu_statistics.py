@@ -15,9 +15,9 @@ import pytest
 from ckpm.base.errors import InconclusiveError, TableError
 from ckpm.reports.gates import mann_whitney
 from ckpm.reports.gates.mann_whitney import cumulative, least_p_value, p_value, shift, u_statistic
-from ckpm.reports.gates.statistics import ARMS, CONTEXT, MEAN, Samples, differences, judge, order, read_settings, rows
+from ckpm.reports.gates.statistics import ARMS, CONTEXT, MEAN, differences, judge, order, read_settings, rows
 from ckpm.reports.gates.statistics import SETTINGS as STORED
-from ckpm.reports.verdicts import Gate, demand
+from ckpm.reports.verdicts import Gate, Samples, demand
 
 SETTINGS = read_settings()
 HERE = dict.fromkeys(CONTEXT, "the same")
@@ -126,7 +126,9 @@ def test_microseconds_that_no_one_feels_are_not_regression() -> None:
 def test_short_queued_launches_are_host_bound() -> None:
     queued = dataclasses.replace(taken(1, 1.0, 0.002, microseconds=20), queued=True)
     row = judge(queued, SETTINGS)
-    assert (row.verdict, row.note.startswith("host-bound: ")) == ("inconclusive", True)
+    assert (row.verdict, row.note.startswith("queued launches this short")) == ("host-bound", True)
+    with pytest.raises(InconclusiveError, match="host-bound: 1 of 1 figures"):
+        demand(Gate.of([row], HERE))
     long = dataclasses.replace(taken(1, 1.0, 0.002, microseconds=200), queued=True)
     assert judge(long, SETTINGS).verdict == "unchanged"
 
@@ -139,11 +141,27 @@ def test_inconclusive_row_has_number_of_rounds_that_decides() -> None:
     assert all(SETTINGS.rounds < count <= 1000 for count in counts)
 
 
+def test_noisy_baseline_has_number_of_rounds_that_decides() -> None:
+    notes = [judge(taken(seed, 1.0, 0.1), SETTINGS).note for seed in range(40)]
+    counts = [int(match[1]) for note in notes if (match := re.search(r"itself by .*; about (\d+) rounds would", note))]
+    assert counts
+    assert all(SETTINGS.rounds < count <= 1000 for count in counts)
+
+
 def test_drifting_baseline_decides_nothing() -> None:
+    """More rounds decide nothing either."""
     times = taken(1, 1.0, 0.002)
     drifted = dataclasses.replace(times, again=tuple(1.08 * time for time in times.again))
     row = judge(drifted, SETTINGS)
     assert (row.verdict, "differs from itself" in row.note) == ("inconclusive", True)
+    assert "would decide" not in row.note
+
+
+def test_mean_is_of_the_rounds_that_all_problems_have() -> None:
+    short, long = taken(1, 1.0, 0.001), dataclasses.replace(taken(2, 1.0, 0.001), subject="q")
+    ended = dataclasses.replace(short, **{arm: getattr(short, arm)[:8] for arm in ARMS})
+    *_, mean = rows([ended, long], HERE, HERE, SETTINGS)
+    assert (mean.subject, mean.verdict, "8 rounds" in mean.note) == (MEAN, "unchanged", True)
 
 
 def test_few_samples_decide_nothing() -> None:
@@ -183,7 +201,7 @@ def test_invalid_time_stops_gate(time: float) -> None:
 
 def test_run_that_ended_early_stops_gate() -> None:
     times = taken(1, 1.0, 0.01)
-    with pytest.raises(InconclusiveError, match="17 times of the again, expected 18"):
+    with pytest.raises(InconclusiveError, match="17 times of the again, expected 8, 12, 18"):
         rows([dataclasses.replace(times, again=times.again[1:])], HERE, HERE, SETTINGS)
     with pytest.raises(InconclusiveError, match="no problem was run"):
         rows([], HERE, HERE, SETTINGS)

@@ -30,7 +30,7 @@ from ckpm.reports.page.measurements import COLUMNS, write_measurements
 from ckpm.reports.page.overall import overall
 from ckpm.reports.page.plots import plots
 from ckpm.reports.page.sections import tables
-from ckpm.reports.verdicts import Gate
+from ckpm.reports.verdicts import Gate, Samples
 from tests.unit.reports.report_samples import AGREES, FACTS, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
 
 NOW = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
@@ -442,6 +442,20 @@ def test_plots_tell_verdict_by_shape(tmp_path: Path) -> None:
     assert "+1<" in accepted.svg  # a step up, by one
     assert "agpr" not in accepted.svg  # it never changed
     assert "&lt;new&gt;" in accepted.svg
+
+
+def test_samples_of_gate_are_drawn(tmp_path: Path) -> None:
+    """Three times of each arm; the slowest is 30 % above the baseline's mean."""
+    folder = write(tmp_path)
+    times = Samples(subject=PROBLEM, baseline=(4.0, 3.9, 4.1), candidate=(5.0, 5.1, 5.2), again=(4.0, 4.0, 4.0))
+    Gate.of([SLOWER], {"arch": "gfx950"}, [times, dataclasses.replace(times, subject="no row")]).write(
+        folder / "gpu.json"
+    )
+    _, samples, *_ = plots(inputs(folder))
+    assert samples.title == "Samples of the gpu gate (gpu.json)"
+    assert (samples.svg.count("point bad"), samples.svg.count("<circle")) == (3, 9)
+    assert "±30.0%" in samples.svg
+    assert "no row" not in samples.svg
 
 
 def test_damaged_history_is_named(tmp_path: Path) -> None:

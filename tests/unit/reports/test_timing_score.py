@@ -25,7 +25,7 @@ def row(group: str, published: float, modelled: float | None, metric: str = "tfl
 
 def make_score(*rows: ScoreRow) -> Score:
     groups = {
-        name: scoring._group([score_row for score_row in rows if score_row.group == name]) for name in scoring.GROUPS
+        name: scoring.score_of([score_row for score_row in rows if score_row.group == name]) for name in scoring.GROUPS
     }
     return Score(tier="smoke", rows=rows, groups=groups, clocks=fit_clocks_by_name())
 

@@ -138,6 +138,7 @@ HIP_API hipError_t hipDeviceSynchronize(void)
 HIP_API hipError_t hipDeviceReset(void)
 {
     return hip_call("hipDeviceReset", Needs::Nothing, [] {
+        emu::wait_for_device();
         std::lock_guard lock(emu::device_mutex());
         emu::release_all();
         emu::clear_fault();

@@ -3,6 +3,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <string>
 
 namespace emu {
 namespace {
@@ -35,6 +37,12 @@ std::recursive_mutex& device_mutex()
     return only;
 }
 
+const char*& current_function()
+{
+    thread_local const char* function = "";
+    return function;
+}
+
 void remember_error(hipError_t error)
 {
     if(error != hipErrorNotReady)
@@ -49,14 +57,17 @@ hipError_t fault_status()
     return static_cast<hipError_t>(fault_error(fault.kind));
 }
 
-// ROCm reads the list up to the first number that no device has.
+// ROCm reads the list up to the first number that no device has (clr, parseRequestedDeviceList): -1, 1, or
+// a word.
 bool device_is_hidden()
 {
     static const bool hidden = [] {
         const char* text = std::getenv("HIP_VISIBLE_DEVICES");
         if(!text || !*text)
             text = std::getenv("CUDA_VISIBLE_DEVICES");
-        return settings().standalone && text && *text && std::strtol(text, nullptr, 10) != 0;
+        const std::string first = std::string(text ? text : "").substr(0, text ? std::strcspn(text, ",") : 0);
+        return settings().standalone && text && *text &&
+               (first.empty() || first.find_first_not_of('0') != std::string::npos);
     }();
     return hidden;
 }

@@ -99,13 +99,17 @@ bool captured(hipStream_t handle, const std::function<NodeParams()>& make)
     ihipStream_t& stream = stream_of(handle);
     Capture* capture     = valid_capture(stream);
     if(!capture)
+    {
+        begin_operation(stream);
         return false;
+    }
     add_node(stream, *capture, make());
     return true;
 }
 
 void refuse_while_capturing()
 {
+    wait_for_device();
     if(thread_mode == CAPTURE_RELAXED)
         return;
     const auto self = std::this_thread::get_id();
@@ -121,12 +125,14 @@ void refuse_synchronous()
 {
     refuse_if([](const Capture&) { return true; }, hipErrorStreamCaptureImplicit,
               "a call on the default stream that waits, while a stream is captured");
+    begin_operation(stream_of(nullptr), true);
 }
 
 void refuse_any_capture()
 {
     refuse_if([](const Capture&) { return true; }, hipErrorStreamCaptureUnsupported,
               "waiting for the device while a stream is captured");
+    wait_for_device();
 }
 
 void refuse_on_stream(hipStream_t handle)
@@ -135,12 +141,14 @@ void refuse_on_stream(hipStream_t handle)
     const std::shared_ptr<Capture> mine = stream_of(handle).capture;
     refuse_if([&](const Capture& one) { return &one == mine.get(); }, hipErrorStreamCaptureUnsupported,
               "the stream is captured");
+    wait_for_stream(stream_of(handle));
 }
 
 void refuse_on_event(const ihipEvent_t& event)
 {
     refuse_if([&](const Capture& one) { return &one == event.capture.get(); }, hipErrorCapturedEvent,
               "the event is one of a captured stream");
+    wait_for_event(event);
 }
 
 bool record_in_capture(hipStream_t handle, ihipEvent_t& event, unsigned flags)
@@ -149,7 +157,10 @@ bool record_in_capture(hipStream_t handle, ihipEvent_t& event, unsigned flags)
     ihipStream_t& stream = stream_of(handle);
     Capture* capture     = valid_capture(stream);
     if(!capture)
+    {
+        record_order(event, stream);
         return false;
+    }
     if(flags == EXTERNAL)
     {
         add_node(stream, *capture, EventRecordNode{&event});
@@ -174,7 +185,7 @@ void wait_in_capture(hipStream_t handle, ihipEvent_t& event, unsigned flags)
         throw HipFailure(hipErrorStreamCaptureIsolation, "the event was recorded outside the capture");
     }
     if(!joins)
-        return;
+        return wait_in_stream(stream, event);
     if(capture && capture != event.capture.get())
     {
         capture->status = event.capture->status = CAPTURE_INVALIDATED;

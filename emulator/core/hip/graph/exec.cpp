@@ -36,7 +36,7 @@ void free_left(const hipGraphExec& exec)
             free_memory(one->address, false);
 }
 
-void launch_graph(const hipGraphExec& exec, hipStream_t stream)
+void launch_graph(hipGraphExec& exec, hipStream_t stream)
 {
     const auto as_child = [&] {
         std::shared_ptr<ihipGraph> graph = exec.graph->copy();
@@ -45,6 +45,7 @@ void launch_graph(const hipGraphExec& exec, hipStream_t stream)
     };
     if(captured(stream, as_child))
         return;
+    order_graph(exec.clock);
     if(exec.flags & AUTO_FREE)
         free_left(exec);
     run_nodes(exec.order);

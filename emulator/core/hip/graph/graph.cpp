@@ -22,8 +22,12 @@ void run(const hipMemsetParams& rows) { fill_rows(rows); }
 void run(const hipHostNodeParams& host) { host.fn(host.userData); }
 void run(const ChildNode& child) { run_nodes(child.graph->order()); }
 void run(const EmptyNode&) {}
-void run(const EventWaitNode& node) { event_of(node.event); }
-void run(const EventRecordNode& node) { record_event(node.event); }
+void run(const EventWaitNode& node) { wait_in_graph(event_of(node.event)); }
+void run(const EventRecordNode& node)
+{
+    record_event(node.event);
+    record_in_graph(event_of(node.event));
+}
 void run(const AllocateNode& node) { allocate_again(node.address, node.bytes); }
 void run(const FreeNode& node) { free_memory(node.address, false); }
 

@@ -4,6 +4,7 @@
 // that a node or graph that is gone is an error of the call.
 #pragma once
 
+#include "hip/launch/stream_order.h"
 #include "hip/types.h"
 
 #include <cstdint>
@@ -183,6 +184,7 @@ struct hipGraphExec
     std::unique_ptr<ihipGraph> graph;
     std::vector<hipGraphNode_t> order;
     uint64_t flags;
+    emu::Clock clock = {}; // of its last launch
 };
 
 namespace emu {

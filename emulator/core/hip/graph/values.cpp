@@ -10,6 +10,7 @@ static hipError_t write_value(const char* function, hipStream_t stream, void* to
 {
     return hip_call(function, Needs::Device, [&] {
         emu::refuse_on_stream(stream);
+        emu::wait_for_device(); // of another stream's value, too
         require(to, hipErrorInvalidValue, "null pointer");
         emu::copy_memory(to, &value, sizeof value, hipMemcpyDefault);
     });
@@ -38,6 +39,7 @@ static hipError_t wait_value(const char* function, hipStream_t stream, void* at,
     bool there             = false;
     const hipError_t error = hip_call(function, Needs::Device, [&] {
         emu::refuse_on_stream(stream);
+        emu::wait_for_device();
         require(at, hipErrorInvalidValue, "null pointer");
         T seen;
         emu::copy_memory(&seen, at, sizeof seen, hipMemcpyDefault);

@@ -7,6 +7,7 @@
 #include "run/options.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace emu {
 namespace {
@@ -60,6 +61,8 @@ using emu::event_of;
 
 // Of the priorities that hipDeviceGetStreamPriorityRange names; others are the nearest of them.
 constexpr int LOWEST_PRIORITY = 1, HIGHEST_PRIORITY = -1;
+// Of hipLaunchAttributeID.
+constexpr int ACCESS_POLICY_WINDOW = 1, SYNCHRONIZATION_POLICY = 3, PRIORITY = 8;
 
 static hipError_t create_stream(const char* function, hipStream_t* stream, unsigned flags, int priority = 0)
 {
@@ -68,6 +71,7 @@ static hipError_t create_stream(const char* function, hipStream_t* stream, unsig
         require(flags <= emu::NON_BLOCKING, hipErrorInvalidValue, "unknown flags");
         priority = std::clamp(priority, HIGHEST_PRIORITY, LOWEST_PRIORITY);
         *stream  = emu::streams().add(new ihipStream_t{flags, priority});
+        emu::number_stream(**stream);
     });
 }
 
@@ -136,6 +140,43 @@ HIP_API hipError_t hipStreamGetId(hipStream_t stream, unsigned long long* id)
                       [](const auto& s) { return reinterpret_cast<unsigned long long>(&s); });
 }
 
+// Those of streams among hipLaunchAttributeID; the value is a union.
+static void check_attribute(int attribute, const void* value)
+{
+    require(value, hipErrorInvalidValue, "null pointer");
+    require(attribute == ACCESS_POLICY_WINDOW || attribute == SYNCHRONIZATION_POLICY || attribute == PRIORITY,
+            hipErrorInvalidValue, "no attribute of a stream");
+}
+
+HIP_API hipError_t hipStreamSetAttribute(hipStream_t stream, int attribute, const std::array<char, 64>* value)
+{
+    return hip_call("hipStreamSetAttribute", Needs::Device, [&] {
+        ihipStream_t& that = emu::stream_of(stream);
+        check_attribute(attribute, value);
+        that.attributes[attribute] = *value;
+    });
+}
+
+HIP_API hipError_t hipStreamGetAttribute(hipStream_t stream, int attribute, std::array<char, 64>* value)
+{
+    return hip_call("hipStreamGetAttribute", Needs::Device, [&] {
+        const ihipStream_t& that = emu::stream_of(stream);
+        check_attribute(attribute, value);
+        *value         = {};
+        const auto set = that.attributes.find(attribute);
+        if(set != that.attributes.end())
+            *value = set->second;
+        else if(attribute == PRIORITY)
+            std::memcpy(value, &that.priority, sizeof that.priority);
+    });
+}
+
+HIP_API hipError_t hipStreamCopyAttributes(hipStream_t to, hipStream_t from)
+{
+    return hip_call("hipStreamCopyAttributes", Needs::Device,
+                    [&] { emu::stream_of(to).attributes = emu::stream_of(from).attributes; });
+}
+
 HIP_API hipError_t hipStreamAddCallback(hipStream_t stream, void (*function)(hipStream_t, hipError_t, void*),
                                         void* argument, unsigned int)
 {
@@ -166,6 +207,7 @@ HIP_API hipError_t hipLaunchHostFunc(hipStream_t stream, void (*function)(void*)
         require(function, hipErrorInvalidValue, "null function");
         if(!emu::captured(stream, [&] { return hipHostNodeParams{function, argument}; }))
             function(argument);
+        emu::wait_for_stream(emu::stream_of(stream));
     });
 }
 

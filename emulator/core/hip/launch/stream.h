@@ -1,9 +1,12 @@
 // Streams and events, as far as other calls look into them.
 #pragma once
 
+#include "hip/launch/stream_order.h"
 #include "hip/types.h"
 
+#include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -18,6 +21,11 @@ struct ihipStream_t
     // While it is captured: the sequence that it is part of, and what its next node depends on.
     std::shared_ptr<emu::Capture> capture = nullptr;
     std::vector<hipGraphNode_t> last      = {};
+    // What its next operation is after (hip/launch/stream_order.h); its number there, 0: the default one.
+    emu::Clock clock = {};
+    uint32_t number  = 0;
+    // Attributes that the program set, by number; they change nothing.
+    std::map<int, std::array<char, 64>> attributes = {};
 };
 
 struct ihipEvent_t
@@ -28,6 +36,7 @@ struct ihipEvent_t
     // If it was recorded in a captured stream: the sequence, and the stream's nodes before it.
     std::shared_ptr<emu::Capture> capture = nullptr;
     std::vector<hipGraphNode_t> last      = {};
+    emu::Clock clock                      = {}; // what it is after (hip/launch/stream_order.h)
 };
 
 namespace emu {

@@ -3,8 +3,8 @@
 #include "hip/graph/capture.h"
 #include "hip/launch/launch.h"
 #include "hip/module/modules.h"
-#include "run/filter.h"
 #include "run/options.h"
+#include "standalone/filter.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -204,6 +204,8 @@ void run_kernel(const KernelNode& node)
     try
     {
         const LaunchChecks checks(kernel.name);
+        if(Operation* const now = current_operation())
+            now->name = "kernel " + readable_name(kernel.name);
         launch(kernel, {node.grid.x, node.grid.y, node.grid.z}, {node.block.x, node.block.y, node.block.z},
                node.dynamic_lds, node.arguments.data(), node.arguments.size(), stack_limit(),
                held_at_once(kernel, node.block, node.dynamic_lds), node.cooperative ? Together::Yes : Together::No);

@@ -321,7 +321,7 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     Lanes lanes;
     aim(w, op, Access::Store, Bytes, Bytes - 1, lanes);
     demand_defined(w, op, op->dst, lanes, part_bits(Bytes, Shift));
-    auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
+    auto* base          = reinterpret_cast<uint8_t*>(lanes.resource.base);
     const uint32_t* row = w.v[op->dst];
     lanes_must_agree(w, op, is_plain_store(w, op), lanes.offset, lanes.whole, Bytes, &row, Shift);
     scatter_narrow<Bytes, Shift>(base, lanes.offset, lanes.whole, row);

@@ -184,7 +184,7 @@ const MicroOp* ds_bpermute_b32(Wave& w, const MicroOp* op)
 {
     const uint64_t mask     = w.exec();
     const uint32_t *address = w.v[op->src[0].code], *data = w.v[op->src[1].code];
-    const uint32_t nothing  = w.is_twin ? w.in_flight : 0;
+    const uint32_t nothing = w.is_twin ? w.in_flight : 0;
     Rows out;
     for(unsigned l = 0; l < LANES; ++l)
     {

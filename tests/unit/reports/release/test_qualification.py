@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import yaml
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError, TableError
 from ckpm.matrix.problems.case import SUITES
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger
-from ckpm.reports.release.run import demand_all, run
+from ckpm.reports.release.run import OVERDUE, QualificationPlan, demand_all, execute, run
 from ckpm.reports.release.stages import read_stages, steps
 from ckpm.reports.release.verdict import Findings, Waiver, demand_accepted, examine, judge, read_waivers
 from tests.unit.reports.release.samples import BASIS, DEFECT, FACTS, FOREIGN, WAIVERS, Stages, plan, planned_steps
@@ -125,6 +126,31 @@ def test_failed_stage_is_named_and_what_passed_before_is_kept(tmp_path: Path) ->
     run(plan(tmp_path), again)
     assert again.called[0] == "gfx950/page-fault"
     assert "gfx950/build" not in again.called
+
+
+def test_run_that_goes_on_records_finished_failure_alone(tmp_path: Path) -> None:
+    failed: list[tuple[str, int]] = []
+
+    def go_on(*finished: int) -> QualificationPlan:
+        return plan(tmp_path, finished=finished, after_failure=lambda step, code: failed.append((step.name, code)))
+
+    records = run(go_on(0), Stages(fails={"gfx950/dispatch", "gfx950/gated-build"}))
+    assert failed == [("gfx950/dispatch", 21), ("gfx950/gated-build", 21)]
+    assert ALL - records.keys() == {"gfx950/dispatch", "gfx950/gated-build", "gfx950/gates", "project/report"}
+    records = run(go_on(0, 21), stages := Stages(fails={"gfx950/dispatch"}))
+    assert (records["gfx950/dispatch"].code, "project/report" in records) == (21, False)
+    run(go_on(0, 21), stages)
+    assert stages.called.count("gfx950/dispatch") == 1
+    run(plan(tmp_path), release := Stages())  # which takes no failed step
+    assert set(release.called) == {"gfx950/dispatch", "project/report"}
+
+
+def test_execute_at_time_limit_ends_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpm.reports.release.run.python_command", lambda *_: ("sh", "-c", "echo begun; sleep 1000"))
+    started = time.monotonic()
+    assert execute(planned_steps()[0], tmp_path, 0, tmp_path / "log.txt", 1) == OVERDUE
+    assert time.monotonic() - started < 60
+    assert (tmp_path / "log.txt").read_text() == "begun\n"
 
 
 def test_stage_that_leaves_nothing_has_not_passed(tmp_path: Path) -> None:

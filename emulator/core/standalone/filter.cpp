@@ -1,4 +1,4 @@
-#include "run/filter.h"
+#include "standalone/filter.h"
 
 #include "run/fault.h"
 
@@ -20,6 +20,7 @@ constexpr std::pair<const char*, int64_t Options::*> CHECKS[] = {
     {"barriers", &Options::barriers},
     {"late_lds_reads", &Options::late_lds_reads},
     {"global_races", &Options::global_races},
+    {"stream_order", &Options::stream_order},
     {"lds_bounds", &Options::lds_bounds},
     {"open_rules", &Options::open_rules},
 };
@@ -56,7 +57,8 @@ bool is_suppressed(const std::string& check, const std::string& text)
     for(std::string line; std::getline(lines, line, ';');)
     {
         const size_t blank = line.find(' ');
-        if(line.substr(0, blank) == check && (blank == std::string::npos || text.find(line.substr(blank + 1)) != std::string::npos))
+        if(line.substr(0, blank) == check &&
+           (blank == std::string::npos || text.find(line.substr(blank + 1)) != std::string::npos))
             return true;
     }
     return false;

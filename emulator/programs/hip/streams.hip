@@ -1,0 +1,150 @@
+// Two streams that use one buffer, by the first argument. In wrong order: `kernels` write it,
+// `copy` reads it to the host while a kernel writes, `fill`, `unwaited` has an event without a
+// wait for it, `nonblocking` does not wait for the default stream. In order: by an `event`, by the
+// `host` that waits, by the `default` stream, by a `query`; `halves` of the buffer, `reads`,
+// `atomics`, the `same` value, a `graph` twice. `early` reads memory of the host before it waits,
+// `late` after that, and `told` gets them from a kernel with a fence. `attributes` prints some of a
+// stream.
+#include "more_hip.h"
+
+#include <cstring>
+
+constexpr int N = 1024, BYTES = N * sizeof(int);
+
+__global__ void add(int* all, int value) { all[blockIdx.x * blockDim.x + threadIdx.x] += value; }
+
+__global__ void set(int* all, int value) { all[blockIdx.x * blockDim.x + threadIdx.x] = value; }
+
+__global__ void tell(int* all)
+{
+    all[blockIdx.x * blockDim.x + threadIdx.x] = 5;
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+}
+
+__global__ void count(int* all) { atomicAdd(all, 1); }
+
+__global__ void sum_up(const int* all, int* out)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i]      = all[i] + all[N - 1 - i];
+}
+
+// The host's part of one buffer, while a kernel fills it.
+static void share(hipStream_t stream, int* host, bool waits, bool tells)
+{
+    if(tells)
+        tell<<<dim3(4), dim3(N / 4), 0, stream>>>(host);
+    else
+        set<<<dim3(4), dim3(N / 4), 0, stream>>>(host, 5);
+    if(waits)
+        HIP_CHECK(hipStreamSynchronize(stream));
+    std::printf("%d\n", host[7]);
+    HIP_CHECK(hipMemcpyAsync(host, host + N / 2, BYTES / 2, hipMemcpyDefault, stream));
+    HIP_CHECK(hipDeviceSynchronize());
+    std::printf("%d\n", host[7]);
+}
+
+union Attribute
+{
+    char whole[64];
+    int priority;
+};
+extern "C" {
+hipError_t hipStreamSetAttribute(hipStream_t stream, int attribute, const Attribute* value);
+hipError_t hipStreamGetAttribute(hipStream_t stream, int attribute, Attribute* value);
+hipError_t hipStreamCopyAttributes(hipStream_t to, hipStream_t from);
+}
+
+static void print_attributes(hipStream_t one, hipStream_t two)
+{
+    constexpr int SYNCHRONIZATION_POLICY = 3, PRIORITY = 8;
+    Attribute value = {};
+    HIP_CHECK(hipStreamGetAttribute(one, PRIORITY, &value));
+    std::printf("%d", value.priority);
+    value.priority = 2;
+    HIP_CHECK(hipStreamSetAttribute(one, SYNCHRONIZATION_POLICY, &value));
+    HIP_CHECK(hipStreamCopyAttributes(two, one));
+    value = {};
+    HIP_CHECK(hipStreamGetAttribute(two, SYNCHRONIZATION_POLICY, &value));
+    std::printf(
+        " %d %s\n", value.priority, hipGetErrorName(hipStreamGetAttribute(two, 99, &value)));
+}
+
+static void replay(hipStream_t one, hipStream_t two, int* all)
+{
+    hipGraph_t graph;
+    hipGraphExec_t exec;
+    HIP_CHECK(hipStreamBeginCapture(one, hipStreamCaptureModeGlobal));
+    add<<<dim3(4), dim3(N / 4), 0, one>>>(all, 1);
+    HIP_CHECK(hipStreamEndCapture(one, &graph));
+    HIP_CHECK(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0));
+    HIP_CHECK(hipGraphLaunch(exec, one));
+    HIP_CHECK(hipGraphLaunch(exec, two));
+}
+
+int main(int, char** words)
+{
+    const auto is = [how = words[1]](const char* name) { return std::strcmp(how, name) == 0; };
+    hipStream_t one, two;
+    hipEvent_t event;
+    HIP_CHECK(hipStreamCreate(&one));
+    HIP_CHECK(hipStreamCreateWithFlags(&two, is("nonblocking") ? hipStreamNonBlocking : 0));
+    HIP_CHECK(hipEventCreate(&event));
+    int *all, *out, *host;
+    HIP_CHECK(hipMalloc(reinterpret_cast<void**>(&all), BYTES));
+    HIP_CHECK(hipMalloc(reinterpret_cast<void**>(&out), 2 * BYTES));
+    HIP_CHECK(hipHostMalloc(reinterpret_cast<void**>(&host), BYTES, 0));
+    HIP_CHECK(hipMemset(all, 0, BYTES));
+    const dim3 grid(4), block(N / 4);
+
+    if(is("early") || is("late") || is("told"))
+        share(one, host, is("late"), is("told"));
+    else if(is("attributes"))
+        print_attributes(one, two);
+    else if(is("reads"))
+        sum_up<<<grid, block, 0, one>>>(all, out);
+    else if(is("halves"))
+        add<<<dim3(2), block, 0, one>>>(all, 1);
+    else if(is("atomics"))
+        count<<<grid, block, 0, one>>>(all);
+    else if(is("nonblocking") || is("default"))
+        add<<<grid, block>>>(all, 1);
+    else if(is("graph"))
+        replay(one, two, all);
+    else
+        set<<<grid, block, 0, one>>>(all, 5);
+
+    HIP_CHECK(hipEventRecord(event, one));
+    if(is("event"))
+        HIP_CHECK(hipStreamWaitEvent(two, event, 0));
+    if(is("host"))
+        HIP_CHECK(hipStreamSynchronize(one));
+    if(is("query"))
+        while(hipEventQuery(event) != hipSuccess)
+        {
+        }
+
+    if(is("copy"))
+        HIP_CHECK(hipMemcpyAsync(host, all, BYTES, hipMemcpyDeviceToHost, two));
+    else if(is("fill"))
+        HIP_CHECK(hipMemsetAsync(all, 1, BYTES, two));
+    else if(is("reads"))
+        sum_up<<<grid, block, 0, two>>>(all, out + N);
+    else if(is("halves"))
+        add<<<dim3(2), block, 0, two>>>(all + N / 2, 1);
+    else if(is("atomics"))
+        count<<<grid, block, 0, two>>>(all);
+    else if(is("same"))
+        set<<<grid, block, 0, two>>>(all, 5);
+    else if(!is("graph") && !is("early") && !is("late") && !is("told"))
+        add<<<grid, block, 0, two>>>(all, 2);
+
+    HIP_CHECK(hipDeviceSynchronize());
+    HIP_CHECK(hipFree(all));
+    HIP_CHECK(hipFree(out));
+    HIP_CHECK(hipHostFree(host));
+    HIP_CHECK(hipEventDestroy(event));
+    HIP_CHECK(hipStreamDestroy(one));
+    HIP_CHECK(hipStreamDestroy(two));
+    return 0;
+}

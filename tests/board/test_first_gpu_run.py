@@ -1,0 +1,149 @@
+"""A first run on a GPU comes to its end and keeps each finished step, whatever fails."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.board.conftest import Machine
+
+Make = Callable[..., Machine]
+FEW = ("--only", "build", "--only", "dispatch")
+_PR_CAPBSET_DROP, _DAC_OVERRIDE, _DAC_READ_SEARCH = 24, 1, 2
+
+
+def test_rehearsal_answers_each_question(make_machine: Make) -> None:
+    machine = make_machine()
+    run = machine.run()
+    assert run.returncode == 0, run.stdout + run.stderr
+    findings, endings = machine.findings(), machine.endings()
+    assert findings.run.stand_in
+    assert findings.context["clock_policy"] == "auto"
+    never = {"build-rocm", "batch-prefill-rocm", "v3-against-v2", "model", "counters"}
+    assert {name for name, ending in endings.items() if ending == "not run"} == never
+    # the host's clock times an emulated launch: any verdict of the gate will do
+    assert {ending for name, ending in endings.items() if name not in (*never, "times")} == {"passed"}
+    assert "A stand-in took the place of the GPU" in run.stdout
+    again = machine.run()
+    assert (again.returncode, again.stderr.count("earlier for the same inputs")) == (0, 8)
+
+
+def test_calls_of_python_run_on_gpu_and_keep_their_plan(make_machine: Make) -> None:
+    machine = make_machine()
+    assert machine.run("--only", "build").returncode == 0
+    (work,) = machine.folder.glob("work/gfx950-*")
+    environment = {**machine.environment(), "CKPM_ROCM": "1"}
+    call = subprocess.run(
+        [sys.executable, "-P", "-c", _CALLS], cwd=work, env=environment, capture_output=True, text=True, check=False
+    )
+    assert call.returncode == 0, call.stderr
+    assert "agrees" in call.stdout
+
+
+_CALLS = """
+from ckpm_emulator import device
+device.EmulatedGpu = None  # the default device must not be it
+from examples.paged_prefill import done, fmha, k, np, pages, q, v
+lengths = np.array([0, 40, 60], np.int32)
+again = fmha(q, k, v, dtype="bf16", cu_seqlens_q=lengths, pages=pages, mask="bottom_right")
+assert (again.o == done.o).all()
+"""
+
+
+def test_hung_queue_ends_step_at_its_limit_and_next_call_goes_on(make_machine: Make) -> None:
+    machine = make_machine()
+    assert machine.run("--only", "build").returncode == 0
+    run = machine.run(*FEW, "--only", "published", planted="hang", minutes=0.4)
+    assert run.returncode == 7, run.stderr
+    assert "does not answer after gfx950/dispatch. Nothing was reset" in run.stderr
+    assert "rocm-smi -d 0 --gpureset" in run.stderr
+    assert machine.endings()["build"] == "passed"
+    machine.broken.unlink()
+    assert machine.run(*FEW, "--only", "published").returncode == 0
+    endings = machine.endings()
+    assert (endings["dispatch"], endings["published"]) == ("ended at its time limit", "passed")
+
+
+def test_lost_device_ends_run_and_next_call_repeats_its_step(make_machine: Make) -> None:
+    machine = make_machine()
+    run = machine.run(*FEW, planted="lost")
+    assert (run.returncode, machine.endings()["dispatch"]) == (7, "the GPU failed")
+    assert "Nothing was reset" in run.stderr
+    machine.broken.unlink()
+    assert machine.run(*FEW).returncode == 0
+    assert machine.endings()["dispatch"] == "passed"
+
+
+def test_wrong_kernel_is_shown_beside_emulator(make_machine: Make) -> None:
+    machine = make_machine()
+    run = machine.run("--only", "build", "--only", "batch-prefill", planted="wrong")
+    assert run.returncode == 0, run.stderr
+    findings = machine.findings()
+    wrong = [case.name for case in findings.suites["batch-prefill"].failing]
+    assert wrong
+    assert {findings.beside[name].status for name in wrong[:20]} == {"passed"}
+    assert "otherwise: " in run.stdout
+
+
+def test_sensor_that_cannot_be_read_is_left_out(make_machine: Make) -> None:
+    machine = make_machine()
+    sensor = machine.system / "sys/devices/0000:00:00.0/hwmon/hwmon0/temp2_input"
+    sensor.unlink()
+    sensor.mkdir()
+    assert machine.run("--only", "board").returncode == 0
+    assert "temperature" not in machine.findings().context
+
+
+def test_board_of_another_arch_is_refused(make_machine: Make) -> None:
+    machine = make_machine("gfx942")
+    run = machine.run("--arch", "gfx950")
+    assert run.returncode == 7
+    assert "no GPU of arch gfx950: there are gfx942" in run.stderr
+    assert not list(machine.folder.glob("work/*/*.tar.xz"))
+
+
+def test_user_without_permission_is_refused(make_machine: Make) -> None:
+    machine = make_machine()
+    (machine.system / "dev/kfd").chmod(0)
+
+    def obey_modes() -> None:  # also if the test runs as root
+        for capability in (_DAC_OVERRIDE, _DAC_READ_SEARCH):
+            ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+    run = machine.run(prepare=obey_modes)
+    assert run.returncode == 7
+    assert "add the user to the groups render and video" in run.stderr
+
+
+def test_half_a_rocm_fails_its_own_steps_alone(make_machine: Make) -> None:
+    machine = make_machine()
+    compiler = machine.rocm / "bin/hipcc"
+    compiler.parent.mkdir()
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    assert machine.run(*FEW, "--only", "build-rocm", "--only", "batch-prefill-rocm").returncode == 0
+    endings = machine.endings()
+    assert endings["build-rocm"].startswith("exit code ")
+    assert (endings["batch-prefill-rocm"], endings["dispatch"]) == ("not run", "passed")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "power-loss"])
+def test_ended_run_keeps_finished_steps(make_machine: Make, ending: signal.Signals) -> None:
+    machine = make_machine()
+    with subprocess.Popen(
+        machine.command(*FEW), env=machine.environment("hang"), cwd=machine.folder, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not machine.broken.exists() and process.poll() is None:
+            time.sleep(0.1)
+        process.send_signal(ending)
+        process.wait()
+    machine.broken.unlink()
+    run = machine.run(*FEW)
+    assert (run.returncode, machine.endings()["dispatch"]) == (0, "passed")
+    assert "gfx950/build: passed earlier for the same inputs" in run.stderr

@@ -1,22 +1,27 @@
 """``python -m conformance``: run a suite of another project and compare it with its stored outcomes.
 
 hipcub --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
-rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
-checks --arch A [--only PROGRAM] [--accept]
 
-The last one is of this project: its correct programs under all checks.
+rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
+
+iree, tinygrad, flydsl --clone FOLDER --python FILE --arch A [--root FOLDER] [--only NAME] [--accept]
+
+checks --arch A [--only PROGRAM] [--accept]: correct programs of this project
+
+With ``--checks all`` a suite runs under all checks.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ckpm_emulator.entry import exit_code
 from ckpm_emulator.errors import UsageError
-from conformance import checks, gtests, rocm_examples
+from conformance import checks, foreign, gtests, rocm_examples
 from conformance.stored import OUTCOMES, Outcome
 
 HIPCUB, EXAMPLES, CHECKS = "hipcub", "rocm-examples", "checks"
@@ -30,6 +35,10 @@ def parser() -> argparse.ArgumentParser:
     examples.add_argument("--clone", type=Path, help="ROCm's examples, below --root")
     gtests.add_options(examples, run_examples)
     gtests.add_options(suites.add_parser(CHECKS, allow_abbrev=False), run_checks)
+    for suite in foreign.SUITES:
+        arguments_of_suite = suites.add_parser(suite, allow_abbrev=False)
+        foreign.add_options(arguments_of_suite)
+        gtests.add_options(arguments_of_suite, functools.partial(run_foreign, suite))
     return arguments
 
 
@@ -42,7 +51,7 @@ def run_hipcub(args: argparse.Namespace) -> int:
         file = root / programs.folder / name
         if not file.is_file():
             raise UsageError(f"{file} is not there: install the package of the suite's table below --root.")
-        return gtests.starter(file, args.arch, root)
+        return gtests.starter(file, args, root)
 
     return gtests.finish(args, OUTCOMES / f"{HIPCUB}.yaml", lambda: gtests.run(args, programs, start))
 
@@ -52,9 +61,21 @@ def run_examples(args: argparse.Namespace) -> int:
     return gtests.finish(args, OUTCOMES / f"{EXAMPLES}.yaml", lambda: _examples(args))
 
 
+def run_foreign(suite: str, args: argparse.Namespace) -> int:
+    """Run tests of another project's Python package. Return 1 if they differ from the stored outcomes."""
+    chosen = foreign.SUITES[suite]
+    never = {**chosen.never, **(chosen.large if args.checks else {})}
+    programs = gtests.Programs(suite=suite, smoke="*", full="*", programs=chosen.programs(), never=never)
+
+    def start(name: str) -> gtests.Start:
+        return chosen.start(name, args)
+
+    return gtests.finish(args, OUTCOMES / f"{suite}.yaml", lambda: gtests.run(args, programs, start))
+
+
 def run_checks(args: argparse.Namespace) -> int:
     """Run correct programs under all checks. Return 1 if they differ from the stored outcomes."""
-    return gtests.finish(args, OUTCOMES / f"{CHECKS}.yaml", lambda: _print_each(checks.outcomes(args.arch, args.only)))
+    return gtests.finish(args, OUTCOMES / f"{CHECKS}.yaml", lambda: _print_each(checks.outcomes(args)))
 
 
 def _print_each(outcomes: Iterable[tuple[str, Outcome]]) -> Mapping[str, Outcome]:
@@ -71,10 +92,11 @@ def _examples(args: argparse.Namespace) -> Mapping[str, Outcome]:
     root, clone = args.root.absolute(), args.clone and args.clone.absolute()
     if clone is None or not clone.is_relative_to(root):
         raise UsageError(f"{EXAMPLES} needs --clone: a clone of them below --root, whose hipcc compiles it.")
-    chosen = [example for example in rocm_examples.examples(args.arch) if args.only in (None, example.name)]
+    examples = rocm_examples.examples(args.arch, args.checks)
+    chosen = [example for example in examples if args.only in (None, example.name)]
     if not chosen:
         raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml lists them.")
-    return _print_each((example.name, rocm_examples.outcome(example, args.arch, root, clone)) for example in chosen)
+    return _print_each((example.name, rocm_examples.outcome(example, args, root, clone)) for example in chosen)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,7 +1,8 @@
-"""Correct programs under ``--checks all``: a test is a run of one, and wrong if a check reports it."""
+"""Correct programs of this project: a test is a run of one, and wrong if it fails or a check reports it."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -10,31 +11,26 @@ from pathlib import Path
 
 import yaml
 
-from conformance.gtests import ROOT
+from conformance.gtests import ROOT, judge
 from conformance.stored import PASSED, WRONG, Outcome
 from programs.program_builder import sample
 
 TABLE = Path(__file__).with_name("checks.yaml")
 INPUT = b"bytes of a program that reads its input\n"
-_NO_REFUSAL = "emulator: never freed"  # memory that a program leaves to the system
 
 
-def outcomes(arch: str, only: str | None = None) -> Iterator[tuple[str, Outcome]]:
-    """The outcome of each run on an emulated device."""
+def outcomes(args: argparse.Namespace) -> Iterator[tuple[str, Outcome]]:
+    """The outcome of each run by a suite's options."""
     for program, runs in yaml.safe_load(TABLE.read_text()).items():
-        for arguments in runs if only in (None, program) else ():
-            yield " ".join((program, *arguments)), outcome(sample(program), arguments, arch)
+        for arguments in runs if args.only in (None, program) else ():
+            yield " ".join((program, *arguments)), outcome(sample(program), arguments, args)
 
 
-def outcome(program: Path, arguments: Sequence[str], arch: str) -> Outcome:
-    """The outcome of a program that ends with 0 without checks."""
-    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", arch]
-    end = ["--", str(program), *arguments]
+def outcome(program: Path, arguments: Sequence[str], args: argparse.Namespace) -> Outcome:
+    """The outcome of a program that ends with 0."""
+    options = (f"--arch={args.arch}", f"--checks={args.checks}")
+    command = [sys.executable, "-m", "ckpm_emulator", "run", *options, "--", str(program), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for checks in ((), ("--checks", "all")):
-        done = subprocess.run([*command, *checks, *end], env=environment, input=INPUT, capture_output=True, check=False)
-        lines = done.stderr.decode().splitlines()
-        reports = [line for line in lines if line.startswith("emulator: ") and not line.startswith(_NO_REFUSAL)]
-        if done.returncode or reports:
-            return WRONG, reports[0] if reports else f"ended with {done.returncode}"
-    return PASSED, ""
+    done = subprocess.run(command, env=environment, input=INPUT, capture_output=True, check=False)
+    outcome, report = judge("OK", done.stderr.decode())
+    return (outcome, report) if outcome != PASSED or done.returncode == 0 else (WRONG, f"ended with {done.returncode}")

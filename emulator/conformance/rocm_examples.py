@@ -5,6 +5,7 @@ Most verify their results. For the others, the table contains the results of the
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,8 +37,8 @@ class Example:
         return self.source.removesuffix(Path(self.source).suffix).removesuffix("/main")
 
 
-def examples(arch: str) -> tuple[Example, ...]:
-    """The examples of an arch."""
+def examples(arch: str, checks: str = "") -> tuple[Example, ...]:
+    """The examples of an arch, under checks without large ones."""
     table = yaml.safe_load(TABLE.read_text())
     return tuple(
         Example(
@@ -49,11 +50,13 @@ def examples(arch: str) -> tuple[Example, ...]:
         for group in table["groups"]
         if arch in group["archs"]
         for source, row in group["programs"].items()
+        if not (checks and (row or {}).get("large"))
     )
 
 
-def outcome(example: Example, arch: str, root: Path, clone: Path) -> Outcome:
-    """Run an example, compiled first if needed."""
+def outcome(example: Example, args: argparse.Namespace, root: Path, clone: Path) -> Outcome:
+    """Run an example by a suite's options, compiled first if needed."""
+    arch = args.arch
     folder = clone / _BUILT / arch / example.name
     program = folder / "program"
     if not program.is_file():
@@ -62,7 +65,7 @@ def outcome(example: Example, arch: str, root: Path, clone: Path) -> Outcome:
             module = clone / Path(example.source).parent / example.module
             _hipcc(root, "--genco", f"--offload-arch={arch}", module, "-o", folder / "module.co")
         _hipcc(root, *_flags(example, arch, clone), *example.flags, "-o", program)
-    return verdict(example, starter(program, arch, root, folder)([]))
+    return verdict(example, starter(program, args, root, folder)([]))
 
 
 def verdict(example: Example, text: str) -> Outcome:

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -22,11 +23,15 @@ Outcome = tuple[str, str]  # of a test, and what is missing or wrong
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """The outcomes on one arch: unsupported tests by the missing function, wrong tests by their account."""
+    """The outcomes on one arch: unsupported tests by the missing function, wrong tests by their account.
+
+    ``checked`` has the outcomes under all checks, where a test that a check reports is wrong.
+    """
 
     tests: int
     unsupported: Mapping[str, list[str]] = field(default_factory=dict)
     wrong: Mapping[str, list[str]] = field(default_factory=dict)
+    checked: Ran | None = None
 
     def outcomes(self) -> dict[str, str]:
         """The outcomes of the tests that did not pass, by name."""
@@ -48,22 +53,36 @@ class Suite:
 def read(file: Path) -> Suite:
     """The suite of a file."""
     document = yaml.safe_load(file.read_text())
-    return Suite(**{**document, "archs": {arch: Ran(**outcomes) for arch, outcomes in document["archs"].items()}})
+    return Suite(**{**document, "archs": {arch: _read_ran(fields) for arch, fields in document["archs"].items()}})
 
 
-def store(file: Path, arch: str, seen: Mapping[str, Outcome]) -> None:
-    """Replace an arch's outcomes in a suite's file by those of a run.
+def _read_ran(fields: Mapping[str, Any]) -> Ran:
+    checked = fields.get("checked")
+    return Ran(**{**fields, "checked": checked and _read_ran(checked)})
+
+
+def store(file: Path, arch: str, seen: Mapping[str, Outcome], *, checked: bool = False) -> None:
+    """Replace an arch's outcomes in a suite's file, or those under all checks, by those of a run.
 
     Raises UsageError: a test is wrong, and the file has no account of it, which a person writes.
     """
     suite = read(file)
-    outcomes = _ran(seen, suite.archs.get(arch))
-    document = dataclasses.asdict(dataclasses.replace(suite, archs={**suite.archs, arch: outcomes}))
-    for name, fields in document["archs"].items():
-        document["archs"][name] = {field: value for field, value in fields.items() if value}
+    before = suite.archs.get(arch) or Ran(tests=0)
+    if checked:
+        outcomes = dataclasses.replace(before, checked=_ran(seen, before.checked))
+    else:
+        outcomes = dataclasses.replace(_ran(seen, before), checked=before.checked)
+    archs = {name: _fields(ran) for name, ran in {**suite.archs, arch: outcomes}.items()}
+    document = {**dataclasses.asdict(suite), "archs": archs}
     draft = file.with_suffix(".draft")
     draft.write_text(yaml.safe_dump(document, sort_keys=False, width=120))
     draft.replace(file)
+
+
+def _fields(ran: Ran) -> dict[str, Any]:
+    """The fields of a file, without empty ones."""
+    named = {UNSUPPORTED: ran.unsupported, WRONG: ran.wrong, "checked": ran.checked and _fields(ran.checked)}
+    return {"tests": ran.tests, **{name: value for name, value in named.items() if value}}
 
 
 def _ran(seen: Mapping[str, Outcome], before: Ran | None) -> Ran:
@@ -81,12 +100,17 @@ def _ran(seen: Mapping[str, Outcome], before: Ran | None) -> Ran:
     return Ran(tests=len(seen), unsupported=unsupported, wrong=wrong)
 
 
-def compare(file: Path, arch: str, seen: Mapping[str, Outcome], *, accept: bool) -> int:
-    """Store a run, or print its differences from the stored outcomes and return 1 if there are any."""
+def compare(file: Path, arch: str, seen: Mapping[str, Outcome], *, accept: bool, checked: bool = False) -> int:
+    """Store a run, or print its differences from the stored outcomes and return 1 if there are any.
+
+    ``checked``: it is a run under all checks.
+    """
     if accept:
-        store(file, arch, seen)
+        store(file, arch, seen, checked=checked)
         return 0
     stored = read(file).archs.get(arch)
+    if stored and checked:
+        stored = stored.checked
     if stored is None:
         raise UsageError(f"nothing is stored in {file.name} of {arch}: store this run with --accept.")
     lines = differences(stored, seen)

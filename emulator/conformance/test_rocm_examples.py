@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -42,4 +43,4 @@ def test_examples_are_named_by_folder() -> None:
 def test_outcome_without_hipcc_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="name a root with hipcc"):
-        outcome(EXAMPLE, "gfx950", Path("/"), tmp_path)
+        outcome(EXAMPLE, Namespace(arch="gfx950"), Path("/"), tmp_path)

@@ -10,6 +10,7 @@ from emulator_assembly import assemble, check_fault, launch_fault
 from emulator_child import on_device
 from test_emulator_checks import ARGUMENTS, RESOURCE
 
+SHARED = "s_mov_b64 s[12:13], src_shared_base\nv_mov_b32 v2, v9\nv_mov_b32 v3, s13\n"
 # v9: the number of bytes beyond an aligned address. (code, what must divide the address)
 ACCESSES = {
     "dword": ("global_load_dword v8, v9, s[4:5]", 4),
@@ -20,6 +21,8 @@ ACCESSES = {
     "atomic-of-two": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nglobal_atomic_add_x2 v9, v[2:3], s[4:5]", 8),
     "buffer": (f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen", 4),
     "lds": ("ds_write_b32 v9, v0", 4),
+    "flat-lds": (f"{SHARED}flat_load_dwordx2 v[10:11], v[2:3]", 4),
+    "flat-lds-atomic": (f"{SHARED}flat_atomic_add v[2:3], v0", 4),
     "lds-atomic": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nds_add_u64 v9, v[2:3]", 8),
     "scalar": (
         "v_readfirstlane_b32 s12, v9\ns_add_u32 s12, s4, s12\ns_mov_b32 s13, s5\ns_load_dword s9, s[12:13], 0",
@@ -37,7 +40,7 @@ def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, **checks: boo
 
 
 # What the hardware refuses: atomics, and scalar loads.
-REFUSED = ("atomic", "atomic-of-two", "lds-atomic", "scalar")
+REFUSED = ("atomic", "atomic-of-two", "lds-atomic", "flat-lds-atomic", "scalar")
 
 
 @pytest.mark.parametrize("away", [1, 2, 4, 8])
@@ -84,3 +87,24 @@ def test_barrier_that_some_threads_do_not_reach_is_fault(
 def test_barrier_of_all_threads_passes(device: EmulatedGpu, threads: int) -> None:
     """Also where the last wave has fewer threads than lanes."""
     assert fault_of(device, "s_barrier\ns_nop 0\ns_barrier", threads=threads, barriers=True) is None
+
+
+@pytest.mark.parametrize(
+    ("load", "size", "outside"),
+    [
+        ("s_load_dwordx4 s[8:11], s[4:5], 0x0", 12, False),
+        ("s_load_dwordx4 s[8:11], s[4:5], 0x0", 8, True),
+        ("s_load_dwordx4 s[8:11], s[4:5], 0x4", 16, True),
+        ("s_load_dwordx8 s[8:15], s[4:5], 0x0", 20, False),
+        ("s_load_dwordx8 s[8:15], s[4:5], 0x0", 16, True),
+        ("s_load_dwordx2 s[8:9], s[4:5], 0x0", 4, True),
+    ],
+)
+@on_device("gfx942", whole=True)
+def test_scalar_load_may_be_widened_to_its_aligned_block(
+    device: EmulatedGpu, load: str, size: int, outside: bool
+) -> None:
+    """LLVM loads three aligned dwords as four, as of a kernel of tinygrad with a buffer of 12 bytes."""
+    code = assemble(f"{ARGUMENTS}\n{load}\ns_waitcnt lgkmcnt(0)\ns_endpgm\n", device.options.arch)
+    fault = launch_fault(device, code, device.malloc(size), device.malloc(4))
+    assert (fault is not None) == outside

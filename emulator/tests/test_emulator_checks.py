@@ -140,6 +140,46 @@ def test_unwaited_lds_write_without_race_check_is_missing(device: EmulatedGpu) -
     assert (result != values[np.arange(128) ^ 64]).any()
 
 
+# (body, the wait, what takes its place, the load that writes a register again)
+OVERWRITTEN = {
+    "vector": (COPY, WAIT_VECTOR, f"v_mov_b32 v2, 5\n{WAIT_VECTOR}", "global_load_dword"),
+    "scalar": (COPY, WAIT_OTHERS, f"s_mov_b32 s7, 5\n{WAIT_OTHERS}", "s_load_dwordx4"),
+    "lds": (EXCHANGE, f"{WAIT_OTHERS} ; of the read", f"v_mov_b32 v4, 5\n{WAIT_OTHERS}", "ds_read_b32"),
+    "lane": (COPY, WAIT_VECTOR, f"v_writelane_b32 v2, s4, 7\n{WAIT_VECTOR}", "global_load_dword"),
+    "other-queue": (
+        *(COPY, WAIT_VECTOR),
+        f"ds_write_b32 v1, v1\nds_read_b32 v2, v1\n{WAIT_VECTOR}\n{WAIT_OTHERS}",
+        "ds_read_b32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+@on_device("gfx942", whole=True)
+def test_destination_overwritten_before_wait_is_hazard(device: EmulatedGpu, name: str) -> None:
+    body, wait, writes, load = OVERWRITTEN[name]
+    fault = run_checked(device, body.replace(wait, writes, 1), threads=128 if body == EXCHANGE else 64)
+    check_fault(fault, "hazard", "s_waitcnt", "was overwritten before this wait for a load that writes it again")
+    assert load in fault.detail  # type: ignore[union-attr]
+
+
+# Loads of one queue land in order, and halves and lanes of a register are apart.
+@pytest.mark.parametrize(
+    "loads",
+    [
+        "global_load_dword v2, v1, s[6:7]\nglobal_load_dword v2, v1, s[4:5]",
+        "global_load_dword v2, v1, s[6:7]\nglobal_load_dword v2, v1, s[4:5]\ns_waitcnt vmcnt(1)",
+        "global_load_short_d16 v2, v1, s[4:5]\nglobal_load_short_d16_hi v2, v1, s[4:5] offset:2",
+        "s_mov_b64 exec, 0xff\nglobal_load_dword v2, v1, s[4:5]\ns_not_b64 exec, exec\nv_mov_b32 v2, 5\n"
+        "global_load_dword v2, v1, s[4:5]\ns_mov_b64 exec, -1",
+    ],
+    ids=["twice", "twice-waited", "halves", "lanes"],
+)
+@on_device("gfx942", whole=True)
+def test_loads_to_one_register_pass(device: EmulatedGpu, loads: str) -> None:
+    assert run_checked(device, COPY.replace("global_load_dword v2, v1, s[4:5]", loads)) is None
+
+
 # (what is wrong, the message). v9 and s20 are never written.
 USES = {
     "data": ("global_store_dword v1, v9, s[6:7]", "what is stored (v9) depends on"),
@@ -170,6 +210,28 @@ USES = {
         "what is stored (v8) depends on",
     ),
     "atomic": ("global_atomic_add v1, v9, s[6:7]", "the atomic's operand (v9) depends on"),
+    # 5 is neither what the wave nor what its twin holds
+    "selection": (
+        "v_cmp_eq_u32 vcc, 5, v9\nv_cndmask_b32_e64 v8, 1, 2, vcc\nglobal_store_dword v1, v8, s[6:7]",
+        "what is stored (v8) depends on",
+    ),
+    "least": ("v_min_u32 v8, 5, v9\nglobal_store_dword v1, v8, s[6:7]", "what is stored (v8) depends on"),
+    "scalar-least": (
+        "s_min_u32 s24, s20, 5\ns_cmp_eq_u32 s24, 5\ns_cbranch_scc1 1\ns_nop 0",
+        "where this jumps depends on",
+    ),
+    "vote": ("v_cmp_eq_u32 vcc, 5, v9\ns_cbranch_vccz 1\ns_nop 0", "where this jumps depends on"),
+    "mask": (
+        "v_cmp_eq_u32 s[24:25], 5, v9\ns_and_b64 s[24:25], exec, s[24:25]\ns_cbranch_scc1 1\ns_nop 0",
+        "where this jumps depends on",
+    ),
+    "equal": ("s_cmp_eq_u32 s20, 5\ns_cbranch_scc1 1\ns_nop 0", "where this jumps depends on"),
+    "replaced-exec": ("v_cmpx_eq_u32 vcc, 5, v9", "EXEC, which this writes, depends on"),
+    "lane-off": (
+        "v_lshlrev_b32 v8, 2, v0\nv_xor_b32 v8, 0x80, v8\ns_mov_b64 exec, 0xffff\nds_bpermute_b32 v8, v8, v0\n"
+        "s_waitcnt lgkmcnt(0)\nglobal_store_dword v1, v8, s[6:7]",
+        "what is stored (v8) depends on",
+    ),
 }
 
 
@@ -194,6 +256,12 @@ HARMLESS = {
     "comparison": "v_cmp_lt_i32 s[24:25], v9, v1\ns_and_b64 s[24:25], s[24:25], 0\n"
     "s_or_saveexec_b64 s[26:27], s[24:25]",
     "spilt": "scratch_store_dword off, v9, off offset:8\nds_write_b32 v1, v9\n",
+    "known-byte": "v_lshlrev_b32 v8, 16, v9\nv_cmp_eq_u32 vcc, 5, v8\nv_cndmask_b32 v2, v2, v9, vcc",
+    "known-least": "v_min_u32 v8, 0, v9\nv_add_u32 v2, v2, v8",
+    "known-vote": "v_cmp_eq_u32 vcc, 5, v9\ns_mov_b32 vcc_lo, 1\ns_cbranch_vccnz 1\ns_endpgm",
+    "lane-off": "v_lshlrev_b32 v8, 2, v0\nv_xor_b32 v8, 0x80, v8\ns_mov_b64 s[24:25], exec\ns_mov_b64 exec, 0xffff\n"
+    "ds_bpermute_b32 v8, v8, v0\ns_waitcnt lgkmcnt(0)\nv_and_b32 v8, 0, v8\n"
+    "v_add_u32 v2, v2, v8\ns_mov_b64 exec, s[24:25]",
     "inactive": "s_mov_b64 s[24:25], exec\ns_mov_b64 exec, 0\nglobal_store_dword v9, v9, s[6:7]\n"
     "s_mov_b64 exec, s[24:25]",
 }

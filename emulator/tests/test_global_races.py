@@ -35,9 +35,10 @@ global_load_dword v4, v2, s[4:5]
 {WAIT_VECTOR}
 s_endpgm
 """
+FENCE = f"buffer_wbl2 sc1\n{WAIT_VECTOR}"
 ORDERS = {
     "atomics": ("global_atomic_add v2, v3, s[6:7]", "global_atomic_add v4, v2, v3, s[6:7] sc0"),
-    "flag": ("global_store_dword v2, v3, s[6:7] sc1", "global_load_dword v4, v2, s[6:7] sc1"),
+    "flag": (f"{FENCE}\nglobal_store_dword v2, v3, s[6:7] sc1", "global_load_dword v4, v2, s[6:7] sc1"),
 }
 # in[i] = i, and then each wave loads what the other one stored.
 WAVES = f"""{ARGUMENTS}
@@ -79,6 +80,50 @@ def test_load_of_unordered_store_is_race(device: EmulatedGpu, name: str) -> None
     for broken in (ordered.replace(release, "s_nop 0"), ordered.replace(acquire, "s_nop 0")):
         access = "load" if "s_cbranch_scc0" in broken else "store"
         check_fault(fault_of(device, broken), "race", detail="no atomic lies between", access=access)
+
+
+@on_device("gfx942", whole=True)
+def test_flag_without_fence_orders_nothing(device: EmulatedGpu) -> None:
+    release, acquire = ORDERS["flag"]
+    body = HANDED_ON.replace("RELEASE", release).replace("ACQUIRE", acquire).replace(FENCE, "s_nop 0")
+    check_fault(fault_of(device, body), "race", "global_load_dword", "no atomic lies between", access="load")
+
+
+# Workgroup 0 does the first access of in[0], the other one the second.
+TWO = f"""{ARGUMENTS}
+v_mov_b32 v2, 0
+v_mov_b32 v3, 7
+s_cmp_eq_u32 s2, 0
+s_cbranch_scc0 1f
+FIRST
+{WAIT_VECTOR}
+s_endpgm
+1: SECOND
+{WAIT_VECTOR}
+s_endpgm
+"""
+ATOMIC, STORE = "global_atomic_add v2, v3, s[4:5]", "global_store_dword v2, v3, s[4:5]"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(ATOMIC, STORE), (STORE, ATOMIC), (ATOMIC, "global_load_dword v4, v2, s[4:5]")]
+)
+@on_device("gfx942", whole=True)
+def test_atomic_beside_ordinary_access_is_race(device: EmulatedGpu, first: str, second: str) -> None:
+    fault = fault_of(device, TWO.replace("FIRST", first).replace("SECOND", second))
+    check_fault(fault, "race", second.partition(" ")[0], "no atomic lies between", workgroup=(1, 0, 0))
+    coherent = f"{STORE} sc1" if second == ATOMIC else f"{second} sc1"
+    order = (coherent, second) if second == ATOMIC else (first, coherent)
+    assert fault_of(device, TWO.replace("FIRST", order[0]).replace("SECOND", order[1])) is None
+
+
+@pytest.mark.parametrize("store", ["global_store_dword v2, v3, s[4:5]", "global_store_short v2, v3, s[4:5]"])
+@on_device("gfx942", whole=True)
+def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str) -> None:
+    body = f"{ARGUMENTS}v_mov_b32 v2, 0\nv_mov_b32 v3, v0\n{store}\ns_endpgm"
+    check_fault(fault_of(device, body, groups=1), "race", store.partition(" ")[0], "lane 0 stores another value at")
+    for right in (body.replace("v3, v0", "v3, 7"), body.replace(store, f"{store} sc1")):  # of atomic stores one stays
+        assert fault_of(device, right, groups=1) is None
 
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])

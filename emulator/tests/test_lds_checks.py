@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from ckpm_emulator.device import EmulatedGpu
 from emulator_assembly import assemble, check_fault, launch, launch_fault
 from emulator_child import on_device
 from test_access_checks import fault_of
-from test_emulator_checks import ARGUMENTS, BARRIER, EXCHANGE, RESOURCE, WAIT_OTHERS, WAIT_VECTOR, run_checked
+from test_emulator_checks import ARGUMENTS, BARRIER, DMA, EXCHANGE, RESOURCE, WAIT_OTHERS, WAIT_VECTOR, run_checked
 from test_host_calls import capture_output
 
 # out[i] = in[i ^ 64], and then each wave writes over what the other one reads.
@@ -114,22 +116,23 @@ def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "text", "detail"),
+    ("body", "text", "access", "detail"),
     [
-        (DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), "",
+        (DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), "", "load",
          "did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"),
-        # the wave that comes first reads what no one has written yet; the other one writes it soon
-        (EXCHANGE.replace(BARRIER, "s_nop 0"), "ds_read_b32", "no barrier lies between this and the write by wave"),
+        # the wave that comes first stores what no one has written yet; the other one writes it soon
+        (EXCHANGE.replace(BARRIER, "s_nop 0"), "ds_write_b32", "store",
+         "no barrier lies between this and the read by another wave"),
     ],
     ids=["unwaited-dma", "no-barrier"],
 )  # fmt: skip
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
 def test_exchange_without_wait_or_barrier_is_race(
-    device: EmulatedGpu, body: str, text: str, detail: str, wave_order: int
+    device: EmulatedGpu, body: str, text: str, access: str, detail: str, wave_order: int
 ) -> None:
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
-    check_fault(fault, "race", text, detail, access="load")
+    check_fault(fault, "race", text, detail, access=access)
 
 
 # Two waves add to one dword of LDS after a barrier; OTHER is what else they do to it.
@@ -169,9 +172,52 @@ def test_atomic_beside_plain_access_is_race(device: EmulatedGpu, other: str, wav
 
 
 @on_device("gfx942", whole=True)
-def test_lds_that_no_wave_writes_is_uninitialised(device: EmulatedGpu) -> None:
-    fault = run_checked(device, EXCHANGE.replace("0x100, v1", "0x200, v1"), threads=128)
-    check_fault(fault, "uninitialised", "ds_read_b32")
+def test_race_has_both_accesses_and_its_lanes(device: EmulatedGpu) -> None:
+    body = "v_and_b32 v2, 0xff, v1\nds_write_b32 v2, v1 offset:4\ns_waitcnt lgkmcnt(0)"
+    fault = fault_of(device, body, threads=128, lds_races=True)
+    check_fault(fault, "race", "ds_write_b32", "no barrier lies between this and the write by wave 0,\n  at pc 0x")
+    assert fault is not None
+    assert f"at pc {fault.pc:#x}  {fault.text}" in fault.detail  # the same instruction of the other wave
+    assert fault.detail.endswith("63 more lanes of this instruction in the same race")
+
+
+@pytest.mark.parametrize("store", ["ds_write_b32 v2, v3", "ds_write_b8 v2, v3", "ds_write2_b32 v2, v3, v3 offset1:1"])
+@pytest.mark.parametrize("late", [False, True])
+@on_device("gfx942", whole=True)
+def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str, late: bool) -> None:
+    body = f"v_mov_b32 v2, 0\nVALUE\n{store}"
+    equal, different = body.replace("VALUE", "v_mov_b32 v3, 7"), body.replace("VALUE", "v_mov_b32 v3, v0")
+    assert fault_of(device, equal, lds_races=True, late_loads=late) is None
+    assert fault_of(device, different, lds_races=False, late_loads=late) is None
+    fault = fault_of(device, different, lds_races=True, late_loads=late)
+    check_fault(fault, "race", store.partition(" ")[0], "lane 0 stores another value at 0x0 with the same instruction")
+
+
+@pytest.mark.parametrize("store", ["ds_write_b32 v2, v3", "ds_write_b8 v2, v3", "ds_write2_b32 v2, v3, v3 offset1:1"])
+@pytest.mark.parametrize("late", [False, True])
+@on_device("gfx942", whole=True)
+def test_two_waves_that_write_the_same_are_in_no_race(device: EmulatedGpu, store: str, late: bool) -> None:
+    """IREE's Winograd transform has eight waves that do the same work."""
+    body = f"v_and_b32 v2, 0xff, v1\nVALUE\n{store}\ns_waitcnt lgkmcnt(0)"
+    checks: dict[str, Any] = {"threads": 128, "lds_races": True, "late_loads": late}
+    assert fault_of(device, body.replace("VALUE", "v_mov_b32 v3, 7"), **checks) is None
+    fault = fault_of(device, body.replace("VALUE", "v_lshrrev_b32 v3, 6, v0"), **checks)
+    check_fault(fault, "race", store.partition(" ")[0], "no barrier lies between this and the write by wave 0")
+
+
+@on_device("gfx942", whole=True)
+def test_write_over_unwaited_lds_dma_is_race(device: EmulatedGpu) -> None:
+    fault = run_checked(device, DMA.replace(WAIT_VECTOR, f"ds_write_b32 v1, v0\n{WAIT_VECTOR}", 1))
+    check_fault(fault, "race", "ds_write_b32", "did not wait (s_waitcnt vmcnt) for its LDS-DMA, which writes this byte")
+
+
+@on_device("gfx942", whole=True)
+def test_unwritten_lds_is_reported_where_it_is_used(device: EmulatedGpu) -> None:
+    """A merge reads an element too many and drops it, as rocPRIM's does."""
+    far = "ds_read_b32 v4, v3 offset:512"
+    assert run_checked(device, EXCHANGE.replace("ds_read_b32", f"{far}\nds_read_b32"), threads=128) is None
+    fault = run_checked(device, EXCHANGE.replace("ds_read_b32 v4, v3", far), threads=128)
+    check_fault(fault, "uninitialised", "global_store_dword")
 
 
 # out[i] = LDS[i + 16] of 64 dwords

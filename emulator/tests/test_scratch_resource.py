@@ -57,3 +57,19 @@ def test_what_is_not_scratch_of_lane_stops_launch(device: EmulatedGpu, body: str
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, kernel(body), device.malloc(4), device.malloc(4))
     assert (caught.value.fault.kind, reason in caught.value.fault.message) == (kind, True)
+
+
+@on_device("gfx90a", whole=True)
+def test_copy_through_scratch_is_no_use(device: EmulatedGpu) -> None:
+    """v9 is never written. What scratch keeps of it is dropped, what it keeps of v2 is used."""
+    device.configure(poison=True, uninitialised=True)
+    body = (
+        "v_mov_b32 v2, 7\nbuffer_store_dword v2, off, s[0:3], 0\nbuffer_store_short v9, off, s[0:3], 0 offset:4\n"
+        f"{WAIT}buffer_load_dword v4, off, s[0:3], 0\nbuffer_load_dword v5, off, s[0:3], 0 offset:4\n"
+        f"{WAIT}global_store_dword v1, v4, s[10:11]\n"
+    )
+    source, out = device.malloc(4), device.malloc(256)
+    launch(device, kernel(body), source, out)
+    assert np.array_equal(device.read(out, np.uint32), np.full(64, 7))
+    with pytest.raises(DeviceFaultError, match="depends on"):
+        launch(device, kernel(body.replace("v1, v4", "v1, v5")), source, out)

@@ -53,6 +53,28 @@ def test_fault_names_source_line_and_cpp_kernel(device: EmulatedGpu, options: st
         assert f"source {fault.source}" in fault.message
 
 
+HEADER = """\
+static inline void store(unsigned* out, unsigned at)
+{
+    out[at] = 2;
+}
+"""
+
+
+@pytest.mark.parametrize("options", ["-g", "-gline-tables-only", "-gdwarf-4"])
+def test_inlined_function_of_hip_has_line_of_call(options: str) -> None:
+    calls = SOURCE.replace("    out[at] = 2;", "    store(out, at);")
+    with tempfile.TemporaryDirectory() as folder:
+        source, header = Path(folder, "calls.c"), Path(folder, "hip", "hip_stores.h")
+        header.parent.mkdir()
+        header.write_text(HEADER)
+        source.write_text(f"#include <hip/hip_stores.h>\n{calls}")
+        code = compile_source(source, "gfx942", "-x", "c", "-O1", options, "-I", folder)
+    lines = {line for _, line in image.read(code).lines if line}
+    assert f"{folder}/calls.c:{BAD_LINE + 1}, inlined from {folder}/hip/hip_stores.h:3" in lines
+    assert not any(line.startswith(str(header)) for line in lines)
+
+
 def test_damaged_line_table_is_no_lines() -> None:
     """Each byte of the table at a time; the rest of the code object stays readable."""
     code = compile_lines("-gline-tables-only")

@@ -73,5 +73,5 @@ def test_suite_knows_kernels_that_have_one(tmp_path: Path, in_one: bool, named: 
 @on_device("gfx942", whole=True)
 def test_late_loads_show_it(device: EmulatedGpu) -> None:
     assert outcome(device, code("gfx942", in_one=False), late=False) == "copied"
-    assert outcome(device, code("gfx942", in_one=False), late=True) == "uninitialised"
+    assert outcome(device, code("gfx942", in_one=False), late=True) == "hazard"
     assert outcome(device, code("gfx942", in_one=True), late=True) == "copied"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from ckpm.base.errors import UsageError
 from conformance import gtests
+from conformance.stored import Ran, Suite
 from tests.programs.conformance import ck_gtests, tables
 from tests.programs.conformance.__main__ import GTESTS, HERE, PAGE, main, with_tables
 
@@ -29,9 +31,22 @@ def test_page_has_tables_of_stored_outcomes() -> None:
     assert with_tables(page) == page, "python -m tests.programs.conformance table"
 
 
+def test_refusals_count_who_is_right() -> None:
+    checked = Ran(tests=9, unsupported={"s_x": ["a"]}, wrong={"theirs: a race": ["b", "c"], "open": ["d"]})
+    suite = Suite(
+        suite="S",
+        source="s",
+        toolchain="t",
+        command="c",
+        archs={"gfx942": Ran(tests=9, checked=checked), "x": Ran(tests=1)},
+    )
+    assert tables.refusals([suite])[2:] == ["| S | gfx942 | 8 | 5 | 2 | 1 |"]
+
+
 def test_stored_outcomes_have_accounts() -> None:
     for suite in tables.suites():
-        for outcomes in suite.archs.values():
+        plain = suite.archs.values()
+        for outcomes in (*plain, *(ran.checked for ran in plain if ran.checked)):
             names = [name for names in (*outcomes.unsupported.values(), *outcomes.wrong.values()) for name in names]
             assert len(set(names)) == len(names) <= outcomes.tests
             assert all(why.strip() for why in (*outcomes.unsupported, *outcomes.wrong))
@@ -47,8 +62,8 @@ def test_run_of_packaged_tree_starts_without_root_libraries(monkeypatch: pytest.
     """The root contains googletest's sources, and no libraries for this machine."""
     started = list[tuple[Path, str, Path]]()
 
-    def starter(file: Path, arch: str, root: Path) -> gtests.Start:
-        started.append((file, arch, root))
+    def starter(file: Path, args: Namespace, root: Path) -> gtests.Start:
+        started.append((file, args.arch, root))
         return lambda arguments: "A.\n  a\n" if "--gtest_list_tests" in arguments else PASSES
 
     monkeypatch.setattr(gtests, "starter", starter)

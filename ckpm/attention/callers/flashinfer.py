@@ -97,11 +97,25 @@ def _take_scales(options: dict[str, Any], scales: tuple[Any, ...], hdim_q: int) 
     return float(of_o)
 
 
-def _check_lse(lse: Any, q: Any, out: Any) -> None:
-    """Refuse an array for LSE of another shape than Q's, or that overlaps O's."""
+def _demand_form(base: str, layout: str) -> None:
+    """Refuse a base or a layout of LSE that FlashInfer lacks."""
+    for value, choices in ((base, ("log2", "ln")), (layout, ("NH", "HN"))):
+        if value not in choices:
+            raise ProblemError(f"the LSE's base or layout '{value}' is none of {', '.join(choices)}.")
+
+
+def _in_form(lse: Any, base: str, layout: str) -> Any:
+    """A natural LSE [head, query token] in a base and a layout: NH is [query token, head]."""
+    of_base = lse if base == "ln" else lse * LOG2_E
+    return of_base if layout == "HN" else swap_axes(of_base, 0, 1)
+
+
+def _check_lse(lse: Any, q: Any, out: Any, layout: str) -> None:
+    """Refuse an array for LSE of another shape than Q's in a layout, or that overlaps O's."""
     demand_arrays(lse=lse)
-    if tuple(lse.shape) != tuple(q.shape[:2]):
-        raise ArgumentError(f"lse is {list(lse.shape)}, not {list(q.shape[:2])}, as Q.", kind="shape")
+    shape = list(q.shape[:2]) if layout == "NH" else [q.shape[1], q.shape[0]]
+    if list(lse.shape) != shape:
+        raise ArgumentError(f"lse is {list(lse.shape)}, not {shape}, as Q in lse_layout '{layout}'.", kind="shape")
     if out is not None and not isinstance(out, OnDevice):
         demand_apart({"o": span_of(out), "lse": span_of(lse)})
 
@@ -158,19 +172,20 @@ class BatchPrefillWithPagedKVCacheWrapper:
         prefix_len_ptr: Any = None, token_pos_in_items_ptr: Any = None, token_pos_in_items_len: int = 0,
         max_item_len_ptr: Any = None, seq_lens: Any = None, seq_lens_q: Any = None, block_tables: Any = None,
         max_token_per_sequence: int | None = None, max_sequence_kv: int | None = None,
-        fixed_split_size: int | None = None, disable_split_kv: bool = False,
+        fixed_split_size: int | None = None, disable_split_kv: bool = False, uniform_q_len: int | None = None,
+        use_token_head_sf: bool = False,
     ) -> None:
         # fmt: on
         """Keep tables and options for all runs.
 
         Tables on a GPU need both maxima, which FlashInfer would read by a copy to the host. ``seq_lens``,
-        ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends.
+        ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends, and ``uniform_q_len`` is a hint.
 
         With ``disable_split_kv`` or a ``fixed_split_size``, in pages, results don't depend on the batch. Multiples of
         128 keys are split, if a kernel does so. A custom mask replaces the causal mask. It becomes a bias for kernels
         that have one, with 2 bytes for each head, query and key of the longest sequence.
         """
-        del non_blocking, seq_lens, seq_lens_q, block_tables
+        del non_blocking, seq_lens, seq_lens_q, block_tables, uniform_q_len
         demand_type("page_size", page_size, int, "the tokens of a page")
         demand_type("fixed_split_size", fixed_split_size, int | None, "a number of pages")
         demand_arrays(qo_indptr=qo_indptr, paged_kv_indptr=paged_kv_indptr, paged_kv_indices=paged_kv_indices)
@@ -178,15 +193,14 @@ class BatchPrefillWithPagedKVCacheWrapper:
         refuse("plan", {
             "rope_scale": rope_scale, "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode,
             "prefix_len_ptr": prefix_len_ptr, "use_fp16_qk_reduction": use_fp16_qk_reduction,
+            "use_token_head_sf": use_token_head_sf,
             "token_pos_in_items_ptr": token_pos_in_items_ptr, "token_pos_in_items_len": token_pos_in_items_len,
             "max_item_len_ptr": max_item_len_ptr, "custom mask with use_cuda_graph": (custom and self._fixed) or None,
         })  # fmt: skip
         tables, bias = (qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len), None
         if custom:
-            dtype = _dtype_name(q_data_type)
-            bias, max_sequence_kv = bias_of(
-                custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv, dtype
-            )
+            of_masks = custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv
+            bias, max_sequence_kv = bias_of(*of_masks, _dtype_name(q_data_type))
         self._planned = _Planned(
             options={
                 **self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv),
@@ -224,14 +238,15 @@ class BatchPrefillWithPagedKVCacheWrapper:
     # fmt: off
     def run(
         self, q: Any, paged_kv_cache: Any, *args: Any, q_scale: Any = None, k_scale: Any = None, v_scale: Any = None,
-        out: Any = None, lse: Any = None, return_lse: bool = False, enable_pdl: bool | None = None,
-        window_left: int | None = None, sinks: Any = None, kv_cache_sf: Any = None,
+        out: Any = None, lse: Any = None, return_lse: bool = False, lse_base: str = "log2", lse_layout: str = "NH",
+        enable_pdl: bool | None = None, window_left: int | None = None, sinks: Any = None, kv_cache_sf: Any = None,
         skip_softmax_threshold_scale_factor: float | None = None, use_fp16_softmax: bool | None = None,
         uses_spcompress: bool | None = None,
     ) -> Any:
         # fmt: on
-        """Return O [query token, head, dim], or (O, LSE [query token, head] of base 2)."""
+        """Return O [query token, head, dim], or (O, LSE) with LSE in the chosen base and layout."""
         del enable_pdl
+        _demand_form(lse_base, lse_layout)
         refuse("run", {
             "args": args or None, "kv_cache_sf": kv_cache_sf, "use_fp16_softmax": use_fp16_softmax,
             "skip_softmax_threshold_scale_factor": skip_softmax_threshold_scale_factor,
@@ -257,14 +272,14 @@ class BatchPrefillWithPagedKVCacheWrapper:
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
             raise ArgumentError("v_scale of raw addresses or bits can't be applied here: scale V or O.", kind="device")
         if lse is not None:
-            _check_lse(lse, q, out)
+            _check_lse(lse, q, out, lse_layout)
         done = self._attend(q, k, v, {**options, "out": out})
         o = done.o
         if of_o != 1:
             o *= of_o
         if not return_lse:
             return o
-        turned = swap_axes(done.lse, 0, 1) * LOG2_E
+        turned = _in_form(done.lse, lse_base, lse_layout)
         if lse is None:
             return o, turned
         lse[...] = turned

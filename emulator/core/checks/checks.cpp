@@ -1,11 +1,13 @@
 #include "checks/checks.h"
 
 #include "isa/wave.h"
+#include "run/program.h"
+
+#include <utility>
 
 namespace emu {
 namespace {
-[[noreturn]] void report(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, FaultKind kind, Access access,
-                         std::string detail)
+Fault fault_at(unsigned lane, uint32_t address, FaultKind kind, Access access, std::string detail)
 {
     Fault fault;
     fault.kind    = kind;
@@ -14,52 +16,94 @@ namespace {
     fault.address = address;
     fault.bytes   = 1;
     fault.detail  = std::move(detail);
-    raise(wave, op, std::move(fault));
+    return fault;
 }
 } // namespace
+
+uint32_t LdsShadow::note(const Wave& wave, const MicroOp* op)
+{
+    const auto number = static_cast<uint8_t>(wave.number);
+    if(accesses.empty() || accesses.back().op != op || accesses.back().wave != number)
+        accesses.push_back({wave.code, op, number});
+    return static_cast<uint32_t>(accesses.size());
+}
+
+std::string LdsShadow::place(uint32_t number) const
+{
+    return number == 0 ? "" : ",\n  " + accesses[number - 1].code->place(*accesses[number - 1].op);
+}
+
+void LdsShadow::next_epoch()
+{
+    ++epoch;
+    accesses.clear();
+}
+
+void report_lds_race(const Wave& wave, const MicroOp* op)
+{
+    LdsShadow& shadow = *wave.group->shadow;
+    if(!shadow.race)
+        return;
+    Fault race = std::move(*shadow.race);
+    shadow.race.reset();
+    shadow.written_over = true;
+    raise_race(wave, op, std::move(race), std::exchange(shadow.racing, 0));
+}
 
 void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use)
 {
     LdsShadow& shadow   = *wave.group->shadow;
     const auto self     = static_cast<uint8_t>(wave.number);
     const Access access = use == LdsUse::Read ? Access::Load : Access::Store;
+    const uint32_t now  = shadow.note(wave, op);
     for(uint32_t at = address; at < address + bytes; ++at)
     {
         LdsShadow::Byte& byte  = shadow.bytes[at];
         const bool written_now = byte.write_epoch == shadow.epoch, read_now = byte.read_epoch == shadow.epoch;
         const bool of_wave = byte.in_flight[0] != 0, of_dma = byte.in_flight[1] != 0;
         const bool polled = read_now && byte.repeats == POLLED;
-        const auto race   = [&](const std::string& detail) {
-            if(!polled)
-                report(wave, op, lane, at, FaultKind::Race, access, detail);
+        // Of this epoch; what is older has no number any more.
+        const uint32_t write = written_now ? byte.write : 0, read = read_now ? byte.read : 0;
+        const auto race = [&](const std::string& detail, uint32_t other) {
+            if(polled)
+                return;
+            shadow.racing |= uint64_t{1} << lane;
+            shadow.written_over &= use == LdsUse::Write && written_now && (!read_now || byte.reader == self);
+            if(!shadow.race)
+                shadow.race = fault_at(lane, at, FaultKind::Race, access, detail + shadow.place(other));
         };
         const auto writer = [&] {
             return byte.writer == SEVERAL_WAVES ? "several waves" : "wave " + std::to_string(byte.writer);
         };
-        if(shadow.races && !written_now && (of_wave || of_dma) && byte.writer != self)
+        if(!written_now && (of_wave || of_dma) && byte.writer != self)
             race(writer() + (of_wave ? " did not wait (s_waitcnt lgkmcnt) for its write before the barrier"
-                                     : " did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"));
+                                     : " did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"),
+                 0);
+        if(of_dma && byte.writer == self && use != LdsUse::Read && !(op->flags & TO_LDS))
+            race("the wave did not wait (s_waitcnt vmcnt) for its LDS-DMA, which writes this byte, too", write);
         const bool both_atomic = use == LdsUse::Atomic && byte.atomic;
-        if(shadow.races && written_now && byte.writer != self && !both_atomic)
-            race("no barrier lies between this and the write by " + writer());
+        if(written_now && byte.writer != self && !both_atomic)
+            race("no barrier lies between this and the write by " + writer(), write);
         if(use != LdsUse::Read)
         {
-            if(shadow.races && read_now && byte.reader != self)
-                race("another wave read this byte of LDS and no barrier lies in between");
+            if(read_now && byte.reader != self)
+                race("no barrier lies between this and the read by another wave",
+                     shadow.accesses[read - 1].wave != self ? read : byte.other_read);
             byte.atomic      = use == LdsUse::Atomic && (!written_now || byte.atomic);
             byte.writer      = written_now && byte.writer != self ? SEVERAL_WAVES : self;
             byte.write_epoch = shadow.epoch;
-            byte.written     = true;
+            byte.write       = now;
             continue;
         }
-        if(shadow.unwritten && !byte.written)
-            report(wave, op, lane, at, FaultKind::Uninitialised, access, "this byte of LDS was never written");
         if(!read_now)
             byte.lane = static_cast<uint8_t>(lane);
         const bool again = read_now && byte.reader == self && byte.lane == lane;
         byte.repeats     = static_cast<uint8_t>(!read_now ? 0 : byte.repeats + (again && !polled));
         byte.reader      = read_now && byte.reader != self ? SEVERAL_WAVES : self;
         byte.read_epoch  = shadow.epoch;
+        if(!read_now || shadow.accesses[read - 1].wave != self)
+            byte.other_read = read;
+        byte.read = now;
     }
 }
 } // namespace emu

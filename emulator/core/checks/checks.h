@@ -1,4 +1,4 @@
-// Checks of LDS use between barriers: races of two waves, and bytes that were never written.
+// Checks of LDS use between barriers: races of two waves.
 //
 // Each byte of LDS remembers the last epoch (count of barriers) in which it was written and read,
 // and by which wave. Two waves that touch the same byte in one epoch, at least one of them writing,
@@ -8,13 +8,17 @@
 #pragma once
 
 #include "checks/banks.h"
+#include "run/fault.h"
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace emu {
 struct Wave;
 struct MicroOp;
+struct Code;
 
 inline constexpr uint8_t SEVERAL_WAVES = 255;
 // Reads of a byte by one lane between two barriers that make it a flag that the wave waits for.
@@ -30,14 +34,30 @@ struct LdsShadow
         bool atomic = false;                      // all writes of this epoch are atomic
         // Writes that were not waited for (option late_loads): of ds_write, of LDS-DMA.
         uint8_t in_flight[2] = {0, 0};
-        bool written         = false;
+        // Accesses of this epoch, by number; 0: none. The last read by each of two waves.
+        uint32_t write = 0, read = 0, other_read = 0;
+    };
+    struct LdsAccess
+    {
+        const Code* code;
+        const MicroOp* op;
+        uint8_t wave;
     };
     std::vector<Byte> bytes;
-    uint32_t epoch = 1;
-    bool races = false, unwritten = false;
+    std::vector<LdsAccess> accesses; // of this epoch; the number is the place, plus 1
+    std::optional<Fault> race;       // of the instruction that runs, the first of
+    uint64_t racing   = 0;           // these lanes
+    bool written_over = true;        // all of them write, and over what other waves wrote
+    uint32_t epoch    = 1;
+
+    uint32_t note(const Wave& wave, const MicroOp* op);
+    // The access of this number, for people.
+    std::string place(uint32_t number) const;
+    void next_epoch();
 };
 
-// Record the use of [address, address + bytes) and throw LaunchFault if it is a race or reads what
-// was never written.
+// Record the use of [address, address + bytes). After all lanes, report_lds_race throws LaunchFault
+// for a race.
 void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use);
+void report_lds_race(const Wave& wave, const MicroOp* op);
 } // namespace emu

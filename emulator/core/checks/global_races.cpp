@@ -26,11 +26,24 @@ bool reached(const Order& before, uint32_t number, const Order& now)
     return first != before.releases.end() && *first <= now.acquired;
 }
 
+// Ordinary and atomic stores look alike.
+bool has_weak_stores(const Wave& wave)
+{
+    constexpr uint32_t GFX90A = 910;
+    return wave.group->arch == GFX90A;
+}
+
 std::string id_text(const uint32_t id[3])
 {
     return "workgroup (" + std::to_string(id[0]) + ", " + std::to_string(id[1]) + ", " + std::to_string(id[2]) + ")";
 }
 } // namespace
+
+bool is_plain_store(const Wave& wave, const MicroOp* op)
+{
+    return wave.group->races != nullptr && wave.group->races->judges() && !(op->flags & COHERENT) &&
+           !has_weak_stores(wave);
+}
 
 GroupOrder* GlobalRaces::start(const uint32_t id[3])
 {
@@ -64,25 +77,61 @@ void GlobalRaces::judge(const Wave& wave, const MicroOp* op)
         tell_operation(touched, op);
     if(full_ || !judges_)
         return;
-    GroupOrder& group   = *wave.group->order;
     const Access access = touched.front().access;
-    if(access == Access::Atomic || op->flags & COHERENT)
-    {
-        const auto number = static_cast<uint32_t>(records_.size());
-        if(access != Access::Load)
-            release(group.device, number);
-        if(access == Access::Store || (access == Access::Atomic && !(op->flags & RETURN)))
-            return;
+    const bool coherent = access == Access::Atomic || op->flags & COHERENT;
+    const bool compared = !coherent || (access == Access::Atomic && !has_weak_stores(wave));
+    if(access == Access::Load ? coherent : !compared && op->flags & RETURN)
         for(const Touch& one : touched)
             publish(one);
-        group.device.acquired = number;
+    if(coherent)
+        order(wave, op, access, static_cast<uint32_t>(records_.size()) + compared);
+    if(!compared)
         return;
-    }
+    const Now now = record(wave, op, access);
+    for(const Touch& one : touched)
+        access == Access::Store ? store(now, one) : access == Access::Load ? load(now, one) : change(now, one);
+    if(race_)
+        raise_race(wave, op, std::move(*race_), racing_);
+}
+
+GlobalRaces::Now GlobalRaces::record(const Wave& wave, const MicroOp* op, Access access)
+{
+    GroupOrder& group = *wave.group->order;
     has_room(sizeof(Record));
     records_.push_back({&group, op, wave.code, group.barriers, wave.number, access});
-    const Now now{wave, op, static_cast<uint32_t>(records_.size())};
-    for(const Touch& one : touched)
-        access == Access::Store ? store(now, one) : load(now, one);
+    return {wave, op, static_cast<uint32_t>(records_.size())};
+}
+
+// What an atomic or a coherent access does for others, as access `number`.
+void GlobalRaces::order(const Wave& wave, const MicroOp* op, Access access, uint32_t number)
+{
+    GroupOrder& group = *wave.group->order;
+    const bool flag   = access == Access::Store && !has_weak_stores(wave);
+    if(flag)
+        release(group.lds, number);
+    if(access != Access::Load && (!flag || group.written_back != 0))
+        release(group.device, flag ? group.written_back : number);
+    if(access == Access::Store || (access == Access::Atomic && !(op->flags & RETURN)))
+        return;
+    group.device.acquired = number;
+    if(access == Access::Load)
+        group.lds.acquired = number;
+}
+
+void GlobalRaces::write_back(const Wave& wave)
+{
+    wave.group->order->written_back = static_cast<uint32_t>(records_.size());
+    if(operation_ != nullptr)
+        operation_->publish();
+}
+
+void GlobalRaces::change(const Now& now, const Touch& touch)
+{
+    visit(touch, [&](Cell& cell, uint64_t address, unsigned) {
+        for(const uint32_t before : {cell.repeated ? 0 : cell.store, cell.load, cell.other_load})
+            compare(now, touch, address, before);
+        cell.atomic = now.number;
+    });
 }
 
 void GlobalRaces::tell_operation(const std::vector<Touch>& touched, const MicroOp* op)
@@ -135,6 +184,7 @@ void GlobalRaces::load(const Now& now, const Touch& touch)
     visit(touch, [&](Cell& cell, uint64_t address, unsigned) {
         if(!cell.repeated)
             compare(now, touch, address, cell.store);
+        compare(now, touch, address, cell.atomic);
         if(cell.load != 0 && !same_wave(cell.load, now.number))
             cell.other_load = cell.load;
         cell.load = now.number;
@@ -146,9 +196,9 @@ void GlobalRaces::store(const Now& now, const Touch& touch)
     visit(touch, [&](Cell& cell, uint64_t address, unsigned bytes) {
         if(std::memcmp(reinterpret_cast<const void*>(address), touch.before + (address - touch.address), bytes) != 0)
         {
-            for(const uint32_t before : {cell.store, cell.load, cell.other_load})
+            for(const uint32_t before : {cell.store, cell.load, cell.other_load, cell.atomic})
                 compare(now, touch, address, before);
-            cell = {now.number, 0, 0, false};
+            cell = {now.number, 0, 0, 0, false};
         }
         else if(cell.store == 0 || !same_wave(cell.store, now.number))
         {
@@ -183,13 +233,16 @@ bool GlobalRaces::is_ordered(uint32_t before, uint32_t now) const
                                            reached(first.group->lds, before, second.group->lds));
 }
 
-void GlobalRaces::compare(const Now& now, const Touch& touch, uint64_t address, uint32_t before) const
+void GlobalRaces::compare(const Now& now, const Touch& touch, uint64_t address, uint32_t before)
 {
     if(before == 0 || is_ordered(before, now.number))
         return;
-    const Record& other      = records_[before - 1];
-    const std::string source = other.code->source(*other.op);
-    const bool in_group      = other.group == now.wave.group->order;
+    if(touch.lane != NO_LANE)
+        racing_ |= uint64_t{1} << touch.lane;
+    if(race_)
+        return;
+    const Record& other = records_[before - 1];
+    const bool in_group = other.group == now.wave.group->order;
     Fault fault;
     fault.kind    = FaultKind::Race;
     fault.access  = touch.access;
@@ -203,9 +256,8 @@ void GlobalRaces::compare(const Now& now, const Touch& touch, uint64_t address, 
                         std::to_string(place.id) + (place.label.empty() ? "" : " '" + place.label + "'") + ")";
     fault.detail += std::string(in_group ? ", and no barrier or" : ", and no") + " atomic lies between this and the " +
                     access_name(other.access) + " by " + id_text(other.group->id) + " wave " +
-                    std::to_string(other.wave) + " at pc " + hex_text(other.code->virtual_address(*other.op)) + "  " +
-                    other.code->text(*other.op) + (source.empty() ? "" : "  (" + source + ")");
-    raise(now.wave, now.op, std::move(fault));
+                    std::to_string(other.wave) + " " + other.code->place(*other.op);
+    race_ = std::move(fault);
 }
 
 // Null if there is no room for another one.

@@ -8,6 +8,10 @@
 // addresses of the two do not matter, and neither does who took part in between: all that really
 // orders is found, and some more. So a race may be missed, but what is reported is one. Atomics of
 // LDS do the same within a workgroup.
+//
+// A coherent store alone is a flag, and orders what other workgroups see up to the last fence
+// (buffer_wbl2) alone. gfx90a's fences cannot be told from waits, nor its atomic stores from others:
+// there every store of a flag is a release, and atomics beside ordinary accesses are not looked at.
 #pragma once
 
 #include "hip/launch/stream_order.h"
@@ -16,6 +20,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -34,30 +39,32 @@ struct Order
 struct GroupOrder
 {
     uint32_t id[3];
-    uint32_t barriers = 0;
-    Order device, lds;
+    uint32_t barriers     = 0;
+    uint32_t written_back = 0; // up to which access
+    Order device, lds;         // of other workgroups, and of the waves of this one
 };
+
+// Whether a store of the check is an ordinary one: not volatile or atomic, which on gfx90a look alike.
+bool is_plain_store(const Wave& wave, const MicroOp* op);
 
 // Those of a launch, which runs on one host thread. An operation gets to see the accesses, too.
 class GlobalRaces
 {
 public:
     GlobalRaces(bool judges, Operation* operation) : judges_(judges), operation_(operation) {}
+    bool judges() const { return judges_; }
     GroupOrder* start(const uint32_t id[3]);
     // An access of the instruction that runs now, before it happens: `bytes` at base +
     // offsets[lane] for the lanes of `mask`, or of a whole wave.
     void touch(Access access, uint64_t base, const uint64_t* offsets, uint64_t mask, unsigned bytes);
     void touch(Access access, uint64_t address, unsigned bytes, uint32_t lane = NO_LANE);
+    // The instruction has failed: it made no access.
+    void forget() { touched_.clear(); }
     // After the instruction. Throws LaunchFault if an access of it is a race.
     void judge(const Wave& wave, const MicroOp* op);
-    // The wave writes its caches back: a fence.
-    void write_back() const
-    {
-        if(operation_ != nullptr)
-            operation_->publish();
-    }
     // An atomic that may be of LDS.
     void order_by_lds(const Wave& wave, const MicroOp* op);
+    void write_back(const Wave& wave); // its caches: a fence
 
 private:
     struct Touch
@@ -81,7 +88,7 @@ private:
     // wave.
     struct Cell
     {
-        uint32_t store = 0, load = 0, other_load = 0;
+        uint32_t store = 0, load = 0, other_load = 0, atomic = 0;
         bool repeated = false; // by the last store, which changed nothing
     };
     // A cell for each dword, or for each byte once an access wants less.
@@ -100,9 +107,12 @@ private:
     template <typename Visit>
     void visit(const Touch& touch, Visit&& each);
     void load(const Now& now, const Touch& touch);
+    void change(const Now& now, const Touch& touch);
+    void order(const Wave& wave, const MicroOp* op, Access access, uint32_t number);
+    Now record(const Wave& wave, const MicroOp* op, Access access);
     void store(const Now& now, const Touch& touch);
     void publish(const Touch& touch);
-    void compare(const Now& now, const Touch& touch, uint64_t address, uint32_t before) const;
+    void compare(const Now& now, const Touch& touch, uint64_t address, uint32_t before);
     bool same_wave(uint32_t one, uint32_t other) const;
     bool is_ordered(uint32_t before, uint32_t now) const;
     Page* page_of(uint64_t address);
@@ -116,7 +126,9 @@ private:
     std::deque<Record> records_;
     std::vector<Touch> touched_;
     std::unordered_map<uint64_t, Page> pages_;
-    uint64_t used_ = 0;
-    bool full_     = false;
+    std::optional<Fault> race_; // of the instruction that ran, the first of
+    uint64_t racing_ = 0;       // these lanes
+    uint64_t used_   = 0;
+    bool full_       = false;
 };
 } // namespace emu

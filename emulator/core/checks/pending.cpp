@@ -1,7 +1,9 @@
 #include "checks/pending.h"
 
 #include "checks/checks.h"
+#include "checks/twin.h"
 #include "isa/wave.h"
+#include "run/program.h"
 
 #include <algorithm>
 #include <span>
@@ -80,6 +82,50 @@ void count_in_flight(Wave& wave, const PendingWrite& write, Counter counter, int
         }
 }
 
+[[noreturn]] void report_overwritten(const Wave& wave, const MicroOp* op, const PendingWrite& write,
+                                     const std::string& name, unsigned lane)
+{
+    Fault fault;
+    fault.kind   = FaultKind::Hazard;
+    fault.access = Access::Load;
+    fault.lane   = lane;
+    fault.detail =
+        name + " was overwritten before this wait for a load that writes it again,\n  " + wave.code->place(*write.op);
+    raise(wave, op, std::move(fault));
+}
+
+// Nothing but the load writes to its registers before the wait. (A twin has the same writers.)
+void check_untouched(const Wave& wave, const MicroOp* op, const PendingWrite& write)
+{
+    if(write.op == nullptr || wave.is_twin)
+        return;
+    if(write.target == PendingWrite::Target::ScalarRegister)
+    {
+        for(size_t i = 0; i < write.data.size(); ++i)
+            if(wave.s[write.index + i] != wave.in_flight)
+                report_overwritten(wave, op, write, name_of_scalar(static_cast<unsigned>(write.index + i)), NO_LANE);
+        return;
+    }
+    const uint32_t bits = write.keep.empty() ? ~0u : ~write.keep[0];
+    for(unsigned r = 0; r * LANES < write.data.size(); ++r)
+        for(unsigned l = 0; l < LANES; ++l)
+            if(write.lanes >> l & 1 && ((wave.v[write.index + r][l] ^ wave.in_flight) & bits) != 0)
+                report_overwritten(wave, op, write, name_of_row(write.index + r), l);
+}
+
+const PendingWrite& content(const PendingWrite& entry) { return entry.flat == nullptr ? entry : *entry.flat; }
+
+// What later loads of the queue write to the same registers is on its way still.
+void poison_again(Wave& wave, const std::deque<PendingWrite>& queue, const PendingWrite& landed)
+{
+    const auto end = [](const PendingWrite& write) { return write.index + write.data.size() / LANES; };
+    for(const PendingWrite& entry : queue)
+        if(const PendingWrite& later = content(entry); &later != &landed &&
+                                                       later.target == PendingWrite::Target::Vector &&
+                                                       later.index < end(landed) && landed.index < end(later))
+            poison_target(wave, later);
+}
+
 void finish(Wave& wave, const PendingWrite& write, Counter counter)
 {
     land(wave, write);
@@ -87,13 +133,17 @@ void finish(Wave& wave, const PendingWrite& write, Counter counter)
 }
 
 // Take the oldest operation off its queue.
-void leave(Wave& wave, std::deque<PendingWrite>& queue, Counter counter)
+void leave(Wave& wave, const MicroOp* op, std::deque<PendingWrite>& queue, Counter counter)
 {
     const PendingWrite& write = queue.front();
-    if(write.flat == nullptr)
-        finish(wave, write, counter);
-    else if(write.flat.use_count() == 1)
-        land(wave, *write.flat);
+    if(write.flat == nullptr || write.flat.use_count() == 1)
+    {
+        const PendingWrite& landed = content(write);
+        check_untouched(wave, op, landed);
+        finish(wave, landed, counter);
+        if(landed.target == PendingWrite::Target::Vector)
+            poison_again(wave, queue, landed);
+    }
     queue.pop_front();
 }
 
@@ -200,7 +250,7 @@ void spoil_reads(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address,
         for(PendingWrite& read : reader.pending.lds)
         {
             const uint64_t lanes = lanes_that_take(read.source, address, bytes);
-            if(lanes != 0 && group.shadow != nullptr && group.shadow->races)
+            if(lanes != 0 && group.shadow != nullptr)
                 report_read_under_way(wave, op, lane, address, reader);
             spoil(reader, read, lanes);
         }
@@ -212,21 +262,24 @@ bool outstanding(const Pending& pending, uint32_t vm, uint32_t lgkm)
     return pending.vector.size() > vm || pending.lds.size() > lgkm || (lgkm == 0 && !pending.scalar.empty());
 }
 
-void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
+void wait(Wave& wave, const MicroOp* op, uint32_t vm, uint32_t lgkm)
 {
     Pending& pending = wave.pending;
     while(pending.vector.size() > vm)
-        leave(wave, pending.vector, Counter::Vector);
+        leave(wave, op, pending.vector, Counter::Vector);
     // Scalar loads return in any order: while the allowed count is not zero it may be one of them
     // that is outstanding.
     if(lgkm == 0)
     {
         for(const PendingWrite& write : pending.scalar)
+        {
+            check_untouched(wave, op, write);
             land(wave, write);
+        }
         pending.scalar.clear();
     }
     // With scalar loads outstanding, the operations still counted may all be LDS ones.
     while(pending.lds.size() > lgkm)
-        leave(wave, pending.lds, Counter::Lds);
+        leave(wave, op, pending.lds, Counter::Lds);
 }
 } // namespace emu

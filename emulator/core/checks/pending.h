@@ -1,5 +1,8 @@
 // Loads that were issued and not yet waited for (option late_loads).
 //
+// Until then a register holds a pattern. If the pattern is gone when the result lands, something
+// wrote to the register that the load writes again: a hazard. Loads of one queue may share one.
+//
 // The hardware's counters (CDNA3 ISA document, section 4.4): vmcnt counts vector memory operations,
 // which return in order; lgkmcnt counts LDS operations, in order among themselves, and scalar
 // loads, which return in any order, so that only lgkmcnt(0) covers them. With late loads a result
@@ -59,7 +62,8 @@ struct PendingWrite
     std::vector<uint32_t> data;      // rows of 64, scalars, or bytes of LDS in dwords
     std::vector<uint32_t> keep;      // vector: bits of each row that the load does not write (d16)
     std::vector<uint32_t> addresses; // LDS: byte address of each chunk
-    uint32_t chunk = 0;              // LDS: bytes of a chunk
+    uint32_t chunk    = 0;           // LDS: bytes of a chunk
+    const MicroOp* op = nullptr;     // registers: the load
     LdsSource source;                // of a read of LDS
     // FLAT: what lands when both of its entries, which share this, have left their queues.
     std::shared_ptr<const PendingWrite> flat;
@@ -95,7 +99,7 @@ enum class Writer
 };
 void spoil_reads(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, Writer writer);
 // s_waitcnt: let everything land but the newest `vm` vector and `lgkm` LDS and scalar operations.
-void wait(Wave& wave, uint32_t vm, uint32_t lgkm);
+void wait(Wave& wave, const MicroOp* op, uint32_t vm, uint32_t lgkm);
 // Whether it has anything to land.
 bool outstanding(const Pending& pending, uint32_t vm, uint32_t lgkm);
 } // namespace emu

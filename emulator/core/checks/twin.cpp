@@ -1,11 +1,12 @@
 #include "checks/twin.h"
 
+#include "checks/undecided.h"
+#include "isa/fields.h"
 #include "isa/operands.h"
 
 #include <bit>
 
 namespace emu {
-namespace {
 std::string name_of_row(unsigned row)
 {
     return row < 256 ? "v" + std::to_string(row) : "a" + std::to_string(row - 256);
@@ -22,9 +23,12 @@ std::string name_of_scalar(unsigned code)
     }
 }
 
-// Lanes of a flat access that go to LDS or scratch, of which the twin has its own.
+namespace {
+// Lanes of an access that go to LDS or scratch, of which the twin has its own.
 uint64_t private_lanes(const Wave& wave, const MicroOp* op, uint64_t mask)
 {
+    if(op->dwords[1] == 4 && srd::is_scratch(&wave.s[op->src[1].code - SCALAR])) // a buffer's resource
+        return mask;
     uint64_t found = 0;
     if(op->flags & GENERIC)
         for(unsigned l = 0; l < LANES; ++l)
@@ -57,15 +61,18 @@ void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mas
 
 const MicroOp* step_both(Wave& wave, const MicroOp* op)
 {
-    Wave& twin                = *wave.twin;
-    const uint64_t mask       = wave.exec();
+    Wave& twin          = *wave.twin;
+    const uint64_t mask = wave.exec();
+    Undecided open;
+    find_undecided(wave, twin, op, open);
     const MicroOp* const next = op->handler(wave, op);
     twin.instructions         = wave.instructions;
     if(op->flags & WRITES)
     {
         write_as_twin(wave, twin, op, mask);
     }
-    else if(op->handler(twin, op) != next || (wave.stop == Stop::Elsewhere && twin.next != wave.next))
+    else if(op->handler(twin, op) != next || (wave.stop == Stop::Elsewhere && twin.next != wave.next) ||
+            !part_twin(wave, twin, op, open))
     {
         raise_uninitialised(wave, op, NO_LANE, "where this jumps depends on");
     }
@@ -82,8 +89,9 @@ void raise_uninitialised(const Wave& wave, const MicroOp* op, unsigned lane, con
     Fault fault;
     fault.kind   = FaultKind::Uninitialised;
     fault.lane   = lane;
-    fault.detail = what + (options().uninitialised_memory ? " a register, LDS, scratch or memory that was never written"
-                                                          : " a register, LDS or scratch that was never written");
+    fault.detail = what + " a register, LDS" +
+                   (options().uninitialised_memory ? ", scratch or memory" : " or scratch") +
+                   " that was never written, or on a lane that was off in a shuffle";
     raise(wave, op, std::move(fault));
 }
 

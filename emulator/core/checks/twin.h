@@ -11,7 +11,10 @@
 // With the option uninitialised_memory the twin finds other values in device memory that was never
 // written, too. It is told by its content (memory.h, set_marks), dword by dword.
 //
-// Not found: a value of which both patterns make the same, and what an atomic reads.
+// What comparisons decide with such values is open (undecided.h), and so is what a shuffle
+// (ds_bpermute) takes from a lane that is off, where the hardware gives 0.
+//
+// Not found: a value of which both patterns make the same in arithmetic, and what an atomic reads.
 #pragma once
 
 #include "isa/wave.h"
@@ -27,6 +30,10 @@ constexpr uint32_t twin_poison(uint32_t place)
     mixed ^= mixed >> 13;
     return (mixed & 0x807f807f) | 0x48004800;
 }
+
+// Registers as assembly has them: of a row, of a scalar code.
+std::string name_of_row(unsigned row);
+std::string name_of_scalar(unsigned code);
 
 // Execute one micro-op on a wave and its twin. Throws LaunchFault where they part.
 const MicroOp* step_both(Wave& wave, const MicroOp* op);

@@ -25,6 +25,19 @@ void raise_misaligned(const Wave& w, const MicroOp* op, Access access, unsigned 
     raise(w, op, std::move(fault));
 }
 
+void raise_lanes_race(const Wave& w, const MicroOp* op, unsigned lane, uint64_t address, unsigned other)
+{
+    Fault fault;
+    fault.kind    = FaultKind::Race;
+    fault.access  = Access::Store;
+    fault.lane    = lane;
+    fault.address = address;
+    fault.bytes   = 1;
+    fault.detail  = "lane " + std::to_string(other) + " stores another value at " + hex_text(address) +
+                    " with the same instruction";
+    raise(w, op, std::move(fault));
+}
+
 uint64_t lanes_in_lds(Wave& w, const MicroOp* op, const uint32_t* addresses, unsigned bytes, uint64_t mask, LdsUse use)
 {
     static std::mutex mutex;
@@ -92,6 +105,7 @@ void load_to_lds(Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*da
         write.addresses.push_back(address);
         write.data.insert(write.data.end(), values, values + dwords);
     }
+    end_watch(w, op);
     issue(w, Counter::Vector, std::move(write));
 }
 } // namespace emu

@@ -7,6 +7,9 @@
 #include "isa/fast.h"
 #include "isa/operands.h"
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 
 #if defined(__SSE2__)
@@ -264,6 +267,7 @@ inline PendingWrite pending_load(const MicroOp* op, const uint32_t (*data)[LANES
     PendingWrite write;
     write.target = PendingWrite::Target::Vector;
     write.index  = op->dst;
+    write.op     = op;
     write.lanes  = mask;
     write.data.assign(&data[0][0], &data[0][0] + count * LANES);
     if(part != Part::Whole)
@@ -343,6 +347,32 @@ void must_be_aligned(const Wave& w, const MicroOp* op, Access access, uint64_t b
     for(unsigned l = 0; l < LANES; ++l)
         if(mask >> l & 1 && (base + offsets[l]) % step != 0)
             raise_misaligned(w, op, access, l, base + offsets[l], bytes, step);
+}
+
+// Lanes of one store that write different values to the same bytes (options lds_races, global_races):
+// which of them stays there?
+[[noreturn]] void raise_lanes_race(const Wave& w, const MicroOp* op, unsigned lane, uint64_t address, unsigned other);
+template <typename Offset>
+void lanes_must_agree(const Wave& w, const MicroOp* op, bool checked, const Offset* offsets, uint64_t mask,
+                      unsigned bytes, const uint32_t* const* rows, unsigned shift = 0)
+{
+    if(!checked || std::has_single_bit(mask)) [[likely]]
+        return;
+    const auto byte_of = [=](unsigned lane, uint64_t at) {
+        const uint64_t i = at - offsets[lane];
+        return rows[i / 4][lane] >> (shift + 8 * (i % 4)) & 0xff;
+    };
+    std::array<uint8_t, LANES> order; // of their addresses
+    unsigned count = 0;
+    for(unsigned l = 0; l < LANES; ++l)
+        if(mask >> l & 1)
+            order[count++] = static_cast<uint8_t>(l);
+    std::ranges::stable_sort(order.begin(), order.begin() + count, {}, [=](uint8_t l) { return offsets[l]; });
+    for(unsigned i = 1; i < count; ++i)
+        for(unsigned j = i; j-- > 0 && offsets[order[i]] - offsets[order[j]] < bytes;)
+            for(uint64_t at = offsets[order[i]]; at < offsets[order[j]] + uint64_t{bytes}; ++at)
+                if(byte_of(order[i], at) != byte_of(order[j], at))
+                    raise_lanes_race(w, op, order[i], at, order[j]);
 }
 
 // A twin (twin.h) gets other values of device memory that was never written.

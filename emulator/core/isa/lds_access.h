@@ -27,6 +27,12 @@ inline void watch_lds(Wave& w, const MicroOp* op, unsigned lane, uint32_t addres
     if(w.group->late_reads && use != LdsUse::Read) [[unlikely]]
         spoil_reads(w, op, lane, address, bytes, Writer::Wave);
 }
+// After all lanes.
+inline void end_watch(const Wave& w, const MicroOp* op)
+{
+    if(w.group->shadow != nullptr) [[unlikely]]
+        report_lds_race(w, op);
+}
 
 // The lanes of `mask` whose bytes lie in the workgroup's LDS. Throws LaunchFault where one does
 // not, except for reads without the option lds_bounds, of which the first of a kernel is reported:
@@ -55,14 +61,45 @@ inline uint64_t lds_addresses(Wave& w, const MicroOp* op, uint32_t offset, unsig
         within = lanes_in_lds(w, op, out.d, bytes, mask, use);
     must_be_aligned(w, op, access_of(use), 0, out.d, within, bytes);
     if(w.group->shadow != nullptr || w.group->late_reads) [[unlikely]]
+    {
         for(unsigned l = 0; l < LANES; ++l)
             if(within >> l & 1)
                 watch_lds(w, op, l, out.d[l], bytes, use);
+        if(use != LdsUse::Write) // else when it is known what is written
+            end_watch(w, op);
+    }
     if(w.group->banks != nullptr)
         w.group->traffic.lds_bank_conflicts += w.group->banks->of(op, out.d, mask, bytes, use);
     const uint64_t traffic = static_cast<uint64_t>(std::popcount(mask)) * bytes;
     (use == LdsUse::Read ? w.group->traffic.lds_load_bytes : w.group->traffic.lds_store_bytes) += traffic;
     return within;
+}
+
+// Whether the lanes of `mask` write to LDS what is there.
+inline bool is_there(const Wave& w, const Offsets& at, uint64_t mask, unsigned bytes, const uint32_t* const* rows,
+                     unsigned shift)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+        for(unsigned i = 0; mask >> l & 1 && i < bytes; ++i)
+            if(w.group->lds[at.d[l] + i] != static_cast<uint8_t>(rows[i / 4][l] >> (shift + 8 * (i % 4))))
+                return false;
+    return true;
+}
+
+// What the lanes of `mask` write to LDS, after lds_addresses. Waves that write the same are in no race.
+inline void lanes_must_agree_in_lds(const Wave& w, const MicroOp* op, const Offsets& at, uint64_t mask, unsigned bytes,
+                                    const uint32_t* const* rows, unsigned shift = 0)
+{
+    LdsShadow* shadow = w.group->shadow;
+    if(shadow == nullptr) [[likely]]
+        return;
+    if(shadow->race && shadow->written_over && is_there(w, at, shadow->racing, bytes, rows, shift))
+    {
+        shadow->race.reset();
+        shadow->racing = 0;
+    }
+    report_lds_race(w, op);
+    lanes_must_agree(w, op, true, at.d, mask, bytes, rows, shift);
 }
 
 // The bytes that a read takes, of lanes of `mask`: kept with late reads alone.

@@ -255,11 +255,12 @@ inline Round wide_round(const Wave& w) { return static_cast<Round>(mode::ROUND_W
 inline bool dx10_clamp(const Wave& w) { return mode::DX10_CLAMP.of(w.mode); }
 
 // Dwords on their way to scalar registers.
-inline void issue_scalars(Wave& w, uint16_t code, const void* data, unsigned dwords)
+inline void issue_scalars(Wave& w, const MicroOp* op, uint16_t code, const void* data, unsigned dwords)
 {
     PendingWrite write;
     write.target = PendingWrite::Target::ScalarRegister;
     write.index  = code - SCALAR;
+    write.op     = op;
     write.data.resize(dwords);
     std::memcpy(write.data.data(), data, 4 * dwords);
     issue(w, Counter::Scalar, std::move(write));

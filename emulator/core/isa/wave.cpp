@@ -87,6 +87,14 @@ Fault located(const Wave& wave, const MicroOp* op, Fault fault)
 
 void raise(const Wave& wave, const MicroOp* op, Fault fault) { throw LaunchFault(located(wave, op, std::move(fault))); }
 
+void raise_race(const Wave& wave, const MicroOp* op, Fault fault, uint64_t lanes)
+{
+    if(const int more = std::popcount(lanes) - 1; more > 0)
+        fault.detail += "\n  " + std::to_string(more) + (more == 1 ? " more lane" : " more lanes") +
+                        " of this instruction in the same race";
+    raise(wave, op, std::move(fault));
+}
+
 void raise_unknown(const Wave& wave, const MicroOp* op, const char* what)
 {
     raise_named(wave, op, FaultKind::Unknown, what);

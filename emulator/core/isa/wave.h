@@ -54,7 +54,7 @@ struct Wave;
 // Executions of each micro-op, by what was decoded together.
 using Counts = std::map<const Code*, std::vector<uint64_t>>;
 
-struct LdsShadow;    // races and unwritten bytes, checks.h
+struct LdsShadow;    // races, checks.h
 class BankConflicts; // banks.h
 class GlobalRaces;   // global_races.h
 struct GroupOrder;   // of it
@@ -118,8 +118,9 @@ struct alignas(64) Wave
     uint64_t instructions  = 0;
     uint64_t time          = 0;       // what s_memtime answered last
     Wave* twin             = nullptr; // twin.h; null unless the check is on
-    uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
-    bool unseen            = false;   // no check reads it between two instructions
+    bool is_twin           = false;
+    uint32_t in_flight     = POISON; // what the target of a load holds until the wait
+    bool unseen            = false;  // no check reads it between two instructions
     Pending pending;
 
     uint64_t pair(unsigned code) const
@@ -139,6 +140,8 @@ void enter(Wave& wave, const Code& code);
 Fault located(const Wave& wave, const MicroOp* op, Fault fault);
 // Stop the launch there.
 [[noreturn]] void raise(const Wave& wave, const MicroOp* op, Fault fault);
+// The same of a race by these lanes, of which `fault` has one.
+[[noreturn]] void raise_race(const Wave& wave, const MicroOp* op, Fault fault, uint64_t lanes);
 [[noreturn]] void raise_unknown(const Wave& wave, const MicroOp* op, const char* what);
 [[noreturn]] void raise_named(const Wave& wave, const MicroOp* op, FaultKind kind, const char* what);
 

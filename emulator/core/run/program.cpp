@@ -4,6 +4,7 @@
 #include "isa/registry.h"
 #include "memory/memory.h"
 #include "run/blob.h"
+#include "run/fault.h"
 
 #include <algorithm>
 #include <cstring>
@@ -224,6 +225,12 @@ std::string Code::source(const MicroOp& op) const
     if(after == lines.begin() || std::prev(after)->second == 0)
         return "";
     return texts[std::prev(after)->second - 1];
+}
+
+std::string Code::place(const MicroOp& op) const
+{
+    const std::string line = source(op);
+    return "at pc " + hex_text(virtual_address(op)) + "  " + text(op) + (line.empty() ? "" : "  (" + line + ")");
 }
 
 Program::~Program()

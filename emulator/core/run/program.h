@@ -79,6 +79,8 @@ struct Code
     const char* text(const MicroOp& op) const;
     // Its file and line; empty if the code object has no line table.
     std::string source(const MicroOp& op) const;
+    // All of it: "at pc 0x1a40  ds_read_b32 v1, v0  (kernel.hip:17)".
+    std::string place(const MicroOp& op) const;
 };
 
 struct Kernel

@@ -182,12 +182,8 @@ Runner::Runner(const Shape& shape, Counts& counts)
     group_.turn      = TURN;
     group_.races     = shape.races;
     group_.counts    = &counts;
-    if(o.lds_races || o.uninitialised)
-    {
-        shadow_.races     = o.lds_races != 0;
-        shadow_.unwritten = o.uninitialised != 0;
-        group_.shadow     = &shadow_;
-    }
+    if(o.lds_races)
+        group_.shadow = &shadow_;
     if(o.uninitialised)
     {
         twins_.emplace(shape).group.turn = TURN;
@@ -202,6 +198,7 @@ Runner::Runner(const Shape& shape, Counts& counts)
             continue;
         waves_[i].twin         = &(*twins_)[i];
         (*twins_)[i].in_flight = twin_poison(i);
+        (*twins_)[i].is_twin   = true;
     }
 }
 
@@ -246,6 +243,10 @@ void Runner::start(uint64_t index)
     {
         shadow_.bytes.assign(shape_.lds_bytes, {});
         shadow_.epoch = 1;
+        shadow_.accesses.clear();
+        shadow_.race.reset();
+        shadow_.racing       = 0;
+        shadow_.written_over = true;
     }
     if(group_.races != nullptr)
         group_.order = group_.races->start(group_.id);
@@ -305,17 +306,17 @@ void Runner::run(Wave& wave)
     }
     catch(LaunchFault& found)
     {
-        Fault& fault = found.fault();
-        if(shadow_.races && fault.kind == FaultKind::Uninitialised && fault.access == Access::Load)
-            look_for_writer(wave, fault);
+        if(group_.shadow != nullptr && found.fault().kind == FaultKind::Uninitialised)
+            look_for_race(wave);
         throw;
     }
 }
 
-// A byte of LDS was read before anything was written there. If another wave writes it before the
-// next barrier, the two race.
-void Runner::look_for_writer(const Wave& reader, Fault& fault)
+// What was never written may be what another wave writes before the next barrier: then the two race.
+void Runner::look_for_race(const Wave& reader)
 {
+    if(group_.races != nullptr)
+        group_.races->forget();
     for(const uint32_t i : order_)
     {
         Wave& wave = waves_[i];
@@ -325,14 +326,11 @@ void Runner::look_for_writer(const Wave& reader, Fault& fault)
         {
             run_wave(wave, index_);
         }
-        catch(const LaunchFault&) // the first fault counts
-        {}
-        const LdsShadow::Byte& byte = shadow_.bytes[fault.address];
-        if(byte.write_epoch != shadow_.epoch || byte.writer == reader.number)
-            continue;
-        fault.kind   = FaultKind::Race;
-        fault.detail = "no barrier lies between this and the write by wave " + std::to_string(i);
-        return;
+        catch(const LaunchFault& other) // the first fault counts
+        {
+            if(other.fault().kind == FaultKind::Race)
+                throw;
+        }
     }
 }
 
@@ -349,11 +347,10 @@ void Runner::compare_barriers() const
             first = &wave;
         if(wave.next != first->next)
         {
-            const uint64_t other = first->code->virtual_address(first->next[-1]);
             Fault fault;
-            fault.kind = FaultKind::Barrier;
-            fault.detail =
-                "wave " + std::to_string(first->number) + " waits at another barrier, that at pc " + hex_text(other);
+            fault.kind   = FaultKind::Barrier;
+            fault.detail = "wave " + std::to_string(first->number) + " waits at another barrier, that " +
+                           first->code->place(first->next[-1]);
             raise(wave, wave.next - 1, std::move(fault));
         }
     }
@@ -370,7 +367,7 @@ void Runner::open_barrier()
     ++group_.traffic.barriers;
     if(group_.order != nullptr)
         ++group_.order->barriers;
-    ++shadow_.epoch;
+    shadow_.next_epoch();
 }
 
 uint64_t Waves::memory_state(uint64_t sum) const

@@ -89,7 +89,7 @@ public:
 
 private:
     void run(Wave& wave);
-    void look_for_writer(const Wave& reader, Fault& fault);
+    void look_for_race(const Wave& reader);
     void compare_barriers() const;
     void open_barrier();
 

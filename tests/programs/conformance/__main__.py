@@ -24,7 +24,7 @@ from conformance import gtests
 from conformance.stored import WRONG, Outcome, compare
 from tests.callers.backends.cases import results
 from tests.programs.conformance import ck_gtests
-from tests.programs.conformance.tables import OUTCOMES, suites, table, with_table
+from tests.programs.conformance.tables import OUTCOMES, refusals, suites, table, with_table
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs/reference/conformance.md"
@@ -56,7 +56,7 @@ def run_gtests(args: argparse.Namespace) -> int:
     def start(name: str) -> gtests.Start:
         if name not in rows:
             raise UsageError(f"no program {name}: {GTESTS}.yaml lists them.")
-        return gtests.starter(ck_gtests.executable(name, rows[name], args.root.absolute()), args.arch, Path("/"))
+        return gtests.starter(ck_gtests.executable(name, rows[name], args.root.absolute()), args, Path("/"))
 
     return gtests.finish(args, OUTCOMES / f"{GTESTS}.yaml", lambda: gtests.run(args, programs, start))
 
@@ -81,6 +81,7 @@ def run_objects(args: argparse.Namespace) -> int:
 def with_tables(page: str) -> str:
     """Replace the tables of the page by those of the stored outcomes."""
     page = with_table(page, "conformance", table(suites()))
+    page = with_table(page, "refusals", refusals(suites()))
     return with_table(page, "backends", results())
 
 

@@ -12,6 +12,7 @@ from conformance.stored import Suite
 OUTCOMES = Path(__file__).with_name("outcomes")
 THEIRS = "theirs: "  # begins the account of a wrong test whose cause is in the tested code
 BEGIN, END = "<!-- {}: python -m tests.programs.conformance table -->", "<!-- {} ends -->"
+_CHECKED = ("suite", "arch", "tests under all checks", "reported by none", "a defect of theirs", "false refusals")
 _HEAD = ("suite", "toolchain", "arch", "tests", "passed", "unsupported", "their defect", "wrong")
 
 
@@ -31,6 +32,21 @@ def table(stored_suites: Sequence[Suite]) -> list[str]:
             wrong = sum(map(len, ran.wrong.values())) - defects
             passed = ran.tests - len(ran.outcomes())
             cells = (suite.suite, suite.toolchain, arch, ran.tests, passed, lacking, defects, wrong)
+            rows.append(f"| {' | '.join(map(str, cells))} |")
+    return rows
+
+
+def refusals(stored_suites: Sequence[Suite]) -> list[str]:
+    """The lines of a table of the suites that ran under all checks: who is right where a check reports a test."""
+    rows = [f"| {' | '.join(_CHECKED)} |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    for suite in stored_suites:
+        for arch, ran in suite.archs.items():
+            if (checked := ran.checked) is None:
+                continue
+            run = checked.tests - sum(map(len, checked.unsupported.values()))
+            reported = sum(map(len, checked.wrong.values()))
+            defects = sum(len(names) for why, names in checked.wrong.items() if why.startswith(THEIRS))
+            cells = (suite.suite, arch, run, run - reported, defects, reported - defects)
             rows.append(f"| {' | '.join(map(str, cells))} |")
     return rows
 

@@ -439,6 +439,29 @@ def test_flashinfer_s_lse_has_base_2_by_token() -> None:
     np.testing.assert_allclose(buffer, 3.0, rtol=1e-6)
 
 
+@pytest.mark.parametrize("base", ["log2", "ln"])
+@pytest.mark.parametrize("layout", ["NH", "HN"])
+def test_flashinfer_s_lse_has_chosen_base_and_layout(base: str, layout: str) -> None:
+    """FlashInfer 0.7.4: HN is [head, query token]."""
+    wrapper, device = make_wrapper()
+    natural = np.arange(240, dtype=np.float32).reshape(4, 60)
+    device.answer = make_writer(lse=natural)
+    expected = (natural if layout == "HN" else natural.T) / (np.log(2.0) if base == "log2" else 1.0)
+    options: dict[str, Any] = {"return_lse": True, "lse_base": base, "lse_layout": layout}
+    np.testing.assert_allclose(wrapper.run(Q, CACHE, **options)[1], expected, rtol=1e-6)
+    buffer = np.empty(expected.shape, np.float32)
+    assert wrapper.run(Q, CACHE, lse=buffer, **options)[1] is buffer
+    np.testing.assert_allclose(buffer, expected, rtol=1e-6)
+    with pytest.raises(ArgumentError, match=f"as Q in lse_layout '{layout}'"):
+        wrapper.run(Q, CACHE, lse=buffer.T, **options)
+
+
+@pytest.mark.parametrize("options", [{"lse_base": "log10"}, {"lse_layout": "THN"}])
+def test_flashinfer_s_unknown_base_or_layout_of_lse_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ProblemError, match=str(*options.values())):
+        make_wrapper()[0].run(Q, CACHE, return_lse=True, **options)
+
+
 def test_flashinfer_s_parameters_without_effect_are_taken() -> None:
     dispatcher, device = make_dispatcher(prefill(dtype="fp16"))
     buffers = dict.fromkeys(("qo_indptr_buf", "paged_kv_indptr_buf", "paged_kv_indices_buf"), np.ones(3))
@@ -451,6 +474,7 @@ def test_flashinfer_s_parameters_without_effect_are_taken() -> None:
         SUMS, INDPTR, INDICES, np.ones(2, np.int32), 4, 2, 128, 1, 128, None, None, True, "NONE", False, None, -1,
         q_data_type=np.float16, kv_data_type="float16", o_data_type=np.dtype("float16"), non_blocking=False,
         seq_lens=np.array([70, 25]), seq_lens_q=np.array([40, 20]), fixed_split_size=-1, disable_split_kv=True,
+        uniform_q_len=4, use_token_head_sf=False,
     )  # fmt: skip
     q, cache = Q.astype(np.float16), CACHE.astype(np.float16)
     o, lse = wrapper.run_return_lse(q, cache, enable_pdl=False, window_left=5)
@@ -511,8 +535,14 @@ def test_flashinfer_s_unserved_parameters_are_refused() -> None:
         BatchPrefillWithPagedKVCacheWrapper(None, "DHN")
     with pytest.raises(ProblemError, match="run comes after plan"):
         BatchPrefillWithPagedKVCacheWrapper().run(Q, CACHE)
-    with pytest.raises(ProblemError, match="plan has no prefix_len_ptr, rope_theta here"):
-        make_wrapper(prefix_len_ptr=np.ones(3), rope_theta=1e4, pos_encoding_mode="NONE", non_blocking=True)
+    with pytest.raises(ProblemError, match="plan has no prefix_len_ptr, rope_theta, use_token_head_sf here"):
+        make_wrapper(
+            prefix_len_ptr=np.ones(3),
+            rope_theta=1e4,
+            pos_encoding_mode="NONE",
+            use_token_head_sf=True,
+            non_blocking=True,
+        )
     with pytest.raises(ProblemError, match="kv_data_type float8_e5m2 is not served with q_data_type bfloat16"):
         make_wrapper(kv_data_type="float8_e5m2", o_data_type="torch.bfloat16")
     with pytest.raises(ProblemError, match="kv_data_type float8_e4m3fn is not served with q_data_type float32"):

@@ -16,6 +16,33 @@ bool is_ours(const void* pointer)
     return find_allocation(reinterpret_cast<uint64_t>(pointer), &found);
 }
 
+// Report a copy to the host of what no one has written (option uninitialised_memory). Less than this
+// between written bytes may be the padding of a structure.
+void report_unwritten(uint64_t from, size_t bytes)
+{
+    constexpr uint64_t PADDING = 16;
+    const uint64_t first = (from + 3) & ~uint64_t{3}, end = (from + bytes) & ~uint64_t{3};
+    uint64_t unwritten = 0, place = 0;
+    for(uint64_t at = first; at < end;)
+    {
+        uint64_t written = at;
+        while(written < end && never_written(written))
+            written += 4;
+        if(written - at >= PADDING || (written != at && written - at == end - first))
+        {
+            place = unwritten == 0 ? at : place;
+            unwritten += written - at;
+        }
+        at = written + 4;
+    }
+    Allocation source;
+    if(unwritten != 0 && find_allocation(place, &source))
+        report_defect("uninitialised_memory", "a copy of " + std::to_string(bytes) + " bytes to the host has " +
+                                                  std::to_string(unwritten) + " that were never written, from byte " +
+                                                  std::to_string(place - source.base) + " of allocation " +
+                                                  std::to_string(source.id) + " on");
+}
+
 template <typename T>
 void set(void* to, T value, size_t count)
 {
@@ -117,6 +144,10 @@ void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
     if(kind == hipMemcpyDeviceToHost || kind == hipMemcpyDeviceToDevice || is_ours(from))
         check_range(from, bytes, "the source");
     std::lock_guard lock(device_mutex());
+    if(Allocation source; options().uninitialised_memory != 0 && !is_ours(to) &&
+                          find_allocation(reinterpret_cast<uint64_t>(from), &source) &&
+                          source.kind == AllocationKind::Device)
+        report_unwritten(reinterpret_cast<uint64_t>(from), bytes);
     if(Operation* const now = current_operation())
     {
         now->touch(Access::Load, reinterpret_cast<uint64_t>(from), bytes, false);

@@ -286,6 +286,13 @@ const MicroOp* load_part(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+// A store to scratch is a copy, and no use of what is stored.
+void demand_defined(const Wave& w, const MicroOp* op, unsigned row, const Lanes& lanes, uint32_t bits = ~0u)
+{
+    if(!lanes.resource.scratch)
+        must_be_defined(w, op, row, lanes.whole, "what is stored", bits);
+}
+
 template <unsigned Dwords>
 const MicroOp* store(Wave& w, const MicroOp* op)
 {
@@ -294,10 +301,11 @@ const MicroOp* store(Wave& w, const MicroOp* op)
     const uint32_t* rows[Dwords];
     for(unsigned i = 0; i < Dwords; ++i)
     {
-        must_be_defined(w, op, op->dst + i, lanes.whole, "what is stored");
+        demand_defined(w, op, op->dst + i, lanes);
         rows[i] = w.v[op->dst + i];
     }
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
+    lanes_must_agree(w, op, is_plain_store(w, op), lanes.offset, lanes.whole, 4 * Dwords, rows);
     scatter<Dwords>(base, lanes.offset, lanes.whole, rows);
     move_cut<Dwords>(w, op, Access::Store, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
         must_be_defined(w, op, op->dst + dword, uint64_t{1} << lane, "what is stored");
@@ -312,10 +320,20 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
 {
     Lanes lanes;
     aim(w, op, Access::Store, Bytes, Bytes - 1, lanes);
-    must_be_defined(w, op, op->dst, lanes.whole, "what is stored", part_bits(Bytes, Shift));
-    auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
-    scatter_narrow<Bytes, Shift>(base, lanes.offset, lanes.whole, w.v[op->dst]);
+    demand_defined(w, op, op->dst, lanes, part_bits(Bytes, Shift));
+    auto* base          = reinterpret_cast<uint8_t*>(lanes.resource.base);
+    const uint32_t* row = w.v[op->dst];
+    lanes_must_agree(w, op, is_plain_store(w, op), lanes.offset, lanes.whole, Bytes, &row, Shift);
+    scatter_narrow<Bytes, Shift>(base, lanes.offset, lanes.whole, row);
     issue(w, Counter::Vector);
+    return advance(op);
+}
+
+// A fence: earlier stores get to the other workgroups.
+const MicroOp* write_back(Wave& w, const MicroOp* op)
+{
+    if(w.group->races != nullptr) [[unlikely]]
+        w.group->races->write_back(w);
     return advance(op);
 }
 
@@ -342,13 +360,6 @@ constexpr Handler compare_swap = change<T, 2, compare_swap_lanes<T, uint64_t>>;
 
 #define ATOMIC(NAME, T, ...) \
     {"buffer_atomic_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
-
-const MicroOp* buffer_wbl2(Wave& w, const MicroOp* op)
-{
-    if(w.group->races != nullptr) [[unlikely]]
-        w.group->races->write_back();
-    return advance(op);
-}
 
 constexpr Entry ENTRIES[] = {
     // clang-format off
@@ -378,7 +389,7 @@ constexpr Entry ENTRIES[] = {
     {"buffer_store_short_d16_hi", store_part<2, 16>},
     {"buffer_atomic_cmpswap", compare_swap<uint32_t>},
     {"buffer_atomic_cmpswap_x2", compare_swap<uint64_t>},
-    {"buffer_wbl2", buffer_wbl2},
+    {"buffer_wbl2", write_back},
     {"buffer_inv", nothing},
 };
 } // namespace

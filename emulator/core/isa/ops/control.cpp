@@ -42,11 +42,11 @@ const MicroOp* jump_to(Wave& w, const MicroOp* op, uint64_t address)
     return nullptr;
 }
 
-const MicroOp* s_endpgm(Wave& w, const MicroOp*)
+const MicroOp* s_endpgm(Wave& w, const MicroOp* op)
 {
     // What is still on its way to LDS lands: the workgroup's other waves may read it after their
     // own waits.
-    wait(w, 0, 0);
+    wait(w, op, 0, 0);
     w.stop = Stop::End;
     return nullptr;
 }
@@ -74,7 +74,7 @@ const MicroOp* s_waitcnt(Wave& w, const MicroOp* op)
             return nullptr;
         }
         if(late)
-            wait(w, vm, lgkm);
+            wait(w, op, vm, lgkm);
     }
     return advance(op);
 }

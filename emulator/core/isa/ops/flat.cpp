@@ -91,6 +91,7 @@ uint64_t resolve_apertures(Wave& w, const MicroOp* op, Access access, unsigned b
         watch_lds(w, op, l, within, bytes, use);
         out.d[l] = reinterpret_cast<uint64_t>(w.group->lds) + within;
     }
+    end_watch(w, op);
     return global;
 }
 
@@ -111,7 +112,10 @@ uint64_t resolve(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint
     add_addresses(w, op, mask, out);
     uint64_t global = mask;
     if constexpr(S == Segment::Flat)
+    {
+        must_be_aligned(w, op, access, 0, out.d, mask, bytes); // of LDS and scratch, too
         global = resolve_apertures(w, op, access, bytes, mask, out);
+    }
     check_lanes(w, op, access, out.d, global, bytes);
     if(w.group->recorder != nullptr) [[unlikely]]
         w.group->recorder->touch(0, out.d, global, bytes);
@@ -171,6 +175,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
         must_be_defined(w, op, op->src[2].code + i, global, "what is stored");
         rows[i] = w.v[op->src[2].code + i];
     }
+    lanes_must_agree(w, op, is_plain_store(w, op), at.d, mask, 4 * Dwords, rows);
     scatter<Dwords>(static_cast<uint8_t*>(nullptr), at.d, mask, rows);
     issue(w, COUNTER<S>);
     return advance(op);
@@ -184,7 +189,9 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     const uint64_t global = resolve<S>(w, op, Access::Store, Bytes, mask, at);
     const uint16_t data   = op->src[2].code;
     must_be_defined(w, op, data, global, "what is stored", part_bits(Bytes, Shift));
-    scatter_narrow<Bytes, Shift>(static_cast<uint8_t*>(nullptr), at.d, mask, w.v[data]);
+    const uint32_t* row = w.v[data];
+    lanes_must_agree(w, op, is_plain_store(w, op), at.d, mask, Bytes, &row, Shift);
+    scatter_narrow<Bytes, Shift>(static_cast<uint8_t*>(nullptr), at.d, mask, row);
     issue(w, COUNTER<S>);
     return advance(op);
 }

@@ -66,6 +66,7 @@ void write_rows(Wave& w, const MicroOp* op, uint32_t offset, uint64_t mask, cons
     const uint32_t* rows[Dwords];
     for(unsigned i = 0; i < Dwords; ++i)
         rows[i] = from[i];
+    lanes_must_agree_in_lds(w, op, at, mask, 4 * Dwords, rows);
     scatter<Dwords>(w.group->lds, at.d, mask, rows);
 }
 
@@ -86,7 +87,9 @@ void write_later(Wave& w, const MicroOp* op, std::span<const Written> parts)
     {
         Offsets at;
         lds_addresses(w, op, part.offset, part.bytes, mask, LdsUse::Write, at);
-        write.chunk = part.bytes;
+        write.chunk            = part.bytes;
+        const uint32_t* rows[] = {w.v[part.row], w.v[part.row + 1], w.v[part.row + 2], w.v[part.row + 3]};
+        lanes_must_agree_in_lds(w, op, at, mask, part.bytes, rows, part.shift);
         for(unsigned l = 0; l < LANES; ++l)
         {
             if(!(mask >> l & 1))
@@ -169,20 +172,24 @@ const MicroOp* write_narrow(Wave& w, const MicroOp* op)
     }
     Offsets at;
     lds_addresses(w, op, offset, Bytes, mask, LdsUse::Write, at);
-    scatter_narrow<Bytes, Shift>(w.group->lds, at.d, mask, w.v[op->src[1].code]);
+    const uint32_t* row = w.v[op->src[1].code];
+    lanes_must_agree_in_lds(w, op, at, mask, Bytes, &row, Shift);
+    scatter_narrow<Bytes, Shift>(w.group->lds, at.d, mask, row);
     return advance(op);
 }
 
-// Lane l gets the value of lane address / 4; 0 from a lane with EXEC off.
+// Lane l gets the value of lane address / 4; 0 from a lane with EXEC off. HIP has no value for it
+// then (__shfl), so that a twin gets another one.
 const MicroOp* ds_bpermute_b32(Wave& w, const MicroOp* op)
 {
     const uint64_t mask     = w.exec();
     const uint32_t *address = w.v[op->src[0].code], *data = w.v[op->src[1].code];
+    const uint32_t nothing = w.is_twin ? w.in_flight : 0;
     Rows out;
     for(unsigned l = 0; l < LANES; ++l)
     {
         const unsigned from = (address[l] + static_cast<uint32_t>(op->offset)) >> 2 & 63;
-        out.d[0][l]         = mask >> from & 1 ? data[from] : 0;
+        out.d[0][l]         = mask >> from & 1 ? data[from] : nothing;
     }
     deliver(w, op, Counter::Lds, out.d, 1, mask);
     return advance(op);

@@ -93,6 +93,7 @@ const MicroOp* ds_condxchg32_b64(Wave& w, const MicroOp* op)
                 std::memcpy(cell, &value, 4);
         }
     }
+    end_watch(w, op);
     deliver_old(w, op, Counter::Lds, old, 2);
     return advance(op);
 }
@@ -119,6 +120,7 @@ const MicroOp* count_lanes(Wave& w, const MicroOp* op)
     if(mask != 0)
     {
         watch_lds(w, op, static_cast<unsigned>(std::countr_zero(mask)), address, 4, LdsUse::Atomic);
+        end_watch(w, op);
         const auto lanes = static_cast<uint32_t>(std::popcount(mask));
         uint32_t before;
         std::memcpy(&before, w.group->lds + address, 4);
@@ -149,6 +151,7 @@ const MicroOp* by_thread(Wave& w, const MicroOp* op)
         else
             std::memcpy(&data.d[0][l], w.group->lds + address, 4);
     }
+    end_watch(w, op);
     if constexpr(Write)
         issue(w, Counter::Lds);
     else

@@ -11,13 +11,20 @@ void doubt_scalars(const Wave& w, uint64_t address, unsigned dwords, uint32_t* d
             data[i] ^= DOUBT;
 }
 
+// LLVM loads 3 dwords that are aligned to 16 bytes, for which there is no instruction, as 4, and so on
+// up to 16: the block is in one page, and what is beyond the allocation is dropped.
+bool is_widened(const Wave& w, uint64_t address, unsigned dwords)
+{
+    return dwords >= 4 && address % (4 * dwords) == 0 && w.group->ranges.check(address, 2 * dwords + 4);
+}
+
 void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
 {
     if(w.group->aligned && address % 4 != 0) [[unlikely]]
         raise_misaligned(w, op, Access::Load, NO_LANE, address, 4 * dwords, 4);
     // The hardware clears the two lowest bits.
     address &= ~uint64_t{3};
-    if(!w.group->ranges.check(address, 4 * dwords))
+    if(!w.group->ranges.check(address, 4 * dwords) && !is_widened(w, address, dwords))
         raise_memory(w, op, Access::Load, NO_LANE, address, 4 * dwords);
     if(w.group->races != nullptr) [[unlikely]]
         w.group->races->touch(Access::Load, address, 4 * dwords);
@@ -25,14 +32,10 @@ void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
     const unsigned code = op->dst - SCALAR;
     if(w.group->late) [[unlikely]]
     {
-        PendingWrite write;
-        write.target = PendingWrite::Target::ScalarRegister;
-        write.index  = code;
-        write.data.resize(dwords);
-        std::memcpy(write.data.data(), reinterpret_cast<const void*>(address), 4 * dwords);
-        doubt_scalars(w, address, dwords, write.data.data());
-        issue(w, Counter::Scalar, std::move(write));
-        return;
+        uint32_t data[16];
+        std::memcpy(data, reinterpret_cast<const void*>(address), 4 * dwords);
+        doubt_scalars(w, address, dwords, data);
+        return issue_scalars(w, op, op->dst, data, dwords);
     }
     std::memcpy(&w.s[code], reinterpret_cast<const void*>(address), 4 * dwords);
     doubt_scalars(w, address, dwords, &w.s[code]);
@@ -76,7 +79,7 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
         doubt_scalars(w, address, 1, &data[i]);
     }
     w.group->traffic.scalar_load_bytes += 4 * Dwords;
-    issue_scalars(w, op->dst, data, Dwords);
+    issue_scalars(w, op, op->dst, data, Dwords);
     return advance(op);
 }
 
@@ -86,7 +89,7 @@ const MicroOp* s_memtime(Wave& w, const MicroOp* op)
 {
     constexpr uint64_t TICKS = 1000;
     w.time += TICKS;
-    issue_scalars(w, op->dst, &w.time, 2);
+    issue_scalars(w, op, op->dst, &w.time, 2);
     return advance(op);
 }
 

@@ -102,7 +102,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
 void put_old(Wave& w, const MicroOp* op, const void* old, unsigned dwords)
 {
     if(op->flags & RETURN)
-        issue_scalars(w, op->src[2].code, old, dwords);
+        issue_scalars(w, op, op->src[2].code, old, dwords);
     else
         issue(w, Counter::Scalar);
 }

@@ -234,4 +234,5 @@ def why(name: str, *options: str) -> Explanation:
     from ckpm.matrix import explain
     from ckpm.matrix.options import selection_from
 
-    return explain.why(*selection_from(parse(["why", *options, name])), name)
+    arguments = parse(["why", *options, name])
+    return explain.why(*selection_from(arguments), name, arguments.compute_units)

@@ -44,6 +44,13 @@ def add_why_options(parser: argparse.ArgumentParser) -> None:
     add_selection_options(parser)
     _add_tune(parser)
     _add_format(parser)
+    parser.add_argument(
+        "--compute-units",
+        type=int,
+        default=None,
+        metavar="N",
+        help="also if dispatch takes its tile on N compute units",
+    )
     parser.add_argument("name", metavar="NAME")
     parser.set_defaults(run=_why)
 
@@ -190,7 +197,7 @@ def _why(args: argparse.Namespace) -> None:
     from ckpm.matrix.explain import why
 
     chosen, selection = _tuned_selection(args)
-    explanation = why(chosen, selection, args.name)
+    explanation = why(chosen, selection, args.name, args.compute_units)
     if args.format == "json":
         _emit(json.dumps({"selected": not explanation.reasons, **asdict(explanation)}, indent=1) + "\n")
     elif args.format == "csv" and explanation.reasons:

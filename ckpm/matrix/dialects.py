@@ -54,11 +54,15 @@ class Feature(Detection, frozen=True, kw_only=True):
     """Changes of a pull request after the features' base, and the marks of a checkout that has them.
 
     ``tables`` is laid over the tables of the families, ``cpp`` over the dialect's row in kernels/spellings.yaml.
-    ``parameters`` follow the base's parameters of C++ templates.
+    ``parameters`` follow the base's parameters of C++ templates. No checkout is known by a feature without a ``file``.
+    Of the variants of a feature a dialect has the last one named.
     """
 
     summary: str
+    file: str = ""
+    has: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
+    variant_of: str = ""
     pull_request: int | None = None
     tables: dict[str, Any] = msgspec.field(default_factory=dict)
     cpp: dict[str, bool] = msgspec.field(default_factory=dict)
@@ -77,7 +81,10 @@ class FeatureTable(Record, frozen=True):
 
 
 class DialectHead(Record, frozen=True):
-    """The record of a dialect.yaml. ``features`` are those of features.yaml that the dialect has."""
+    """The record of a dialect.yaml. ``features`` are those of features.yaml that the dialect has.
+
+    ``every_family`` is laid under the tables of the codegen's families.
+    """
 
     dialect: str
     summary: str
@@ -89,6 +96,7 @@ class DialectHead(Record, frozen=True):
     parameters: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     asked_everything: bool | None = None
     features: tuple[str, ...] = ()
+    every_family: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,11 +339,17 @@ def features() -> Mapping[str, Feature]:
 
 
 def with_features(names: Iterable[str]) -> str:
-    """The name of the dialect that has these features: one of :func:`dialect_names`, or ``base+FEATURE+FEATURE``."""
+    """The name of the dialect that has these features: one of :func:`dialect_names`, or ``base+FEATURE+FEATURE``.
+
+    A stored dialect may have features without marks besides, which no checkout shows.
+    """
     base, wanted = feature_table().record.base, set(names)
     ordered = [name for name in features() if name in wanted]
-    stored = (name for name in dialect_names() if ordered and set(dialect(name).features) == wanted)
-    return next(stored, "+".join((base, *ordered)))
+    for name in dialect_names() if ordered else ():
+        own = dialect(name).features
+        if wanted in (set(own), {feature for feature in own if features()[feature].file}):
+            return name
+    return "+".join((base, *ordered))
 
 
 def without_features(name: str) -> tuple[str, list[Feature]]:
@@ -367,7 +381,7 @@ def read_dialect(folder: Path, added: tuple[str, ...] = ()) -> Dialect:
         raise own.fail(f"a dialect has the name of its folder, here '{folder.name}'", "dialect")
     chosen = (*inherited.features, *added)
     if chosen:
-        _check_features(own, chosen, [table.file.parent.name for table in line])
+        chosen = _check_features(own, chosen, [table.file.parent.name for table in line])
         head = inherited  # enumerators, targets and parameters are the base's, too
     known_archs = inherited.known_archs
     for index, arch in enumerate(known_archs.archs if known_archs else ()):
@@ -395,7 +409,8 @@ def read_dialect(folder: Path, added: tuple[str, ...] = ()) -> Dialect:
     )
 
 
-def _check_features(own: Table[DialectHead], chosen: Sequence[str], ancestors: Sequence[str]) -> None:
+def _check_features(own: Table[DialectHead], chosen: Sequence[str], ancestors: Sequence[str]) -> tuple[str, ...]:
+    """The chosen features, of the variants of a feature the last one."""
     table = feature_table().record
     for index, name in enumerate(chosen):
         if name not in table.features:
@@ -404,6 +419,8 @@ def _check_features(own: Table[DialectHead], chosen: Sequence[str], ancestors: S
             raise own.fail(f"the dialect has the feature {name} twice")
     if table.base not in ancestors:
         raise own.fail(f"features are laid over dialect {table.base}, and this dialect has other ancestors")
+    last = {variant_of: name for name in chosen if (variant_of := table.features[name].variant_of)}
+    return tuple(name for name in chosen if last.get(table.features[name].variant_of, name) == name)
 
 
 def lineage(folder: Path) -> list[Field]:
@@ -441,8 +458,10 @@ class Families(Mapping[str, Family]):
 
     def table(self, name: str) -> Field:
         """A family's table laid over the ancestors', then its features'; each field has its own file and line."""
+        heads = [load(folder / "dialect.yaml") for folder in self._folders] if name in FAMILIES else []
+        layers = [common for head in heads if (common := head.find("every_family"))]
         files = [folder / f"{name}.yaml" for folder in self._folders]
-        layers = [load(file) for file in files if file.exists()]
+        layers += [load(file) for file in files if file.exists()]
         if self._features:
             every = feature_table().root.get("features")
             tables = [every.get(feature).find("tables") for feature in self._features]

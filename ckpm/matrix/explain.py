@@ -26,6 +26,7 @@ from ckpm.matrix.enumeration import enumerate_names, keeps
 from ckpm.matrix.families import Constraint, Family, Pipelines, Value, fits, tile_place
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, takes_pages
 from ckpm.matrix.names import make_key, names_with, own_name, parse
+from ckpm.matrix.problems.problem import is_tile_taken
 from ckpm.matrix.rule import broken
 from ckpm.matrix.selection import Selection, absences, conditions, select, shard_of
 
@@ -35,7 +36,8 @@ class Reason:
     """One reason that keeps a kernel out.
 
     ``kind`` is axis, tile or rule (no such kernel is in the matrix), masks, family, arch, receipt, condition or shard
-    (the selection leaves it out); ``source`` is the file and line of the reason.
+    (the selection leaves it out). It is dispatch if no such device takes the kernel. ``source`` is the file and line of
+    the reason.
     """
 
     kind: str
@@ -217,8 +219,11 @@ def _list(values: Sequence[Value]) -> str:
     return "/".join(map(_text, values))
 
 
-def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
-    """Explain why a kernel is in a selection or left out. Raises NameSyntaxError for a name that doesn't parse."""
+def why(chosen: Dialect, selection: Selection, name: str, compute_units: int | None = None) -> Explanation:
+    """Explain why a kernel is in a selection or left out. Raises NameSyntaxError for a name that doesn't parse.
+
+    With ``compute_units`` a tile that dispatch takes on no device of so many is a reason.
+    """
     name = whole_name(chosen, name, selection.mask_impl, selection.families)
     family, values = find(chosen, name, selection.mask_impl, selection.families)
     key = make_key(family, values, own_name((family,), name))
@@ -251,6 +256,10 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
         dealt = shard_of(select(chosen, replace(selection, shard=None)), key.name, count)
         if dealt != index:
             reasons.append(Reason("shard", f"{dealt}/{count}", f"it is in shard {dealt}/{count}, not {index}/{count}"))
+    # one block, so that tiles for few blocks are taken
+    if compute_units and not is_tile_taken(key.tile.when, 1, 1, 1, compute_units):
+        text = f"dispatch takes its tile below 128 compute units, not with {compute_units}"
+        reasons.append(Reason("dispatch", key.tile.when, text))
     axes = tuple(_axis(chosen, family, field, values) for field in family.fields)
     brought = tuple(_features_of(chosen, name)) if in_matrix else ()
     return Explanation(key.name, tuple(reasons), axes, receipts_with(family, key), brought)
@@ -259,7 +268,9 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
 def _features_of(chosen: Dialect, name: str) -> Iterator[str]:
     """Yield the dialect's features without which the matrix would not have a kernel."""
     for feature in chosen.features:
-        others = with_features(set(chosen.features) - {feature})
+        others = with_features(
+            other for other in chosen.features if feature not in (other, features()[other].variant_of)
+        )
         if _fits(dialect(others), name) < 2:
             yield f"{feature} ({features()[feature].source}): {features()[feature].summary}"
 
@@ -267,7 +278,7 @@ def _features_of(chosen: Dialect, name: str) -> Iterator[str]:
 def _features_with(chosen: Dialect, name: str) -> Iterator[Reason]:
     """Yield the features of pull requests that would add a kernel to the dialect."""
     if chosen.features or chosen.name == feature_table().record.base:
-        for feature in (name for name in features() if name not in chosen.features):
+        for feature in (own for own, row in features().items() if own not in chosen.features and not row.variant_of):
             wider = with_features({*chosen.features, feature})
             if _fits(dialect(wider), name) == 2:
                 text = f"{feature} adds it ({features()[feature].summary}): --dialect {wider}"

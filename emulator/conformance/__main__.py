@@ -1,11 +1,14 @@
 """``python -m conformance``: run a suite of another project and compare it with its stored outcomes.
 
 hipcub --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
-rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
-iree|tinygrad|flydsl --clone FOLDER --python FILE --arch A [--root FOLDER] [--only NAME] [--accept]
-checks --arch A [--only PROGRAM] [--accept]
 
-The last one is of this project: its correct programs. With ``--checks all`` a suite runs under all checks.
+rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
+
+iree, tinygrad, flydsl --clone FOLDER --python FILE --arch A [--root FOLDER] [--only NAME] [--accept]
+
+checks --arch A [--only PROGRAM] [--accept]: correct programs of this project
+
+With ``--checks all`` a suite runs under all checks.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ def run_examples(args: argparse.Namespace) -> int:
 def run_foreign(suite: str, args: argparse.Namespace) -> int:
     """Run tests of another project's Python package. Return 1 if they differ from the stored outcomes."""
     chosen = foreign.SUITES[suite]
-    programs = gtests.Programs(suite=suite, smoke="*", full="*", programs=chosen.programs())
+    never = {**chosen.never, **(chosen.large if args.checks else {})}
+    programs = gtests.Programs(suite=suite, smoke="*", full="*", programs=chosen.programs(), never=never)
 
     def start(name: str) -> gtests.Start:
         return chosen.start(name, args)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,15 @@ _LINES = 5  # of a compiler's complaint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """``programs`` names the groups of tests, ``start`` makes the starter of one."""
+    """``programs`` names the groups of tests, ``start`` makes the starter of one.
+
+    ``never`` has tests that are not run, and why; ``large`` those that are not run under checks.
+    """
 
     programs: Callable[[], Sequence[str]]
     start: Callable[[str, argparse.Namespace], gtests.Start]
+    never: Mapping[str, str] = field(default_factory=dict)
+    large: Mapping[str, str] = field(default_factory=dict)
 
 
 def add_options(arguments: argparse.ArgumentParser) -> None:
@@ -69,13 +74,32 @@ def _compile(*command: Any) -> None:
         raise UsageError(f"{command[0]} refuses {command[1]}:\n  {complaint}")
 
 
-def _of_clone(script: str, *names: str) -> Suite:
+def _of_clone(script: str, *names: str, **unrun: Mapping[str, str]) -> Suite:
     """Tests in files or folders of a clone."""
-    return Suite(programs=lambda: names, start=lambda name, args: _script(script, args.clone.absolute() / name, args))
+
+    def start(name: str, args: argparse.Namespace) -> gtests.Start:
+        return _script(script, args.clone.absolute() / name, args)
+
+    return Suite(programs=lambda: names, start=start, **unrun)
+
+
+_IMAGES, _OF_CPU = "images, which tinygrad has on OpenCL alone", "kernels for the CPU, which clang compiles"
 
 
 SUITES: Mapping[str, Suite] = {
     "iree": Suite(programs=lambda: list(iree_groups()), start=start_iree),
-    "tinygrad": _of_clone("tinygrad_tests.py", "test/test_tiny.py"),
-    "flydsl": _of_clone("flydsl_tests.py", "examples", "examples/extension/coop"),
+    "tinygrad": _of_clone(
+        "tinygrad_tests.py",
+        "test/test_tiny.py",
+        never={
+            **dict.fromkeys(("TestTiny.test_image", "TestTiny.test_beam_image"), _IMAGES),
+            **dict.fromkeys(("TestTiny.test_const", "TestTiny.test_eye"), _OF_CPU),
+        },
+    ),
+    "flydsl": _of_clone(
+        "flydsl_tests.py",
+        "examples",
+        "examples/extension/coop",
+        large={"examples.04-preshuffle_gemm": "more work than a device under all checks gets through"},
+    ),
 }

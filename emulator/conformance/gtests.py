@@ -30,7 +30,7 @@ _END = re.compile(r"\[(       OK |  FAILED  |  SKIPPED )\] (\S+?),? (?:where .*)
 _LIST_OF_TYPES = re.compile(r"^Id\d+/")
 _REPORT = re.compile(r"^emulator: (?!never freed)", re.MULTILINE)  # memory left to the system is refused by no check
 _LACKS = re.compile(r"emulator: .*(?:the emulator lacks|for want of these functions:) (.*)$", re.MULTILINE)
-_FAILURE = re.compile(r"^.*(?:Failure|HIP error|emulator: ).*$", re.MULTILINE)
+_FAILURE = re.compile(r"^.*(?:Failure|HIP error|emulator: (?!never freed)).*$", re.MULTILINE)
 
 Start = Callable[[Sequence[str]], str]  # a program's arguments -> its output
 

@@ -10,7 +10,7 @@ import yaml
 
 from ckpm_emulator.errors import UsageError
 from conformance import __main__ as command
-from conformance import gtests, stored
+from conformance import as_googletest, gtests, stored
 from conformance.__main__ import HIPCUB, main
 from conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, Ran, Suite, read
 
@@ -124,6 +124,42 @@ def test_store_of_wrong_test_needs_account(tmp_path: Path) -> None:
     stored.store(tmp_path / "s.yaml", "gfx942", seen)
     accepted = Ran(tests=3, unsupported={"s_x": ["b"]}, wrong={"rounds up": ["a"]})
     assert read(tmp_path / "s.yaml") == Suite(**HEAD, archs={"gfx942": accepted, "gfx90a": Ran(tests=2)})
+
+
+def test_store_of_run_under_checks_keeps_plain_outcomes(tmp_path: Path) -> None:
+    file, plain = tmp_path / "s.yaml", {"tests": 3, "unsupported": {"s_x": ["b"]}}
+    write(file, {"gfx942": {**plain, "checked": {"tests": 1, "wrong": {"theirs: a race": ["a"]}}}})
+    seen = {"a": (WRONG, "race fault"), "b": (UNSUPPORTED, "s_x"), "c": (PASSED, "")}
+    assert stored.compare(file, "gfx942", seen, accept=True, checked=True) == 0
+    outcomes = read(file).archs["gfx942"]
+    assert outcomes.checked == Ran(tests=3, unsupported={"s_x": ["b"]}, wrong={"theirs: a race": ["a"]})
+    assert (outcomes.tests, outcomes.unsupported, outcomes.wrong) == (3, {"s_x": ["b"]}, {})
+    assert stored.compare(file, "gfx942", seen, accept=False, checked=True) == 0
+    assert stored.compare(file, "gfx942", seen, accept=False) == 1
+    assert stored.compare(file, "gfx942", {**seen, "c": (WRONG, "race fault")}, accept=False, checked=True) == 1
+
+
+def test_memory_left_to_the_system_is_no_refusal() -> None:
+    leak, fault = (
+        "emulator: never freed: 2 allocations of 8 bytes together\n",
+        "emulator: hipLaunchKernel: race fault\n",
+    )
+    assert gtests.judge("OK", leak) == (PASSED, "")
+    assert gtests.judge("OK", leak + fault) == (WRONG, fault.strip())
+
+
+def test_functions_run_as_tests_of_googletest(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise ValueError("1 is\nnot 2")
+
+    functions = {"A.a": lambda: None, "A.b.c": fail}
+
+    def start(arguments: Sequence[str]) -> str:
+        as_googletest.run(functions, arguments)
+        return capsys.readouterr().out
+
+    assert gtests.tests(start, "*") == ("A.a", "A.b.c")
+    assert gtests.outcomes(start, ["A.a", "A.b.c"]) == {"A.a": (PASSED, ""), "A.b.c": (WRONG, "Failure: 1 is not 2")}
 
 
 def test_hipcub_has_programs_and_outcomes() -> None:

@@ -40,10 +40,6 @@ def test_host_that_does_not_wait_is_reported() -> None:
         assert output(sample("streams"), how, options=("--checks", "all,leaks")) == b"5\n5\n"
 
 
-def test_attributes_of_streams_are_kept() -> None:
-    assert output(sample("streams"), "attributes") == b"0 2 hipErrorInvalidValue\n"
-
-
 @pytest.mark.parametrize("how", ["event", "host", "query", "default", "halves", "reads", "atomics", "same", "graph"])
 def test_operations_in_order_pass(how: str) -> None:
     output(sample("streams"), how, options=("--checks", "all,leaks"))

@@ -87,3 +87,24 @@ def test_barrier_that_some_threads_do_not_reach_is_fault(
 def test_barrier_of_all_threads_passes(device: EmulatedGpu, threads: int) -> None:
     """Also where the last wave has fewer threads than lanes."""
     assert fault_of(device, "s_barrier\ns_nop 0\ns_barrier", threads=threads, barriers=True) is None
+
+
+@pytest.mark.parametrize(
+    ("load", "size", "outside"),
+    [
+        ("s_load_dwordx4 s[8:11], s[4:5], 0x0", 12, False),
+        ("s_load_dwordx4 s[8:11], s[4:5], 0x0", 8, True),
+        ("s_load_dwordx4 s[8:11], s[4:5], 0x4", 16, True),
+        ("s_load_dwordx8 s[8:15], s[4:5], 0x0", 20, False),
+        ("s_load_dwordx8 s[8:15], s[4:5], 0x0", 16, True),
+        ("s_load_dwordx2 s[8:9], s[4:5], 0x0", 4, True),
+    ],
+)
+@on_device("gfx942", whole=True)
+def test_scalar_load_may_be_widened_to_its_aligned_block(
+    device: EmulatedGpu, load: str, size: int, outside: bool
+) -> None:
+    """LLVM loads three aligned dwords as four, as of a kernel of tinygrad with a buffer of 12 bytes."""
+    code = assemble(f"{ARGUMENTS}\n{load}\ns_waitcnt lgkmcnt(0)\ns_endpgm\n", device.options.arch)
+    fault = launch_fault(device, code, device.malloc(size), device.malloc(4))
+    assert (fault is not None) == outside

@@ -437,6 +437,23 @@ def test_answers_that_are_values(device: EmulatedGpu) -> None:
 
 
 @on_device("gfx950")
+def test_attributes_of_streams_are_kept(device: EmulatedGpu) -> None:
+    """hipLaunchAttributeID: 3 is the synchronisation policy, 8 the priority. A value has 64 bytes."""
+    c, streams = device._hip_runtime.c, (ctypes.c_void_p(), ctypes.c_void_p())
+    for stream in streams:
+        assert c.hipStreamCreateWithPriority(ctypes.byref(stream), 0, -1) == SUCCESS
+    value = (ctypes.c_int * 16)(2)
+    assert c.hipStreamSetAttribute(streams[0], 3, value) == SUCCESS
+    assert c.hipStreamCopyAttributes(streams[1], streams[0]) == SUCCESS
+    for attribute, expected in ((3, 2), (8, -1)):
+        assert c.hipStreamGetAttribute(streams[1], attribute, value) == SUCCESS
+        assert value[0] == expected
+    assert c.hipStreamGetAttribute(streams[1], 99, value) == INVALID_VALUE
+    for stream in streams:
+        assert c.hipStreamDestroy(stream) == SUCCESS
+
+
+@on_device("gfx950")
 def test_registered_memory(device: EmulatedGpu) -> None:
     c, data = device._hip_runtime.c, (ctypes.c_uint8 * 100)()
     start = ctypes.c_void_p(ctypes.addressof(data))

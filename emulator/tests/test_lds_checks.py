@@ -210,7 +210,7 @@ def test_write_over_unwaited_lds_dma_is_race(device: EmulatedGpu) -> None:
 
 
 @on_device("gfx942", whole=True)
-def test_lds_that_no_wave_writes_is_uninitialised_where_it_is_used(device: EmulatedGpu) -> None:
+def test_unwritten_lds_is_reported_where_it_is_used(device: EmulatedGpu) -> None:
     """A merge reads an element too many and drops it, as rocPRIM's does."""
     far = "ds_read_b32 v4, v3 offset:512"
     assert run_checked(device, EXCHANGE.replace("ds_read_b32", f"{far}\nds_read_b32"), threads=128) is None

@@ -19,7 +19,7 @@ from typing import Any
 
 from ckpm.attention.launch.c_abi import Library, load
 from ckpm.base.settings import cache_folder
-from ckpm.kernels.abi import LaunchArguments
+from ckpm.kernels.abi import CheckedArguments, LaunchArguments
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, detect, link_command
 from ckpm.kernels.families import spellings
 from ckpm.kernels.families.family import INCLUDE
@@ -109,7 +109,7 @@ class Compiler:
             )
         )
 
-    def link(self, name: str, objects: Sequence[str]) -> Library:
+    def link(self, name: str, objects: Sequence[str], arguments: type[CheckedArguments] = LaunchArguments) -> Library:
         library = self.folder / f"{name}.so"
         self._run(
             link_command(
@@ -120,7 +120,7 @@ class Compiler:
                 soname=library.name,
             )
         )
-        return load(library, LaunchArguments)
+        return load(library, arguments)
 
 
 def units_of(keys: Sequence[Key]) -> list[Unit]:
@@ -159,9 +159,17 @@ def build_whole(compiler: Compiler) -> Library:
 
 
 def fake(
-    library: Library, *, cus: int = 256, device: int = 0, launch: int = 0, stale: int = 0, throws: str | None = None
+    library: Library,
+    *,
+    cus: int = 256,
+    device: int = 0,
+    launch: int = 0,
+    stale: int = 0,
+    throws: str | None = None,
+    name: str = "gfx950",
 ) -> None:
-    """Set the fake runtime: compute units, errors of asking for the device and of launching, an exception."""
+    """Set the fake runtime: compute units, errors of asking for the device and of launching, an exception, a name."""
+    library.abi.ckpm_fake_set_device(name.encode())
     library.abi.ckpm_fake_set(cus, device, launch, stale, None if throws is None else throws.encode())
 
 

@@ -57,7 +57,8 @@ class Model:
             arms.setdefault(exact, []).append(key)
             self.widest_v[key.dtype, key.hdim_q] = key.tile.bn1
 
-    def choose(self, p: Mapping[str, Any], cus: int) -> str | None:
+    def choose(self, p: Mapping[str, Any], cus: int, gfx942: bool = True) -> str | None:
+        """The kernel that is taken; without ``gfx942`` the tile for few compute units is for no device of this kind."""
         dtype = p["data_type"]
         fitting = [
             arms
@@ -77,7 +78,7 @@ class Model:
         for key in fitting[0].get(exact, []):
             if p["mask_type"] not in MASKS[key.mask_impl, key.mask]:
                 continue
-            if (key.tile.bm0 == 64 and not few) or (key.tile.occupancy == 2 and cus >= 128):
+            if (key.tile.bm0 == 64 and not few) or (key.tile.occupancy == 2 and (cus >= 128 or not gfx942)):
                 continue
             if load_mode(self.form, p, key.tile.bn0, BYTES[dtype]) == key.load:
                 return key.name

@@ -9,6 +9,7 @@ import pytest
 
 from ckpm.base.errors import UsageError
 from conformance import gtests
+from conformance.stored import Ran, Suite
 from tests.programs.conformance import ck_gtests, tables
 from tests.programs.conformance.__main__ import GTESTS, HERE, PAGE, main, with_tables
 
@@ -30,9 +31,22 @@ def test_page_has_tables_of_stored_outcomes() -> None:
     assert with_tables(page) == page, "python -m tests.programs.conformance table"
 
 
+def test_refusals_count_who_is_right() -> None:
+    checked = Ran(tests=9, unsupported={"s_x": ["a"]}, wrong={"theirs: a race": ["b", "c"], "open": ["d"]})
+    suite = Suite(
+        suite="S",
+        source="s",
+        toolchain="t",
+        command="c",
+        archs={"gfx942": Ran(tests=9, checked=checked), "x": Ran(tests=1)},
+    )
+    assert tables.refusals([suite])[2:] == ["| S | gfx942 | 8 | 5 | 2 | 1 |"]
+
+
 def test_stored_outcomes_have_accounts() -> None:
     for suite in tables.suites():
-        for outcomes in suite.archs.values():
+        plain = suite.archs.values()
+        for outcomes in (*plain, *(ran.checked for ran in plain if ran.checked)):
             names = [name for names in (*outcomes.unsupported.values(), *outcomes.wrong.values()) for name in names]
             assert len(set(names)) == len(names) <= outcomes.tests
             assert all(why.strip() for why in (*outcomes.unsupported, *outcomes.wrong))

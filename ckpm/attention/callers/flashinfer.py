@@ -97,6 +97,19 @@ def _take_scales(options: dict[str, Any], scales: tuple[Any, ...], hdim_q: int) 
     return float(of_o)
 
 
+def _demand_form(base: str, layout: str) -> None:
+    """Refuse a base or a layout of LSE that FlashInfer lacks."""
+    for value, choices in ((base, ("log2", "ln")), (layout, ("NH", "HN"))):
+        if value not in choices:
+            raise ProblemError(f"the LSE's base or layout '{value}' is none of {', '.join(choices)}.")
+
+
+def _in_form(lse: Any, base: str, layout: str) -> Any:
+    """A natural LSE [head, query token] in a base and a layout: NH is [query token, head]."""
+    of_base = lse if base == "ln" else lse * LOG2_E
+    return of_base if layout == "HN" else swap_axes(of_base, 0, 1)
+
+
 def _check_lse(lse: Any, q: Any, out: Any, layout: str) -> None:
     """Refuse an array for LSE of another shape than Q's in a layout, or that overlaps O's."""
     demand_arrays(lse=lse)
@@ -186,10 +199,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
         })  # fmt: skip
         tables, bias = (qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len), None
         if custom:
-            dtype = _dtype_name(q_data_type)
-            bias, max_sequence_kv = bias_of(
-                custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv, dtype
-            )
+            of_masks = custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv
+            bias, max_sequence_kv = bias_of(*of_masks, _dtype_name(q_data_type))
         self._planned = _Planned(
             options={
                 **self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv),
@@ -233,14 +244,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
         uses_spcompress: bool | None = None,
     ) -> Any:
         # fmt: on
-        """Return O [query token, head, dim], or (O, LSE) with LSE of base 2, or natural with ``lse_base`` "ln".
-
-        LSE is [query token, head], or with ``lse_layout`` "HN" [head, query token].
-        """
+        """Return O [query token, head, dim], or (O, LSE) with LSE in the chosen base and layout."""
         del enable_pdl
-        for value, choices in ((lse_base, ("log2", "ln")), (lse_layout, ("NH", "HN"))):
-            if value not in choices:
-                raise ProblemError(f"the LSE's base or layout '{value}' is none of {', '.join(choices)}.")
+        _demand_form(lse_base, lse_layout)
         refuse("run", {
             "args": args or None, "kv_cache_sf": kv_cache_sf, "use_fp16_softmax": use_fp16_softmax,
             "skip_softmax_threshold_scale_factor": skip_softmax_threshold_scale_factor,
@@ -273,11 +279,10 @@ class BatchPrefillWithPagedKVCacheWrapper:
             o *= of_o
         if not return_lse:
             return o
-        of_base = done.lse if lse_base == "ln" else done.lse * LOG2_E
-        of_layout = of_base if lse_layout == "HN" else swap_axes(of_base, 0, 1)
+        turned = _in_form(done.lse, lse_base, lse_layout)
         if lse is None:
-            return o, of_layout
-        lse[...] = of_layout
+            return o, turned
+        lse[...] = turned
         return o, lse
 
     run_return_lse = functools.partialmethod(run, return_lse=True)

@@ -23,7 +23,7 @@ from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.defects import defect_of
-from ckpm.matrix.dialects import check_built_arch, dialect
+from ckpm.matrix.dialects import check_built_arch, dialect, own_upstreams
 from ckpm.matrix.explain import find_key, receipts_with, why
 from ckpm.matrix.keys import Key
 from ckpm.matrix.selection import Selection, select
@@ -113,7 +113,7 @@ def order_for(kernel: str | Key, origin: Place, arch: str, dialect_name: str) ->
     if defect := defect_of(key, dialect_name):
         raise UsageError(f"{name}: this CK can't compile it ({defect.name}): {defect.reason}", kind="empty-selection")
     members = libraries()[family.name]
-    library_of(members, dialect_name)
+    library_of(members, dialect_name, origin.upstream in own_upstreams())
     others = tuple(name for name in members if name != family.name)
     keys = (key, *_kernels_that_serve(key, dataclasses.replace(selection, families=others), dialect_name))
     order = Order(

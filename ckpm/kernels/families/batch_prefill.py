@@ -18,6 +18,7 @@ from ckpm.kernels.families.spellings import (
     device_check,
     fill,
     flag,
+    occupancy,
     pad_flags,
     pad_words,
     spellings,
@@ -28,6 +29,8 @@ from ckpm.matrix.problems.problem import V2_MOST_16BIT_ROWS
 
 NAME = "batch_prefill"
 WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs for which gload (CK's GLOBAL_LOAD_LDS) is compiled
+# Tiles with device code for gfx942 alone: the gates of rocm-libraries pull request 9214 (dialects/features.yaml).
+_GFX942_TILES = ("few_compute_units_guarded", "few_compute_units_of_gfx942")
 
 Arm = tuple[str, str, str, str]  # alias, kernel's name, trait, conditions
 
@@ -54,15 +57,22 @@ def _layout_words(mode: str, vlayout: str, pad: str) -> Mapping[str, str]:
 def _page_words(
     page_size: int | None, kv_layout: str | None, kv_table: str | None, load: str | None
 ) -> Mapping[str, str]:
-    """Substitutions of paged dialects; gload bodies are for gfx94x and gfx950, which have the instruction."""
+    """Substitutions of paged dialects."""
     spelling = spellings()
     return {
         "page_size": str(page_size),
         "kv_layout": spelling["kv_layout"][kv_layout] if kv_layout else "",
         "kv_table": spelling["kv_table"][kv_table] if kv_table else "",
         "load": spelling["load"][load] if load else "",
-        "guard": WIDE_GUARD if load == "gload" else "",
     }
+
+
+def guard(load: str | None, tile: Tile) -> str:
+    """The condition of device code. gload bodies are for gfx94x and gfx950, which have the instruction."""
+    gfx942 = "defined(__gfx942__)" if tile.when in _GFX942_TILES else ""
+    if load != "gload":
+        return gfx942
+    return f"({WIDE_GUARD}) && {gfx942}" if gfx942 else WIDE_GUARD
 
 
 def loads(values: Values) -> tuple[str, ...]:
@@ -95,7 +105,7 @@ def choices(key: Key, cpp: Features) -> Mapping[str, object]:
     v3, split = is_v3(key.pipeline), is_split(key.pipeline)
     own_v2 = cpp.own_headers and not (v3 or split)
     kinds = {"v3": v3, "split": split, "own_v2": own_v2, "latent": key.hdim_q == 576}
-    return {"d": cpp, "guarded": key.load == "gload", "loads": modes, **kinds}
+    return {"d": cpp, "guarded": bool(guard(key.load, key.tile)), "loads": modes, **kinds}
 
 
 def substitutions(key: Key, cpp: Features, space: str) -> dict[str, str]:
@@ -108,6 +118,7 @@ def substitutions(key: Key, cpp: Features, space: str) -> dict[str, str]:
         **_type_words(key.dtype, key.pipeline, key.mask_impl, key.mask, key.bias, key.qscale),
         **_layout_words(key.mode, key.vlayout, key.pad),
         **_page_words(key.page_size, key.kv_layout, key.kv_table, key.load),
+        "guard": guard(key.load, key.tile),
         "space": space,
         "name": key.name,
         "logits": flag(key.logits),
@@ -135,11 +146,10 @@ def trait(key: Key, cpp: Features) -> str:
     load = key.load or _own_loads(key, cpp)[-1]
     page = _page_words(key.page_size, key.kv_layout, key.kv_table, load)
     mode = f", {page['load']}" if cpp.takes_load else ""
-    occupancy = f", {key.tile.occupancy}" if cpp.trait_names_occupancy else ""
     flags = f"{flag(is_v3(key.pipeline))}, false, {flag(key.sink)}"
     return (
         f"fmha_fwd_batch_prefill_traits_<{common}{types['qscale']}, {layout['pads']}, {flags}, "
-        f"{page['page_size']}, {page['kv_layout']}, {page['kv_table']}{mode}{occupancy}>"
+        f"{page['page_size']}, {page['kv_layout']}, {page['kv_table']}{mode}{occupancy(key, cpp)}>"
     )
 
 
@@ -259,6 +269,7 @@ def dispatch_text(keys: Sequence[Key], cpp: Features) -> str:
         arms=[arm for _, arm in arms],
         own_headers=cpp.own_headers,
         selects=cpp.takes_load and any(key.load for key in keys),
+        names_device=bool(v3_traits) or any("device_name" in arm[-1] for _, arm in arms),
         pads=cpp.own_headers,  # upstreams' dispatch looks in one head dim alone
     )
 
@@ -301,7 +312,8 @@ def variants(values: Values, arch: str) -> int:
     if values.get("page_size") is None:
         return 1
     modes = (values["load"],) if values.get("load") else loads(values)
-    compiled = [mode for mode in modes if mode == "bload" or arch != "gfx90a"]
+    elsewhere = arch != "gfx942" and values["tile"].when in _GFX942_TILES
+    compiled = [mode for mode in modes if not elsewhere and (mode == "bload" or arch != "gfx90a")]
     return len(compiled) * (2 if is_split(values["pipeline"]) else 1)
 
 

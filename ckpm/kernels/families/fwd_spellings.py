@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from ckpm.kernels.families.spellings import (
+    Features,
     arch_tag,
     device_check,
     element,
@@ -20,6 +21,7 @@ from ckpm.kernels.families.spellings import (
     guard,
     pad_flags,
     pad_words,
+    sink,
     spellings,
     tile_words,
 )
@@ -29,7 +31,12 @@ Arm = tuple[str, str, str, str, str]  # alias, kernel's name, trait, arch tag, c
 T = TypeVar("T")
 Nested = list[tuple[str, list[tuple[str, list[tuple[int, int, list[T]]]]]]]
 # Elements that CK's codegen loads at once along head dim, by the tile's kK0 block length (K0_MAX_SUBMAX_MAP).
-_LOADED = {32: 32, 48: 48, 64: 64, 96: 128, 128: 128, 192: 192, 256: 256}
+_LOADED = {32: 32, 48: 48, 64: 64, 80: 96, 96: 128, 128: 128, 192: 192, 256: 256, 512: 512}
+
+
+def dialects() -> tuple[str, ...]:
+    """The dialects of these families that have templates."""
+    return "ck-2025-11", "rocm-libraries-2026"
 
 
 def squant(key: Key) -> str:
@@ -59,7 +66,7 @@ def common(key: Key, space: str, trait: str) -> dict[str, str]:
     }
 
 
-def attention(key: Key, space: str, trait: str, pipelines: str) -> dict[str, str]:
+def attention(key: Key, space: str, trait: str, pipelines: str, cpp: Features) -> dict[str, str]:
     """Substitutions of an attention kernel's instance; ``pipelines`` names the spellings of its family's pipelines."""
     spelling = spellings()
     return {
@@ -73,6 +80,7 @@ def attention(key: Key, space: str, trait: str, pipelines: str) -> dict[str, str
         "logits": flag(key.logits),
         "dropout": flag(key.dropout),
         "skip": flag(key.skip),
+        "sink": sink(key, cpp),
         "trload": flag(key.trload),
         "paged_kv": flag(key.paged_kv),
     }
@@ -93,10 +101,13 @@ def attention_start(key: Key, pipelines: str) -> str:
     )
 
 
-def attention_conditions(key: Key, own: tuple[str, ...], whole: tuple[str, ...]) -> tuple[str, ...]:
+def attention_conditions(
+    key: Key, own: tuple[str, ...], whole: tuple[str, ...], cpp: Features, scale: str = ""
+) -> tuple[str, ...]:
     """The conditions of a request for an attention kernel besides device, dtype and head dims.
 
-    ``own`` are the conditions of the family's features, ``whole`` further ones if K's length isn't padded. Source:
+    ``own`` are the conditions of the family's features, ``whole`` further ones if K's length isn't padded; ``scale`` is
+    the condition on scales, if they are not static ones for each tensor. Source:
     FmhaFwdApiTrait and FmhaFwdSplitKVApiTrait of fmha_fwd.py, fmha_pagedkv_prefill.py and fmha_fwd_splitkv.py.
     """
     spelling = spellings()
@@ -106,16 +117,17 @@ def attention_conditions(key: Key, own: tuple[str, ...], whole: tuple[str, ...])
         f"t.has_logits_soft_cap == {flag(key.logits)}",
         spelling["mask"][key.mask_impl][key.mask]["check"],
         f"t.bias_type == {spelling['bias'][key.bias]['check']}",
-        f"t.do_fp8_static_quant == {squant(key)}",
+        scale or f"t.do_fp8_static_quant == {squant(key)}",
+        *((f"t.has_sink == {flag(key.sink)}",) if cpp.names_sink else ()),
         *own,
     )
     when = spelling["when"][key.tile.when]
-    return (*conditions, *((when,) if when else ()), *_lengths(key, whole), *_head_dims(key))
+    return (*conditions, *((when,) if when else ()), *_lengths(key, whole), *_head_dims(key, cpp))
 
 
 def _lengths(key: Key, whole: tuple[str, ...]) -> tuple[str, ...]:
     """Sequence lengths: group mode pads them always; a kernel that pads takes all (qr) or the rest (qr_async)."""
-    if key.mode == "group" or key.pipeline == "qr_async_trload":
+    if key.mode == "group" or key.pipeline.startswith("qr_async_trload"):
         return ()
     spad, skpad, _, _ = pad_flags(key.pad)
     tiles = f"a.seqlen_k % {key.tile.bn0} == 0"
@@ -127,9 +139,9 @@ def _lengths(key: Key, whole: tuple[str, ...]) -> tuple[str, ...]:
     return query if skpad else (*query, *whole, tiles)
 
 
-def _head_dims(key: Key) -> tuple[str, ...]:
-    """qr_async loads 16 bytes at once; the others load whole tiles unless they pad."""
-    if key.pipeline == "qr_async":
+def _head_dims(key: Key, cpp: Features) -> tuple[str, ...]:
+    """Kernels load whole tiles unless they pad; until 2026 qr_async, which pads always, asks for 16 bytes at once."""
+    if key.pipeline == "qr_async" and not cpp.names_sink:
         unit = 16 // spellings()["dtype"][key.dtype]["bytes"]
         return f"a.hdim_q % {unit} == 0", f"a.hdim_v % {unit} == 0"
     _, _, dpad, dvpad = pad_flags(key.pad)
@@ -165,11 +177,13 @@ def one_stage(
     conditions: Callable[[Key], tuple[str, ...]],
     by_reference: bool,
     counts_units: bool,
+    first: Callable[[Key], bool] = lambda key: False,
 ) -> str:
     """The dispatch text of a family with one kernel a launch, over keys sorted :func:`by_device`.
 
     ``function`` is CK's, which takes its arguments by value or ``by_reference``. With ``counts_units`` the conditions
-    read the number of the device's compute units.
+    read the number of the device's compute units. For more than one query, kernels that are ``first`` are tried before
+    the others.
     """
     arms: list[tuple[Key, Arm]] = [
         (key, (f"T{index}", key.name, trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key))))
@@ -180,13 +194,16 @@ def one_stage(
         function=function,
         reference="&" if by_reference else "",
         counts_units=counts_units,
-        archs=nest(arms),
+        first_archs=nest([(key, arm) for key, arm in arms if first(key)]),
+        archs=nest([(key, arm) for key, arm in arms if not first(key)]),
         kernels=[arm for _, arm in arms],
     )
 
 
-def harness_text(dialect: str, family: str, *, dropout: bool, pages: bool, splits: bool) -> str:
+def harness_text(
+    dialect: str, family: str, cpp: Features, *, dropout: bool = False, pages: bool = False, splits: bool = False
+) -> str:
     """The C ABI of kernels/include_fwd/ckpm_fwd.h for a family that has dropout, a paged cache, splits, or not."""
-    features = {"dropout": dropout, "pages": pages, "splits": splits}
+    features = {"dropout": dropout, "pages": pages, "splits": splits, "d": cpp}
     function = f"fmha_{family}"
     return fill("fwd_harness.hip.j2", dialect=dialect, family=family, function=function, abi="ckpm_fwd", **features)

@@ -15,7 +15,7 @@ from ckpm.kernels.families import fwd_splitkv_combine as combine
 from ckpm.kernels.families.family import Host, KernelFamily, Scenario, Values
 from ckpm.kernels.families.fwd_spellings import by_device, harness_text, nest
 from ckpm.kernels.families.kernel_problems import MASKS, attention_scenarios, candidates, not_laid_out
-from ckpm.kernels.families.spellings import Features, arch_tag, fill, flag, pad_flags, pad_words
+from ckpm.kernels.families.spellings import Features, arch_tag, fill, flag, occupancy, pad_flags, pad_words, sink
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_splitkv"
@@ -29,25 +29,25 @@ def merges(hdim_q: int, bias: str, mask: str) -> bool:
 
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
-    return fwd_spellings.attention(key, space, trait(key), _PIPELINES)
+    return fwd_spellings.attention(key, space, trait(key, features), _PIPELINES, features)
 
 
 def choices(key: Key, features: Features) -> Mapping[str, object]:
     return {"batch": key.mode == "batch", "merges": merges(key.hdim_q, key.bias, key.mask)}
 
 
-def trait(key: Key) -> str:
+def trait(key: Key, features: Features) -> str:
     """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
         f"fmha_fwd_splitkv_traits_<{fwd_spellings.attention_start(key, _PIPELINES)}, {fwd_spellings.squant(key)}, "
-        f"{flag(key.paged_kv)}, {pad_words(key.pad)['pads']}>"
+        f"{flag(key.paged_kv)}{sink(key, features)}, {pad_words(key.pad)['pads']}{occupancy(key, features)}>"
     )
 
 
-def conditions(key: Key) -> tuple[str, ...]:
+def conditions(key: Key, features: Features) -> tuple[str, ...]:
     """The conditions of a request for a kernel besides device, dtype and head dims."""
     own = (f"(a.block_table_ptr != nullptr) == {flag(key.paged_kv)}",)
-    return fwd_spellings.attention_conditions(key, own, ("a.seqlen_k_ptr == nullptr",))
+    return fwd_spellings.attention_conditions(key, own, ("a.seqlen_k_ptr == nullptr",), features)
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
@@ -64,7 +64,8 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
         if own is None:
             raise UsageError(f"{key.name}: no combine kernel that serves it is selected. Widen --filter or --where.")
         by_lse = {lse: own.get(lse, "") for lse in (True, False)}
-        arms.append((key, (trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key)), by_lse)))
+        condition = " && ".join(conditions(key, features))
+        arms.append((key, (trait(key, features), arch_tag(key.arch_trait), condition, by_lse)))
     names = [key.name for key in (*first, *second)]
     return fill("splitkv_dispatch.hip.j2", archs=nest(arms), names=names)
 
@@ -77,6 +78,8 @@ def symbol(values: Values) -> re.Pattern[str]:
     traits = (
         symbol_spellings.traits(values) + symbol_spellings.squant(values) + symbol_spellings.boolean(values["paged_kv"])
     )
+    if values.get("sink") is not None:
+        traits += f"Lb[01]ELb[01]ELi{symbol_spellings.number(values['tile'].occupancy)}E{symbol_spellings.sink(values)}"
     return symbol_spellings.attention(values, rf"FmhaFwdSplitKVKernelI.*?{symbol_spellings.shape(values)}", traits)
 
 
@@ -115,7 +118,8 @@ FAMILY = KernelFamily(
     variants=variants,
     host=Host(
         dispatch=dispatch_text,
-        harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=True),
+        dialects=fwd_spellings.dialects,
+        harness=lambda dialect, features: harness_text(dialect, NAME, features, pages=True, splits=True),
         arguments=FwdArguments,
         functions=("fmha_fwd_splitkv_oneshot_", "fmha_fwd_splitkv_combine_oneshot_"),
         several=True,

@@ -57,10 +57,14 @@ def whole(families: tuple[str, ...]) -> tuple[str, ...]:
     return libraries().get(families[0], families) if len(families) == 1 else families
 
 
-def library_of(families: Collection[str], dialect: str) -> str:
-    """The library that kernels of these families make in a dialect."""
+def library_of(families: Collection[str], dialect: str, own_headers: bool = False) -> str:
+    """The library that kernels of these families make in a dialect.
+
+    With ``own_headers`` the tree has headers of ours. They are batch prefill's: the other families' are of another
+    version of CK.
+    """
     library = made_of(families)
-    if library is not None and host(library).renders(dialect):
+    if library is not None and host(library).renders(dialect) and not (own_headers and not is_default(library)):
         return library
     can = "; ".join(
         f"--family {','.join(members)} ({', '.join(host(name).dialects())})" for name, members in libraries().items()

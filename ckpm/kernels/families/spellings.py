@@ -48,6 +48,7 @@ class _Cpp(Record, frozen=True):
     trait_names_trload: bool
     takes_load: bool
     own_headers: bool
+    names_sink: bool = False
     trait_names_occupancy: bool = False
 
 
@@ -128,8 +129,9 @@ class Features(_Cpp, frozen=True):
     """Differences between the C++ of CK's versions that the templates follow.
 
     With ``takes_load`` batch prefill's traits have the load mode, and dispatch asks for it. With ``own_headers`` the
-    text is for kernels/include_prefill alone: a tree of that version has other classes. With ``trait_names_occupancy``
-    (rocm-libraries pull request 11298) a trait's last parameter is the tile's occupancy.
+    text is for kernels/include_prefill alone: a tree of that version has other classes. With ``names_sink`` (2026) fwd,
+    fwd_pagedkv and fwd_splitkv have sinks, fwd's scale is an enumeration, and fwd has V3.
+    With ``trait_names_occupancy`` (rocm-libraries pull request 11298) a trait's last parameter is the tile's occupancy.
     ``selector_takes_base`` is a property of the tree, not of the dialect: since rocm-libraries pull request 9214,
     fmha_batch_prefill_select_kv_load_mode also takes the V stride and both base addresses.
     """
@@ -152,6 +154,16 @@ def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
 
 def flag(value: bool | None) -> str:
     return "true" if value else "false"
+
+
+def occupancy(key: Key, cpp: Features) -> str:
+    """The last argument of a trait that names the tile's occupancy, with its comma."""
+    return f", {key.tile.occupancy}" if cpp.trait_names_occupancy else ""
+
+
+def sink(key: Key, cpp: Features) -> str:
+    """The argument of traits that say if there is a sink, with its comma."""
+    return f", {flag(key.sink)}" if cpp.names_sink else ""
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from ckpm.kernels.families.spellings import pad_flags
 
 ENUM = r"L(?:N(?:(?!E\d)\w)*E|S[0-9A-Z]*_)"  # an enumeration's type, before its value
 _BIAS = {"no": 0, "bias": 1, "alibi": 2}
-_QSCALE = {"no": 0, "pertensor": 1, "kv_blockscale": 3}
+_QSCALE = {"no": 0, "pertensor": 1, "blockscale": 2, "kv_blockscale": 3, "mx": 4}
 _LAYOUT = {"vectorized": 0, "linear": 1}
 _TABLE = {"vllm": 0, "sglang": 1}
 _LOAD = {"bload": 0, "gload": 1}
@@ -64,12 +64,22 @@ def traits(values: Mapping[str, Any]) -> str:
     )
 
 
+def scale(values: Mapping[str, Any]) -> str:
+    """The pattern of an enumerator of scales."""
+    return f"{ENUM}{_QSCALE[values['qscale']]}E"
+
+
+def sink(values: Mapping[str, Any]) -> str:
+    """The flag of a sink; nothing in dialects without sinks."""
+    return "" if values.get("sink") is None else boolean(values["sink"])
+
+
 def paged_traits(values: Mapping[str, Any]) -> str:
     """The pattern of the traits of batch prefill that follow in dialects with pages as an axis."""
     mode = _LOAD[values["load"]] if values.get("load") else "[01]"  # a key without a load mode matches both
     load = f"{ENUM}{mode}E" + "|E" * (values.get("load") == "bload")  # April 2026's traits end before it
     return (
-        rf"{ENUM}{_QSCALE[values['qscale']]}ELi\w+?ELb0E{boolean(values['sink'])}Li{values['page_size']}E"
+        rf"{scale(values)}Li\w+?ELb0E{boolean(values['sink'])}Li{values['page_size']}E"
         rf"{ENUM}{_LAYOUT[values['kv_layout']]}E{ENUM}{_TABLE[values['kv_table']]}E(?:{load})"
     )
 

@@ -52,7 +52,7 @@ class BuildRequest:
     @property
     def library(self) -> str:
         """The library that the selected families make."""
-        return library_of(self.selection.families, self.tree.dialect)
+        return library_of(self.selection.families, self.tree.dialect, bool(self.tree.own))
 
     @property
     def folder(self) -> str:

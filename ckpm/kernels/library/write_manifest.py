@@ -65,7 +65,9 @@ def _unit_resources(
     if missing := set(archs) - set(bundles):
         raise CodeObjectError(f"{unit}: no code object for {', '.join(sorted(missing))}.")
     for arch, images in bundles.items():
-        parsed = {name: parse(family, name, mask_impl) for name in names}
+        # a name without its arch trait is of the arch that is built
+        trait = {} if "{arch_trait}" in family.grammar else {"arch_trait": family.archs.get(arch, ("",))[0]}
+        parsed = {name: {**parse(family, name, mask_impl), **trait} for name in names}
         compiled = FAMILIES[family.name].compiled_for
         planned = {name: values for name, values in parsed.items() if compiled(values, arch, family.archs)}
         resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}

@@ -14,7 +14,7 @@ from ckpm.kernels.parity.bindings import local_names
 from ckpm.kernels.parity.c_arithmetic import CNumber, Formula, call, make
 from ckpm.kernels.parity.conditions import FALSE, TRUE, condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_constants import decide_constants, fold_constants
-from ckpm.kernels.parity.cpp_text import If, Plain, Program, Scope, read, statements
+from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, Scope, read, statements
 from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, text_error
 
 FUNCTION = "fmha_batch_prefill"
@@ -90,12 +90,34 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
     named = [f for f in program.functions if f.name == name and f.argument in (None, _VERSION)]
     if len(named) != 1:
         raise text_error(f"expected one function {name}, found {len(named)}")
-    function = named[0]
+    (function,) = named
+    parts = {part.name: part for part in program.functions if part.name in (f"{name}_v3", f"{name}_v2")}
+    nodes, blocks, local = _read_nest(program, parts.get(f"{name}_v2", function), name)
+    if len(parts) == 2:  # since 2026 fmha_fwd asks V3's nest first, under a condition of its own
+        chain = next(statement for statement in statements(function.body) if isinstance(statement, If))
+        condition = program.resolve(chain.branches[0][0] or (), function.scope, _parameters(function, name))
+        requires = frozenset((condition_text(parse_condition(condition)),))
+        first = [node for node in _read_nest(program, parts[f"{name}_v3"], name)[0] if node.takes or node.nodes]
+        nodes.insert(0, Node(requires, chained=False, nodes=tuple(first)))
+    functions = {
+        helper.name: _formula(helper.parameters, helper.result, helper.body)
+        for helper in program.functions
+        if blocks is not None and helper.name in blocks.returned
+    }
+    kernels = tuple(node for node in nodes if node.takes or node.nodes)
+    early = len(nodes) - len(kernels)
+    return Dispatch(kernels, early, spell(local.get(_UTILISATION, ())), blocks, functions, _LEVELS[name])
+
+
+def _parameters(function: Function, name: str) -> dict[str, Tokens]:
     if len(function.parameters) != len(_PARAMETERS):
         raise text_error(f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
-    local: dict[str, Tokens] = {
-        parameter[-1]: (name,) for parameter, name in zip(function.parameters, _PARAMETERS, strict=True)
-    }
+    return {parameter[-1]: (word,) for parameter, word in zip(function.parameters, _PARAMETERS, strict=True)}
+
+
+def _read_nest(program: Program, function: Function, name: str) -> tuple[list[Node], Formula | None, dict[str, Tokens]]:
+    """The branches of a function's nest, its lambda that counts workgroups, and the names that it declares."""
+    local = _parameters(function, name)
     scope = function.scope
     nodes: list[Node] = []
     blocks = None
@@ -109,14 +131,7 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
                 blocks = _lambda(statement.tokens)
             else:
                 local |= local_names(program, statement.tokens, scope, local)
-    functions = {
-        helper.name: _formula(helper.parameters, helper.result, helper.body)
-        for helper in program.functions
-        if blocks is not None and helper.name in blocks.returned
-    }
-    kernels = tuple(node for node in nodes if node.takes or node.nodes)
-    early = len(nodes) - len(kernels)
-    return Dispatch(kernels, early, spell(local.get(_UTILISATION, ())), blocks, functions, _LEVELS[name])
+    return nodes, blocks, local
 
 
 def _branches(

@@ -419,7 +419,7 @@ def _parameters(dialect: Dialect, code: str, path: str) -> Iterator[str]:
             if index < len(parameters) or not parameter[2]:
                 raise SetupError(
                     f"{at}: {name} has a parameter {parameter[1]} that dialect {dialect.name} doesn't know, and that "
-                    "can't be left out: no kernel of batch prefill would compile. A new version of CK needs a file "
+                    "can't be left out: no kernel that names it would compile. A new version of CK needs a file "
                     "in matrix/dialects.",
                     kind="ck-tree-version",
                 )

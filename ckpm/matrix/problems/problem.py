@@ -279,12 +279,12 @@ def needs_named_loads(problem: Problem) -> bool:
 def is_tile_taken(when: str, batch: int, nhead_q: int, seqlen_q: int, compute_units: int) -> bool:
     """Return True if CK's dispatch takes a tile under its condition, a word of the dialect's tables.
 
-    ``few_blocks`` is the tile of 64 rows: below 0.8 blocks of 128 rows a compute unit. ``few_compute_units`` is of
-    rocm-libraries pull request 8492.
+    ``few_blocks`` is the tile of 64 rows: below 0.8 blocks of 128 rows a compute unit. ``few_compute_units``, with or
+    without a gate to gfx942, is of rocm-libraries pull request 8492.
     """
     if when == "few_blocks":
         return batch * nhead_q * -(-seqlen_q // 128) < 0.8 * compute_units
-    return when != "few_compute_units" or compute_units < 128
+    return not when.startswith("few_compute_units") or compute_units < 128
 
 
 def launch_seqlen_k(problem: Problem) -> int:

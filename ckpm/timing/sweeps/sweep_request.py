@@ -91,7 +91,7 @@ def asked_for(args: argparse.Namespace) -> SweepRequest:
     tree = locate(chosen_upstream(args.upstream, root), cache=cache, ck_root=root)
     selection = Selection(archs=(arch,), families=sweep.families, where=sweep.where)
     keys, _ = split(select_some(dialect(tree.dialect), selection), tree.dialect)
-    library = library_of(sweep.families, tree.dialect)
+    library = library_of(sweep.families, tree.dialect, bool(tree.own))
     chosen = [key for key in keys if key.family == library]
     chosen = filter_keys(chosen, args.filter, args.filter_file)[: args.max_kernels]
     if not chosen:

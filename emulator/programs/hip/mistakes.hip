@@ -1,11 +1,13 @@
 // Mistakes with memory, by the first argument: `double`, `inside` and `foreign` free memory wrongly
-// in a kernel, `overrun`, `reuse` and `leak` use malloc() in one wrongly; `twice` frees memory of
-// the device twice on the host, `null` and `host` give a kernel such a pointer, `endless` counts
-// for ever, `grid` synchronises the grid of an ordinary launch, `sizes` is right.
+// in a kernel, `overrun`, `reuse` and `leak` use malloc() in one wrongly; `twice` and `later` free
+// memory of the device twice on the host, `null` and `host` give a kernel such a pointer, `endless`
+// counts for ever, `grid` synchronises the grid of an ordinary launch, `sizes` is right.
 #include "check.h"
 #include "device_library.h"
 
 #include <cstring>
+
+extern "C" hipError_t hipFreeAsync(void* pointer, hipStream_t stream);
 
 __global__ void free_twice(int*)
 {
@@ -80,10 +82,13 @@ static int run(const char* how, int* out)
 {
     const auto is = [how](const char* name) { return std::strcmp(how, name) == 0; };
     int on_the_stack[64];
-    if(is("twice"))
+    if(is("twice") || is("later"))
     {
-        HIP_CHECK(hipFree(out));
-        std::printf("%s\n", hipGetErrorName(hipFree(out)));
+        HIP_CHECK(is("later") ? hipFreeAsync(out, nullptr) : hipFree(out));
+        if(is("later"))
+            std::printf("%s\n", hipGetErrorName(hipFreeAsync(out, nullptr)));
+        else
+            std::printf("%s\n", hipGetErrorName(hipFree(out)));
         return 0;
     }
     if(is("double"))

@@ -3,8 +3,7 @@
 // wait for it, `nonblocking` does not wait for the default stream. In order: by an `event`, by the
 // `host` that waits, by the `default` stream, by a `query`; `halves` of the buffer, `reads`,
 // `atomics`, the `same` value, a `graph` twice. `early` reads memory of the host before it waits,
-// `late` after that, and `told` gets them from a kernel with a fence. `attributes` prints some of a
-// stream.
+// `late` after that, and `told` gets them from a kernel with a fence.
 #include "more_hip.h"
 
 #include <cstring>
@@ -44,32 +43,6 @@ static void share(hipStream_t stream, int* host, bool waits, bool tells)
     std::printf("%d\n", host[7]);
 }
 
-union Attribute
-{
-    char whole[64];
-    int priority;
-};
-extern "C" {
-hipError_t hipStreamSetAttribute(hipStream_t stream, int attribute, const Attribute* value);
-hipError_t hipStreamGetAttribute(hipStream_t stream, int attribute, Attribute* value);
-hipError_t hipStreamCopyAttributes(hipStream_t to, hipStream_t from);
-}
-
-static void print_attributes(hipStream_t one, hipStream_t two)
-{
-    constexpr int SYNCHRONIZATION_POLICY = 3, PRIORITY = 8;
-    Attribute value = {};
-    HIP_CHECK(hipStreamGetAttribute(one, PRIORITY, &value));
-    std::printf("%d", value.priority);
-    value.priority = 2;
-    HIP_CHECK(hipStreamSetAttribute(one, SYNCHRONIZATION_POLICY, &value));
-    HIP_CHECK(hipStreamCopyAttributes(two, one));
-    value = {};
-    HIP_CHECK(hipStreamGetAttribute(two, SYNCHRONIZATION_POLICY, &value));
-    std::printf(
-        " %d %s\n", value.priority, hipGetErrorName(hipStreamGetAttribute(two, 99, &value)));
-}
-
 static void replay(hipStream_t one, hipStream_t two, int* all)
 {
     hipGraph_t graph;
@@ -99,8 +72,6 @@ int main(int, char** words)
 
     if(is("early") || is("late") || is("told"))
         share(one, host, is("late"), is("told"));
-    else if(is("attributes"))
-        print_attributes(one, two);
     else if(is("reads"))
         sum_up<<<grid, block, 0, one>>>(all, out);
     else if(is("halves"))

@@ -11,6 +11,7 @@
 namespace {
 
 int compute_units       = 256;
+std::string device_name = "gfx950";
 hipError_t device_error = hipSuccess; // of asking for the device
 hipError_t launch_error = hipSuccess; // of launching
 hipError_t last_error   = hipSuccess;
@@ -75,6 +76,8 @@ void ckpm_fake_set(int cus, int of_device, int of_launch, int stale, const char*
     last_record.clear();
     launches = 0;
 }
+void ckpm_fake_set_device(const char* name) { device_name = name; }
+const char* ckpm_fake_device(void) { return device_name.c_str(); }
 const char* ckpm_fake_record(void) { return last_record.c_str(); }
 int ckpm_fake_launches(void) { return launches; }
 }

@@ -1,5 +1,5 @@
 // What CK's example header fmha_fwd.hpp of 2026 gives to batch prefill: requests, arguments, type
-// configurations.
+// configurations. The other forward families are in forward.hpp.
 //
 // INTERFACE_2026_FIVE chooses the older form of fmha_batch_prefill_select_kv_load_mode, with five
 // parameters. INTERFACE_2026_STUBS defines fmha_batch_prefill_ for every dispatch trait: a dispatch
@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ck_tile/core.hpp"
+#include "ck_tile/host/device_prop.hpp"
 #include "ck_tile/launch.hpp"
 #include "ck_tile/ops/fmha.hpp"
 
@@ -247,8 +248,14 @@ template <ck_tile::index_t HDim,
           bool PadD,
           bool PadDv,
           bool UseTrLoad,
-          bool SkipMinSeqlenQ = false,
-          bool HasSink        = false>
+          bool SkipMinSeqlenQ,
+          bool HasSink
+#ifdef INTERFACE_2026_OCCUPANCY // rocm-libraries pull request 11298; upstream's default of -1 would
+                                // hide a missing one
+          ,
+          ck_tile::index_t Occupancy
+#endif
+          >
 struct fmha_fwd_traits_
 {};
 
@@ -280,8 +287,7 @@ template <ck_tile::index_t HDim,
           ck_tile::BlockAttentionKVCacheMemoryLayoutEnum Layout,
           ck_tile::BlockAttentionKVCacheLookupTableEnum Table,
           ck_tile::BlockAttentionKVCacheLoadModeEnum Load
-#ifdef INTERFACE_2026_OCCUPANCY // rocm-libraries pull request 11298; upstream's default of -1 would
-                                // hide a missing one
+#ifdef INTERFACE_2026_OCCUPANCY
           ,
           ck_tile::index_t Occupancy
 #endif
@@ -309,7 +315,12 @@ struct fmha_fwd_batch_prefill_traits_ : fmha_fwd_traits_<HDim,
                                                          PadDv,
                                                          UseTrLoad,
                                                          SkipMinSeqlenQ,
-                                                         HasSink>
+                                                         HasSink
+#ifdef INTERFACE_2026_OCCUPANCY
+                                                         ,
+                                                         Occupancy
+#endif
+                                                         >
 {};
 
 // A request.
@@ -334,6 +345,8 @@ struct fmha_batch_prefill_traits : fmha_fwd_traits
         ck_tile::BlockAttentionKVCacheLookupTableEnum::SGLANG_PAGE_TABLE_1D;
     int page_size = 1;
 };
+
+#include "forward.hpp"
 
 #ifdef INTERFACE_2026_STUBS
 // Notes which kernel of the dispatch's table has been called; defined in stubs.hip.

@@ -90,6 +90,15 @@ def test_order_of_family_without_texts_in_dialect_is_refused() -> None:
         order_for(key, Place(upstream="flash-attn"), "gfx950", of.name)
 
 
+def test_order_of_family_with_headers_of_another_ck_is_refused() -> None:
+    """Upstream ckpm has May's batch prefill over aiter's headers of November, whose fwd has no sinks."""
+    of = dialect(upstreams()["ckpm"].dialect)
+    key = select(of, Selection(archs=("gfx950",), families=("fwd",)))[0]
+    with pytest.raises(UsageError, match="can't be rendered"):
+        order_for(key, Place(upstream="ckpm"), "gfx950", of.name)
+    assert order_for(key, Place(upstream="checkout"), "gfx950", of.name)[1] == (key,)
+
+
 def test_order_is_read_as_it_was_written(tmp_path: Path) -> None:
     source = Place(upstream="checkout", toolchain="embedded", ck_root="/ck", headers="/own")
     order, _ = order_for(NAME, source, "gfx950", DIALECT)

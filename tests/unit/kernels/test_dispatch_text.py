@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpm.base.errors import UpstreamError
+from ckpm.kernels.families import render, spellings
 from ckpm.kernels.parity.c_arithmetic import CNumber, Formula, evaluate, make
 from ckpm.kernels.parity.conditions import TRUE, condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_tokens import tokenize
 from ckpm.kernels.parity.dispatch_text import compare, parse
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
 from tests.unit.kernels.damaged_text import check_every_damage
 
 ONE = """
@@ -219,3 +222,28 @@ def test_unknown_expression_is_refused(text: str, message: str) -> None:
     with pytest.raises(UpstreamError) as caught:
         evaluate(tokenize(text), {}, {})
     assert message in str(caught.value)
+
+
+def test_function_of_v3_is_nest_tried_first() -> None:
+    """Since 2026 upstream's fmha_fwd calls a function with V3's nest, then one with the others'; ours is one nest."""
+    name = "rocm-libraries-2026"
+    where = ("key.dtype == 'fp8bf16' and key.hdim_q == 128 and key.qscale == 'no' and not (key.logits or key.sink)",)
+    keys = select(dialect(name), Selection(archs=("gfx950",), families=("fwd",), where=where))
+    text = render.dispatch_text(keys, spellings.features(name))
+    start, first = text.index("float fmha_fwd("), text.index("    if(a.max_seqlen_q > 1)")
+    end = text.index("    if(device_name", text.index("    if(device_name", first) + 1)
+    head, last = text[start:first], text.index("    (void)t, (void)s;")
+    nest = text[first:end].partition("{")[2].rpartition("}")[0]
+    upstream = (
+        text[:start]
+        + head.replace("fmha_fwd(", "fmha_fwd_v3(") + nest + "return -1;}\n"
+        + head.replace("fmha_fwd(", "fmha_fwd_v2(") + text[end:last] + "return -1;}\n"
+        + "float fmha_fwd(fmha_fwd_traits traits, fmha_fwd_args args, const ck_tile::stream_config& config) {\n"
+        + "if(args.max_seqlen_q > 1) { float r = fmha_fwd_v3(traits, args, config); if(r >= 0) return r; }\n"
+        + "return fmha_fwd_v2(traits, args, config); }\n"
+    )  # fmt: skip
+    rendered = parse(text, "fmha_fwd")
+    assert compare(parse(upstream, "fmha_fwd"), rendered, {}) == []
+    assert any("V3" in node.takes for node in rendered.nodes[0].nodes[0].nodes[0].nodes[0].nodes)
+    later = compare(parse(upstream.replace("args.max_seqlen_q > 1", "args.max_seqlen_q > 2"), "fmha_fwd"), rendered, {})
+    assert any("max_seqlen_q>2" in line.replace(" ", "") for line in later)

@@ -29,7 +29,7 @@ KEYS = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=(
 def test_traits_and_tags_tell_all_kernels_apart() -> None:
     """Two kernels of one trait and arch would be one definition twice."""
     assert {key.arch_trait for key in KEYS} == {"gfx9", "gfx950"}
-    assert len({(fwd.trait(key), arch_tag(key.arch_trait)) for key in KEYS}) == len(KEYS)
+    assert len({(fwd.trait(key, FEATURES), arch_tag(key.arch_trait)) for key in KEYS}) == len(KEYS)
 
 
 def test_dispatch_takes_each_kernel_once_specific_device_first() -> None:
@@ -49,7 +49,7 @@ def test_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
     )
     keys = [key for key in select(dialect(DIALECT), chosen) if (key.bias, key.mask, key.logits) == ("no", "no", False)]
     assert [key.pad for key in keys] == ["ps", "pssk"]
-    whole, padded = (set(fwd_pagedkv.conditions(key)) for key in keys)
+    whole, padded = (set(fwd_pagedkv.conditions(key, FEATURES)) for key in keys)
     assert whole - padded == {"a.seqlen_k_ptr == nullptr", "a.seqlen_k % 128 == 0"}
     assert padded <= whole
     text = dispatch_text(keys, FEATURES)
@@ -60,15 +60,16 @@ def test_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
 def test_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
     """The largest of the kernels beside it takes all that is left, also when that is the only one selected."""
     small = next(key for key in KEYS if key.tile.bm0 == 16)
-    assert "a.seqlen_q <= 16" in fwd.conditions(small, 128)
+    assert "a.seqlen_q <= 16" in fwd.conditions(small, FEATURES, 128)
     assert "a.seqlen_q" not in dispatch_text([small], FEATURES)
 
 
-@pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv"])
-def test_symbols_tell_kernels_of_unit_apart(name: str) -> None:
-    family = dialect(DIALECT).family(name)
+@pytest.mark.parametrize("version", [DIALECT, "rocm-libraries-2026", "rocm-libraries-2026-09"])
+@pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv", "fwd_splitkv"])
+def test_symbols_tell_kernels_of_unit_apart(name: str, version: str) -> None:
+    family = dialect(version).family(name)
     for arch in ("gfx942", "gfx950"):
-        keys = select(dialect(DIALECT), Selection(archs=(arch,), families=(name,), where=("key.hdim_q == 128",)))
+        keys = select(dialect(version), Selection(archs=(arch,), families=(name,), where=("key.hdim_q == 128",)))
         for unit in plan_units(keys):
             patterns = {FAMILIES[name].symbol(parse(family, key.name)).pattern for key in unit.keys}
             assert len(patterns) == len(unit.keys), unit.name

@@ -23,10 +23,10 @@ TEXT = SPELLINGS.read_text()
             "dtype.fp16: field 'bytes' is miss",
         ),
         ("bytes: 2}", "bytes: two}", 4, "dtype.fp16.bytes: must be a whole number, not 'two'"),
-        ("  vllm: ", "  vllm:\n    x: ", 45, "kv_table.vllm: must be text"),
+        ("  vllm: ", "  vllm:\n    x: ", 49, "kv_table.vllm: must be text"),
         ("bytes: 2}", "bytes: 2, byte: 2}", 4, "dtype.fp16.byte: unknown field; known here: type, bytes"),
-        ("kv_table:", "kv_tables:", 44, "kv_tables: unknown field; known here: dtype, "),
-        ("paged: false", "paged: maybe", 57, "dialects.ck-2025-06.paged: must be true or false, not 'maybe'"),
+        ("kv_table:", "kv_tables:", 48, "kv_tables: unknown field; known here: dtype, "),
+        ("paged: false", "paged: maybe", 64, "dialects.ck-2025-06.paged: must be true or false, not 'maybe'"),
         ("dtype:\n", "dtype: [\n", 5, "not valid YAML: "),
     ],
 )

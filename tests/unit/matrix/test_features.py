@@ -11,7 +11,7 @@ import pytest
 from ckpm.base.errors import TableError, UnknownWordError
 from ckpm.commands import main
 from ckpm.matrix.configurations.tuned import take_tuned
-from ckpm.matrix.dialects import FAMILIES, dialect, features, with_features
+from ckpm.matrix.dialects import APIS, FAMILIES, dialect, features, with_features
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.explain import why
 from ckpm.matrix.problems.problem import is_tile_taken
@@ -25,6 +25,27 @@ TUNED = [
     (0, 768, "96e89b2c0dd00d95194b80f31e300cc1a7e09e23946da311c1fde2d46d70778c"),
     (2, 48, "ba05fb7ec17ab99235ed82b0e0282041df19116a3f78b450a3198b2b1ed7caca"),
     (200, 256, "705fe5cf77e7046048bc4cfda004b853acb584232c3073366a3d76b73650bfcc"),
+]
+# Upstream's unique names by API, arch, mask set and features beside September's: receipt -> count.
+COUNTS: list[tuple[str, str, str, str, dict[int, int]]] = [
+    ("batch_prefill", "gfx950", "simplified", "", {0: 6384, 2: 4608, 100: 0, 600: 6144, 700: 0, 888: 6384}),
+    ("batch_prefill", "gfx90a", "generic", "", {0: 10640, 2: 7680, 600: 10240}),
+    ("bwd", "gfx942", "simplified", "", {0: 6900, 2: 1140, 300: 2360, 400: 2300, 700: 4660, 800: 918, 801: 22}),
+    ("bwd", "gfx942", "generic", "", {700: 6900}),
+    ("bwd", "gfx950", "simplified", "", {0: 8436, 2: 1652, 3: 1224, 4: 1224, 300: 2872, 400: 2812, 700: 5684}),
+    ("bwd", "gfx950", "generic", "", {0: 12372, 2: 2324, 700: 8308}),
+    ("bwd", "gfx1100", "simplified", "", {700: 3728}),
+    ("bwd", "gfx1201", "generic", "", {700: 5520}),
+    (
+        "fwd",
+        "gfx950",
+        "simplified",
+        "+trload_without_seq_padding",
+        {0: 7648, 2: 512, 3: 3760, 4: 2048, 100: 4816, 700: 720},
+    ),
+    ("fwd", "gfx950", "generic", "+trload_without_seq_padding", {0: 11456}),
+    ("fwd", "gfx942", "simplified", "+head_dim_512", {0: 9768, 2: 588, 800: 1920}),
+    ("fwd", "gfx950", "simplified", "+head_dim_512", {0: 10320, 2: 700, 800: 1920}),
 ]
 FEW_UNITS = (
     "fmha_batch_prefill_d256_bf16_group_ps1024_bload_b128x32x16x256x16x256_r4x1x1_r4x1x1_w32x32x16_w32x32x16_o2_qr_async_"
@@ -51,6 +72,16 @@ def test_feature_changes_families_of_its_tables_alone(feature: str) -> None:
     ) == (bool(features()[feature].tables))
 
 
+@pytest.mark.parametrize(("api", "arch", "mask_impl", "added", "counts"), COUNTS)
+def test_names_of_september_are_as_many_as_upstream_s(
+    api: str, arch: str, mask_impl: str, added: str, counts: dict[int, int]
+) -> None:
+    families = [dialect(SEPTEMBER + added).family(family) for family in APIS[api]]
+    for receipt, count in counts.items():
+        listed = [enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask_impl) for family in families]
+        assert sum(map(len, listed)) == count, receipt
+
+
 def test_with_features_order_is_table_s_and_stored_name_wins() -> None:
     own = dialect(SEPTEMBER).features
     assert with_features(reversed(own)) == SEPTEMBER
@@ -65,6 +96,16 @@ def test_unknown_or_foreign_feature_is_refused() -> None:
         dialect("ck-2025-11+head_dim_512")
     with pytest.raises(TableError, match="has the feature head_dim_512 twice"):
         dialect(f"{BASE}+head_dim_512+head_dim_512")
+
+
+@pytest.mark.parametrize("variant", ["gfx942_by_guard", "gfx942_by_list"])
+def test_variant_of_feature_replaces_the_dialect_s_own(variant: str) -> None:
+    own = dialect(SEPTEMBER).features
+    assert dialect(f"{SEPTEMBER}+{variant}").features == (
+        *(feature for feature in own if feature != "gfx942_by_dispatch"),
+        variant,
+    )
+    assert with_features({*own} - {"gfx942_by_dispatch"}) == SEPTEMBER  # no checkout shows the gate as merged
 
 
 def test_why_names_pull_request_of_kernel() -> None:
@@ -153,6 +194,16 @@ def test_tune_tiles_out_of_order_are_refused(tmp_path: Path) -> None:
 def test_count_with_tune_counts_its_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["count", "--dialect", SEPTEMBER, "--family", "fwd", "--arch", "gfx942", "--tune", str(TUNE)]) == 0
     assert capsys.readouterr().out.split()[-2:] == ["768", "768"]
+
+
+@pytest.mark.parametrize(("compute_units", "taken"), [(80, True), (127, True), (128, False), (304, False)])
+def test_why_with_compute_units_says_if_dispatch_takes_the_tile(
+    compute_units: int, taken: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--dialect", SEPTEMBER, "--arch", "gfx942", "--tier", "full", "--compute-units", str(compute_units)]
+    assert main(["why", *options, FEW_UNITS]) == 0
+    complaint = f"dispatch takes its tile below 128 compute units, not with {compute_units}"
+    assert (complaint not in capsys.readouterr().out) == taken
 
 
 @pytest.mark.parametrize(("compute_units", "taken"), [(80, True), (127, True), (128, False), (304, False)])

@@ -196,7 +196,10 @@ def test_whole_tiles_go_to_kernel_that_pads_less() -> None:
     )
     by_pad = {key.pad: key for key in keys}
     dispatch = Dispatch.__new__(Dispatch)
-    arms = [(compile(_python(" && ".join(conditions(key))), "arm", "eval"), key.name) for key in keys]
+    arms = [
+        (compile(_python(" && ".join(conditions(key, features("ck-2025-11")))), "arm", "eval"), key.name)
+        for key in keys
+    ]
     dispatch.groups = [("bf16", 64, 64, arms)]
     padded = by_pad["pssk"]  # of queries and keys
     chosen = {

@@ -188,9 +188,6 @@ HIP_API hipError_t hipFreeAsync(void* pointer, hipStream_t stream)
         require(pointer, hipErrorInvalidValue, "null pointer");
         if(emu::captured(stream, [&] { return emu::FreeNode{pointer}; }))
             return;
-        emu::Allocation found;
-        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found), hipErrorInvalidValue,
-                "not an allocation, or freed before");
         emu::free_memory(pointer, false);
         require(emu::fault_status() == hipSuccess, emu::fault_status(), "a launch faulted before");
     });

@@ -11,13 +11,20 @@ void doubt_scalars(const Wave& w, uint64_t address, unsigned dwords, uint32_t* d
             data[i] ^= DOUBT;
 }
 
+// LLVM loads 3 dwords that are aligned to 16 bytes, for which there is no instruction, as 4, and so on
+// up to 16: the block is in one page, and what is beyond the allocation is dropped.
+bool is_widened(const Wave& w, uint64_t address, unsigned dwords)
+{
+    return dwords >= 4 && address % (4 * dwords) == 0 && w.group->ranges.check(address, 2 * dwords + 4);
+}
+
 void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
 {
     if(w.group->aligned && address % 4 != 0) [[unlikely]]
         raise_misaligned(w, op, Access::Load, NO_LANE, address, 4 * dwords, 4);
     // The hardware clears the two lowest bits.
     address &= ~uint64_t{3};
-    if(!w.group->ranges.check(address, 4 * dwords))
+    if(!w.group->ranges.check(address, 4 * dwords) && !is_widened(w, address, dwords))
         raise_memory(w, op, Access::Load, NO_LANE, address, 4 * dwords);
     if(w.group->races != nullptr) [[unlikely]]
         w.group->races->touch(Access::Load, address, 4 * dwords);

@@ -58,6 +58,10 @@ struct fp8_t
 {
     uint8_t bits;
 };
+struct fp4_t // two
+{
+    uint8_t bits;
+};
 
 template <typename T>
 constexpr const char* type_word()
@@ -68,6 +72,8 @@ constexpr const char* type_word()
         return "bf16";
     else if constexpr(std::is_same_v<T, fp8_t>)
         return "fp8";
+    else if constexpr(std::is_same_v<T, fp4_t>)
+        return "fp4";
     else if constexpr(std::is_same_v<T, uint8_t>)
         return "uint8";
     else

@@ -17,7 +17,8 @@ enum class BlockAttentionQuantScaleEnum
     NO_SCALE      = 0,
     PERTENSOR     = 1,
     BLOCKSCALE    = 2,
-    KV_BLOCKSCALE = 3
+    KV_BLOCKSCALE = 3,
+    MX            = 4
 };
 enum class BlockAttentionKVCacheMemoryLayoutEnum
 {
@@ -37,7 +38,9 @@ enum class BlockAttentionKVCacheLoadModeEnum
 enum class BlockFmhaPipelineEnum
 {
     QRKSVS = 0,
-    QRKSVS_ASYNC
+    QRKSVS_ASYNC,
+    QRKSVS_ASYNC_TRLOAD,
+    QRKSVS_ASYNC_TRLOAD_V3
 };
 
 template <bool IsMasking>
@@ -232,3 +235,5 @@ struct FmhaBatchPrefillWithPagedKVCacheKernel
 };
 
 } // namespace ck_tile
+
+#include "ck_tile/ops/forward.hpp"

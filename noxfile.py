@@ -124,21 +124,31 @@ def add_options(arguments: Sequence[str], files: Sequence[str], options: Sequenc
     return [*arguments, *(() if named else files), *options]
 
 
+def install(session: nox.Session, environment: Path, *files: str) -> str:
+    """Install pinned requirements unless the environment's stamp has the same ones; return its Python."""
+    stamp, python = environment / "requirements.txt", str(environment / "bin/python")
+    wanted = "".join(Path(file).read_text() for file in files)
+    if not stamp.is_file() or stamp.read_text() != wanted:
+        session.log(f"installing {' '.join(files)}, which takes a minute or two, once")
+        options = ("--quiet", "--no-compile", "--require-hashes", *(word for file in files for word in ("-r", file)))
+        session.run(python, "-m", "pip", "install", *options, external=True, log=False)
+        stamp.write_text(wanted)
+    return python
+
+
 def install_extra(session: nox.Session, *extras: str) -> str:
     """Make an environment with more requirements than the shared environment; return its Python."""
     folder = session.cache_dir / f"environment-{'-'.join(extras)}"
-    python = str(folder / "bin/python")
-    session.run(program(session, "python"), "-m", "venv", str(folder), silent=True)
-    files = ["-r", "requirements.txt", *(word for extra in extras for word in ("-r", f"requirements-{extra}.txt"))]
-    session.run(python, "-m", "pip", "install", "--quiet", "--no-compile", "--require-hashes", *files, external=True)
-    return python
+    if not (folder / "bin/python").exists():
+        session.run(program(session, "python"), "-m", "venv", str(folder), silent=True)
+    return install(session, folder, "requirements.txt", *(f"requirements-{extra}.txt" for extra in extras))
 
 
 # virtualenv and not uv: upstream packages are fetched with pip's configuration, so pip must be in the environment
 @nox.session(venv_backend="virtualenv", tags=["use"])
 def environment(session: nox.Session) -> None:
     """Install the pinned requirements; the other sessions require this session."""
-    session.install("--quiet", "--no-compile", "--require-hashes", "-r", "requirements.txt")
+    install(session, Path(session.bin).parent, "requirements.txt")
     (session.cache_dir / PROGRAMS).write_text(str(Path(session.bin).absolute()))
     split_options(session)
 
@@ -310,7 +320,7 @@ def lint(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the pages of docs/ as HTML in build/docs; fail if a link leads nowhere."""
     refuse_options(session)
-    session.install("--quiet", "--require-hashes", "-r", "docs/requirements.txt")
+    install(session, Path(session.bin).parent, "docs/requirements.txt")
     session.run("sphinx-build", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html", "docs", "build/docs")
 
 

@@ -9,6 +9,7 @@ from ckpm.attention.backward.call import BackwardResult as BackwardResult
 from ckpm.attention.backward.call import fmha_backward as fmha_backward
 from ckpm.attention.call import Attention as Attention
 from ckpm.attention.call import fmha as fmha
+from ckpm.attention.call import library_folders as library_folders
 from ckpm.attention.callers.installing import install as install
 from ckpm.attention.chunks import chunk_lengths as chunk_lengths
 from ckpm.attention.chunks import chunk_pages as chunk_pages

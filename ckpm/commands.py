@@ -14,8 +14,8 @@ from ckpm.base import logs
 from ckpm.base.display import one_line, show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError, did_you_mean
-from ckpm.base.paths import IMPORTS, PROJECT, clone_around
-from ckpm.base.processes import git
+from ckpm.base.paths import IMPORTS, clone_around
+from ckpm.base.processes import revision
 from ckpm.matrix.options import Parser
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def reads_only_the_matrix(arguments: Sequence[str]) -> bool:
 
 def _run(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--version"]:
-        show(f"ckpm {__version__}{_revision()}")
+        show(f"ckpm {__version__}{revision()}")
         return 0
     if not arguments or (
         arguments[-1] in ("-h", "--help") and arguments[0] not in COMMANDS and " ".join(arguments[:2]) not in COMMANDS
@@ -199,16 +199,12 @@ def _table(only: str) -> str:
     return "\n\n".join(groups)
 
 
-def _revision() -> str:
-    """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" without a clone or git."""
-    if not (PROJECT / ".git").exists():
-        return ""
-    revision = git(PROJECT, "describe", "--always", "--dirty")
-    return "" if revision is None else f" ({revision.decode().strip()})"
-
-
 def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
-    """Build a library as ``ckpm build --arch ARCH OPTIONS`` does, and return its path."""
+    """Build a library as ``ckpm build --arch ARCH OPTIONS`` does, and return its path.
+
+    Later calls of this process find it (ckpm.library_folders).
+    """
+    from ckpm.attention import call
     from ckpm.base.jobs import job_count
     from ckpm.base.logs import print_logs
     from ckpm.kernels.library import building
@@ -218,7 +214,9 @@ def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
     with print_logs():
         build_options = read_options(args)
         building.run(build_options.request, jobs=job_count(build_options.jobs))
-    return build_options.request.work / build_options.request.folder / "libckpm.so"
+    library = build_options.request.work / build_options.request.folder / "libckpm.so"
+    call.BUILT.insert(0, library.absolute().parents[2])
+    return library
 
 
 def list_kernels(*options: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Build the wheel with scikit-build-core; compile with ziglang where the machine has no C++20 compiler.
 
-A wheel that the machine's compiler made is for this machine. One that ziglang made is for every x86-64 Linux: it has
-all instruction sets, and needs only the glibc of its tag.
+A wheel that the machine's compiler made is for this machine. Its core is taken from the cache if a command has compiled
+these sources. One that ziglang made is for every x86-64 Linux: it has all instruction sets, and needs only the glibc of
+its tag.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def build_wheel(folder: str, config_settings: dict[str, Any] | None = None, meta
     if "ziglang" in compiler.command and platform.machine() == "x86_64":
         levels = ";".join(toolchain.ISA_LEVELS)
         os.environ["_PYTHON_HOST_PLATFORM"] = "manylinux_2_28_x86_64"  # zig's target in CMakeLists.txt
-    options = f"-DCMAKE_CXX_COMPILER='{';'.join(compiler.command)}' -DEMU_LEVELS='{levels}'"
+        core = ""
+    else:
+        core = str(toolchain.finished_core(compiler, levels) or "")
+    options = f"-DCMAKE_CXX_COMPILER='{';'.join(compiler.command)}' -DEMU_LEVELS='{levels}' -DEMU_BUILT='{core}'"
     os.environ["CMAKE_ARGS"] = f"{options} {os.environ.get('CMAKE_ARGS', '')}"
     return standard.build_wheel(folder, config_settings)

@@ -1,4 +1,8 @@
-"""Two sequences over a paged KV cache, from NumPy to NumPy: `nox -s build-gfx950`, then this."""
+"""Two sequences over a paged KV cache, from NumPy to NumPy.
+
+In the clone: `nox -s build-gfx950`, then `python -m examples.paged_prefill`.
+Elsewhere: `ckpm build`, then `CKPM_LIBRARIES=build python paged_prefill.py`.
+"""
 
 import numpy as np
 

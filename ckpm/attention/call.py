@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import inspect
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timing
 from ckpm.attention.plan_cache import PlannedCall, read_addresses, stand_ins
 from ckpm.attention.registry import Registry
-from ckpm.base import paths, rocm_places
+from ckpm.base import paths, rocm_places, settings
 from ckpm.base.errors import ArgumentError, DeviceError, NoKernelError, ProblemError, demand_type
 from ckpm.base.rocm_choice import default_device
 from ckpm.kernels.families.libraries import build_command
@@ -50,9 +51,12 @@ from ckpm.matrix.dialects import compute_units
 from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from ckpm.matrix.problems.problem import Problem
 
+BUILT: list[Path] = []  # build folders of this process's calls of ckpm.build, the latest first
 _DEFAULTS: dict[str, Dispatcher] = {}
 _LOCK = threading.Lock()
 _LOG = logging.getLogger(__name__)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,8 +82,7 @@ def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
     They run on the machine's GPU if CKPM_ROCM is 1, if the array ``beside`` is in a GPU's memory, or if an earlier call
     ran there.
 
-    The folders are build/<arch> in the current folder, build/<arch> in the clone, and <arch> in the installed package
-    ``ckpm_libraries``. The default arch is the arch of the GPU, or gfx950.
+    :func:`library_folders` lists the folders. The default arch is the arch of the GPU, or gfx950.
 
     Raises:
         NoKernelError: no folder has a library.
@@ -97,16 +100,12 @@ def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
         arch = arch or (_arch_here() if kind == "hip" else DEFAULT_ARCH)
         if arch not in _DEFAULTS:
             registry = Registry()
-            folders = _folders(arch)
+            folders = library_folders(arch)
             library_lists = (libraries for folder in folders if (libraries := sorted(folder.glob(f"*/{LIBRARY}"))))
             for library in next(library_lists, []):
                 registry.add_library(library)
             if not len(registry):
-                raise NoKernelError(
-                    f"no library is in {' or in '.join(map(str, dict.fromkeys(folders)))}. Build one: "
-                    f"{build_command((arch,), DEFAULT_UPSTREAM)}; or install ckpm-libraries; or give dispatcher=, with "
-                    "a library from elsewhere."
-                )
+                raise NoKernelError(_no_library(arch, folders))
             _DEFAULTS[arch] = Dispatcher(registry, choose(kind, arch))
         return _DEFAULTS[arch]
 
@@ -117,14 +116,55 @@ def _arch_here() -> str:
     return next((arch for arch in rocm_places.gpu_archs() if arch in compute_units()), DEFAULT_ARCH)
 
 
-def _folders(arch: str) -> list[Path]:
-    """Folders that may contain libraries of an arch: of the current folder, of the clone, of ``ckpm_libraries``."""
-    tops = (Path(), *(() if paths.INSTALLED else (paths.PROJECT,)))
+def library_folders(arch: str = DEFAULT_ARCH) -> list[Path]:
+    """List the folders that ``fmha`` searches for libraries of an arch; the first folder with a library is taken.
+
+    They are the folders of this process's calls of ``ckpm.build``, CKPM_LIBRARIES, the clone's build/, and the
+    installed package ``ckpm_libraries``. The current folder's build/ is not searched.
+    """
     prebuilt = importlib.util.find_spec("ckpm_libraries")
     packages = prebuilt.submodule_search_locations or [] if prebuilt else []
-    return [*(top.absolute() / "build" / arch for top in tops), *(Path(package) / arch for package in packages)]
+    clone = () if paths.INSTALLED else (paths.PROJECT / "build",)
+    return [folder / arch for folder in (*BUILT, *settings.libraries(), *clone, *map(Path, packages))]
 
 
+def _no_library(arch: str, folders: Sequence[Path]) -> str:
+    here = Path("build").absolute()
+    variable = f"CKPM_LIBRARIES={here}"
+    remedy = f"Build one: {build_command((arch,), DEFAULT_UPSTREAM)}, with {variable} for what it writes in this folder"
+    if any((here / arch).glob(f"*/{LIBRARY}")):
+        remedy = f"Libraries are in {here / arch}: {variable} lets calls use them"
+    searched = " or in ".join(map(str, folders)) or "any folder: none is searched"
+    return f"no library is in {searched}. {remedy}; or install ckpm-libraries; or give dispatcher=, with a library."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FmhaParameters(Options):
+    """All parameters of fmha, for signatures alone: no call makes one."""
+
+    q: Any = field(kw_only=False)
+    k: Any = field(kw_only=False)
+    v: Any = field(kw_only=False)
+    dispatcher: Dispatcher | None = None
+    out: Any = None
+    lse_out: Any = None
+    stream: int = 0
+    timing: Timing = UNTIMED
+
+
+def parameters_of(record: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Show the fields of a record as parameters of a function: to help, editors and type checkers."""
+
+    def describe(function: Callable[..., R]) -> Callable[P, R]:
+        result = inspect.signature(function, eval_str=True).return_annotation
+        signature = inspect.signature(record, eval_str=True).replace(return_annotation=result)
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return describe
+
+
+@parameters_of(FmhaParameters)
 def fmha(
     q: Any,
     k: Any,
@@ -139,8 +179,8 @@ def fmha(
 ) -> Attention:
     """Compute softmax(Q K^T * scale) V of each sequence.
 
-    ckpm.attention.arrays.posing describes the arrays, ckpm.attention.arrays.options.Options the options. Without a
-    ``dispatcher`` the call takes :func:`default`'s: on the emulator, unless CKPM_ROCM is 1 or Q is in a GPU's memory.
+    ckpm.attention.arrays.posing describes the arrays. Without a ``dispatcher`` the call takes :func:`default`'s: on the
+    emulator, unless CKPM_ROCM is 1 or Q is in a GPU's memory.
 
     Host arrays are copied to the device and back. Floats are encoded in ``dtype``, and O comes in Q's dtype. For Q of
     fp8 bits O has the kernel's output dtype. Arrays on the device are used in place.
@@ -166,6 +206,9 @@ def fmha(
     return fmha_of(
         put_together, tensors, numbers, dispatcher=dispatcher, out=out, lse_out=lse_out, stream=stream, timing=timing
     )
+
+
+fmha.__doc__ = f"{fmha.__doc__}\n    {Options.__doc__}"  # help(fmha) describes the options, too
 
 
 def chosen(dispatcher: Dispatcher | None, q: Any) -> Dispatcher:

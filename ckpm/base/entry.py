@@ -16,6 +16,13 @@ from .display import message as shown
 from .errors import CkPrefillError, MemoryLimitError, OutputError, ProcessLimitError
 from .files import append, write_error
 
+_MESSAGES = "docs/reference/messages.md"
+# kinds of failures that the page explains, each under a heading
+EXPLAINED = frozenset((
+    *("gate", "not-comparable", "regressed", "inconclusive", "cases", "nothing-ran", "stale"),
+    *("not-built", "wrong-library", "mismatch", "untrusted", "overwrite", "empty-selection", "download"),
+    *("checksum", "toolchain"),
+))  # fmt: skip
 _CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended, for example by `| head`
 FAILURES = "CKPM_FAILURES"  # the variable with the file of recorded failures, for the caller of nox
 _INTERRUPTED = 130  # the same for SIGINT
@@ -40,7 +47,8 @@ def exit_code(command: Callable[[], int]) -> int:
                 sys.stdout.flush()  # on failure, too: an error while Python shuts down would have no handler
     except CkPrefillError as error:
         _record(error)
-        return _tell(str(error), error.exit_code)
+        more = f"\nmore about this: {_MESSAGES}#{error.kind}" if error.kind in EXPLAINED else ""
+        return _tell(f"{error}{more}", error.exit_code)
     except BrokenPipeError:
         _abandon_stdout()
         return _CLOSED_PIPE

@@ -32,7 +32,7 @@ from types import FrameType, TracebackType
 
 from .errors import ProcessLimitError, UsageError
 from .files import StoppedError, make_folder, name_write_errors, open_lock
-from .paths import IMPORTS, PYTHONPATH
+from .paths import IMPORTS, PROJECT, PYTHONPATH
 
 # Seconds that SCons may take to record the built files when its compilers have ended; then it is killed.
 _PATIENCE_SECONDS = 10
@@ -347,3 +347,11 @@ def git(folder: Path, *arguments: str) -> bytes | None:
     except OSError:
         return None
     return run.stdout if run.returncode == 0 else None
+
+
+def revision() -> str:
+    """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" without a clone or git."""
+    if not (PROJECT / ".git").exists():
+        return ""
+    described = git(PROJECT, "describe", "--always", "--dirty")
+    return "" if described is None else f" ({described.decode().strip()})"

@@ -34,6 +34,11 @@ def nameable(path: Path, otherwise: str) -> Path:
     return path
 
 
+def libraries() -> list[Path]:
+    """Return the folder of CKPM_LIBRARIES, which calls search for built libraries; [] if the variable is unset."""
+    return [_absolute(folder)] if (folder := os.environ.get("CKPM_LIBRARIES")) else []
+
+
 def _chosen_cache() -> Path:
     if chosen := os.environ.get("CKPM_CACHE"):
         return _absolute(chosen)

@@ -2,17 +2,26 @@
 
 zig doesn't check the files of its cache. The first link records the sha256 of each file beside it, as
 ckpm/base/store.py does. The next link compares them first.
+
+zig's notes (``h/``) list a file's size, inode, time and digest. If inode or time differ, zig 0.17 compares the digest
+with an unset one (checkInputPath in std/Build/Cache.zig). So in a new environment, or with a restored cache, zig would
+build libc++ again for minutes. :func:`renew` corrects the notes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from .files import write_atomically
 from .store import BESIDE, is_adopted, remember
 
+_ENTRY = struct.Struct("<QQq16sB")  # of a file in a note: size, inode, time, digest, flags; then its path and a 0
+_BELOW_LIB = 1 << 2  # flags of a path below zig's folder lib
 _LINKED = ("*.a", "*.o", "*.so", "*.so.*")
 
 
@@ -23,6 +32,42 @@ def checked_link(cache: Path) -> Iterator[None]:
     yield
     for file in _files(cache):
         remember(file, cache)
+
+
+def renew(cache: Path, lib: Path) -> None:
+    """Write the inodes and times of ``lib``, zig's folder of sources, into the notes of files with the same size.
+
+    Notes of another version of zig have other names, and an installed package is not edited.
+    """
+    stamp = cache / "lib.stat"
+    state = repr(_stat(lib / "std/std.zig")).encode()
+    notes = [file for file in (cache / "h").glob("*") if file.is_file()]
+    if not notes or (stamp.is_file() and stamp.read_bytes() == state):
+        return
+    stats: dict[bytes, tuple[int, ...]] = {}
+    for file in notes:
+        note, offset = bytearray(file.read_bytes()), 0
+        before = bytes(note)
+        while (end := note.find(0, offset + _ENTRY.size)) > 0:
+            size, _, _, digest, flags = _ENTRY.unpack_from(note, offset)
+            path = bytes(note[offset + _ENTRY.size : end])
+            if flags == _BELOW_LIB:
+                if path not in stats:
+                    stats[path] = _stat(lib / os.fsdecode(path))
+                if stats[path][:1] == (size,):
+                    _ENTRY.pack_into(note, offset, *stats[path], digest, flags)
+            offset = end + 1
+        if note != before:
+            write_atomically(file, bytes(note))
+    write_atomically(stamp, state)
+
+
+def _stat(file: Path) -> tuple[int, ...]:
+    """Size, inode and time of a file; () if it is missing."""
+    with contextlib.suppress(OSError):
+        stat = file.stat()
+        return stat.st_size, stat.st_ino, stat.st_mtime_ns
+    return ()
 
 
 def discard_damaged(cache: Path) -> None:

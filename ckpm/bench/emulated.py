@@ -126,18 +126,21 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
             f"{best:.2f} s",
             f"< {seconds} s ({name})",
             best < seconds,
+            best / seconds,
         ),
         Figure(
             "emulator: wave-instructions of it",
             f"{rate / 1e6:.1f} million a second",
             ">= 8 million (AVX-512)" if wide else "none (AVX2)",
             rate >= 8e6 if wide else None,
+            rate / 8e6,
         ),
         Figure(
             "emulator: it against the core without short ways (-DEMU_PLAIN)",
             f"{plain / best:.2f} times ({sum(instructions.values()) / plain / 1e6:.1f} million a second)",
             ">= 2 times",
             plain / best >= 2,
+            plain / best / 2,
         ),
     ]
 
@@ -150,6 +153,7 @@ def _start(library: Path) -> Figure:
         f"{1000 * seconds:.0f} ms",
         "< 50 ms",
         seconds < 0.05,
+        seconds / 0.05,
     )
 
 
@@ -180,6 +184,7 @@ def _suites(options: Sequence[str]) -> Figure:
         f"{total:.0f} s ({by_suite})",
         "< 120 s on 2",
         total < 120,
+        total / 120,
     )
 
 
@@ -232,4 +237,5 @@ def _score_figure(group: Value, what: str, field: str, goal: float) -> Figure:
         f"{value:.1%}, rank correlation {group.get('rank').number():.2f}",
         f"{'>=' if least else '<='} {goal:.0%}",
         value >= goal if least else value <= goal,
+        value / goal,
     )

@@ -12,12 +12,13 @@ from ckpm.base import jobs
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure. ``met`` is None without a target."""
+    """One measured figure. ``met`` is None without a target; ``of_target`` is the measured number over the target's."""
 
     what: str
     measured: str
     target: str
     met: bool | None
+    of_target: float | None = None
 
 
 def seconds_of(action: Callable[[], object]) -> float:
@@ -31,5 +32,11 @@ def table(figures: Sequence[Figure]) -> str:
     rows = ["| figure | measured | target | met |", "| --- | --- | --- | --- |"]
     marks = {True: "yes", False: "NO", None: "-"}
     rows += [f"| {f.what} | {f.measured} | {f.target} | {marks[f.met]} |" for f in figures]
+    missed = [f for f in figures if f.met is False]
+    misses = [
+        f"- {f.what}: {f.measured}, target {f.target}{f' ({f.of_target:.2f} of it)' if f.of_target else ''}"
+        for f in missed
+    ]
+    end = "\n".join(("\nMissed targets:\n", *misses, "")) if missed else "\nNo target was missed.\n"
     machine = f"{jobs.processors()} processors, {platform.machine()}, Python {platform.python_version()}"
-    return f"# Bench\n\nMachine: {machine}.\n\n" + "\n".join(rows) + "\n"
+    return f"# Bench\n\nMachine: {machine}.\n\n" + "\n".join(rows) + f"\n{end}"

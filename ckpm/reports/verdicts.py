@@ -154,7 +154,7 @@ def demand(gate: Gate, file: Path | None = None) -> None:
         lines.append(f"    {join_lines('; '.join((subject, *notes)))}")
     if len(bad) > _SHOWN:
         lines.append(f"  and {len(bad) - _SHOWN} more")
-    lines += [f"All of them are in {file}; what to do is in docs/howto/accept-a-baseline.md."] if file else []
+    lines += [f"All of them are in {file}."] if file else []
     message = "\n".join((f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures", *lines))
     kind = CheckFailedError if gate.verdict == "regressed" else InconclusiveError
     raise kind(message, kind=gate.verdict.replace(" ", "-"))

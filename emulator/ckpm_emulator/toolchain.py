@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckpm_emulator.cache import adopt, cache_folder, checked_link, is_adopted
-from ckpm_emulator.errors import CompileError, SetupError, UsageError
+from ckpm_emulator.errors import CompileError, EmulatorError, SetupError, UsageError
 from ckpm_emulator.options import processors
 from ckpm_emulator.trust import demand_trusted, keep_others_out
 
@@ -135,6 +135,14 @@ def library(
         if build.is_finished():
             return build.result
     return _Build(fit_compiler(base), level, plain, tests, base).run()
+
+
+def finished_core(compiler: Compiler, level: str) -> Path | None:
+    """The core that ``compiler`` has built of these sources in the user's cache, or None."""
+    with contextlib.suppress(EmulatorError):
+        build = _Build(compiler, level, False, None, cache_folder())
+        return build.result if build.is_finished() else None
+    return None
 
 
 def _with_version(command: tuple[str, ...]) -> Compiler:

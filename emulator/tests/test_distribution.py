@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -78,6 +79,18 @@ def test_wheel_of_machines_compiler_passes_tests_without_ckpm(tmp_path: Path, mo
     run = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     assert " tests collected in " in output_of([*run, "--collect-only"], tmp_path)
     assert " passed in " in output_of([*run, *TESTS], tmp_path)
+
+
+def test_wheel_has_core_that_a_build_left_in_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", "c++")
+    use_small_core(tmp_path / "clone", monkeypatch)
+    core = toolchain.library()
+    core.chmod(0o644)
+    core.write_text("of the cache")
+    core.with_name(f"{core.name}.sha256").write_text(hashlib.sha256(b"of the cache").hexdigest())
+    wheel = build_wheel("c++", tmp_path, monkeypatch)
+    assert libraries(wheel) == {f"ckpm_emulator/core/{toolchain.isa_level()}/{toolchain.SONAME}": b"of the cache"}
 
 
 @pytest.mark.nightly

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -197,7 +199,7 @@ def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str,
 def test_two_waves_that_write_the_same_are_in_no_race(device: EmulatedGpu, store: str, late: bool) -> None:
     """IREE's Winograd transform has eight waves that do the same work."""
     body = f"v_and_b32 v2, 0xff, v1\nVALUE\n{store}\ns_waitcnt lgkmcnt(0)"
-    checks = {"threads": 128, "lds_races": True, "late_loads": late}
+    checks: dict[str, Any] = {"threads": 128, "lds_races": True, "late_loads": late}
     assert fault_of(device, body.replace("VALUE", "v_mov_b32 v3, 7"), **checks) is None
     fault = fault_of(device, body.replace("VALUE", "v_lshrrev_b32 v3, 6, v0"), **checks)
     check_fault(fault, "race", store.partition(" ")[0], "no barrier lies between this and the write by wave 0")

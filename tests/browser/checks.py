@@ -120,6 +120,22 @@ def _natural(text: str) -> list[tuple[int, Any]]:
     ]
 
 
+def targets_are_in_sight(page: Page) -> None:
+    """Check that each link of the menu and of the checks shows its target below the menu, not under it."""
+    page.add_style_tag(content="html { scroll-behavior: auto !important; }")
+    for link in page.evaluate("() => [...new Set([...document.links].map((one) => one.hash))].filter(Boolean)"):
+        seen = page.evaluate(
+            """(hash) => {
+          location.hash = hash;
+          const box = document.querySelector(hash).getBoundingClientRect();
+          const menu = document.querySelector("nav"), sticky = getComputedStyle(menu).position === "sticky";
+          return { top: box.top, height: innerHeight, below: sticky ? menu.getBoundingClientRect().bottom : 0 };
+        }""",
+            link,
+        )
+        assert seen["below"] <= seen["top"] < seen["height"], f"{link}: {seen}"
+
+
 _FOCUSABLE = """() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
   .filter((one) => !one.disabled && one.getClientRects().length)"""
 
@@ -239,6 +255,16 @@ def nothing_overflows(page: Page) -> None:
     """The page never scrolls sideways; what is wider scrolls in a box of its own."""
     widths = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
     assert widths[0] <= widths[1], f"{widths[0]} px in a window of {widths[1]}"
+
+
+def cases_fit_a_phone(page: Page) -> None:
+    """Tables of prose are read without scrolling sideways, each cell with the head of its column."""
+    widths = page.evaluate("""() => [...document.querySelectorAll("#cases .wide, #faults .wide, #ledger .wide")]
+      .map((one) => [one.scrollWidth, one.clientWidth])""")
+    assert len(widths) == 3
+    assert all(content <= width for content, width in widths), widths
+    heads = page.evaluate("() => [...document.querySelectorAll('#faults tbody td')].map((one) => one.dataset.head)")
+    assert heads[1:4] == ["case", "what happened", "instruction"]
 
 
 def plots_are_readable(page: Page) -> None:

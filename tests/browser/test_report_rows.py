@@ -102,7 +102,9 @@ def test_every_table_is_filtered_by_word_of_row(opened: Opened, table: str) -> N
 
 def test_broken_filter_is_noticed(opened: Opened, report: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.html"
-    broken.write_text(report.read_text(encoding="utf-8").replace("words.every(", "words.some("), encoding="utf-8")
+    text = report.read_text(encoding="utf-8")
+    assert "masks.every(" in text
+    broken.write_text(text.replace("masks.every(", "masks.some("), encoding="utf-8")
     with pytest.raises(AssertionError):
         test_cases_are_filtered(lambda: opened(broken), "PLAIN causal", "")
 

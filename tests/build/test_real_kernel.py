@@ -6,20 +6,26 @@ spills nor uses scratch.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
 from ckpm.base.settings import cache_folder
+from ckpm.base.warming import ZIG_CACHE
 from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.code import precompiled
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.library.plan import BuildPlan
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.kernels.library.resources import show
+from ckpm.kernels.library.run_step import run_command
 from ckpm.reports.resources import read_manifest
 from tests.build.real_kernel import NAME
 
@@ -46,6 +52,29 @@ def test_resources_of_machine_code_are_in_limits(built: Path, manifest: Manifest
     assert kernel.occupancy_waves >= 1
     assert kernel.text_bytes > 4096
     assert manifest.kernels[NAME].archs[arch] == kernel
+
+
+@pytest.mark.nightly
+def test_object_has_same_bytes_without_precompiled_headers(built: Path, tmp_path: Path) -> None:
+    plan = BuildPlan.read(built / "plan.json")
+    (unit,) = [step for step in plan.steps if step.kind == "unit"]
+    argv = [*unit.argv[:-1], str(tmp_path / "unit.o")]
+    argv[argv.index("-c") + 1] = str(built / "src" / Path(unit.sources[0]).name)
+    commands, objects = [], []
+
+    def run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
+        commands.append(argv)
+        return run_command(argv, environment)
+
+    for environment in (plan.environment, {**plan.environment, ZIG_CACHE: ""}):
+        assert precompiled.run_unit(argv, {**os.environ, **environment}, run)[0] == 0
+        objects.append((tmp_path / "unit.o").read_bytes())
+    assert ["-include-pch" in command for command in commands][-2:] == [True, False]
+    folder = Path(commands[-2][commands[-2].index("-include-pch") + 2])
+    assert [file.stat().st_size > 10_000_000 for file in folder.glob("*.pch")] == 3 * [
+        True
+    ]  # host, two archs: all of CK
+    assert objects[0] == objects[1]
 
 
 def test_two_archs_have_their_own_code(manifest: Manifest) -> None:

@@ -192,18 +192,20 @@ class Recorder:
 
     def __init__(self, name: str, options: Sequence[str], cache_dir: Path) -> None:
         self.name = name
-        self.posargs, self.cache_dir, self.bin = list(options), cache_dir, "/bin"
+        self.posargs, self.cache_dir, self.bin = list(options), cache_dir, str(cache_dir / "bin")
         self.env: dict[str, str] = {}
         self.started: list[list[str]] = []
         self._runner = SimpleNamespace(global_config=SimpleNamespace(stop_on_first_error=False))
         (cache_dir / "programs").write_text("/programs")
 
-    def install(self, *arguments: str) -> None:
+    def log(self, *arguments: str) -> None:
         pass
 
-    log = warn = install
+    warn = log
 
     def run(self, *arguments: Any, **_options: Any) -> str:
+        if arguments[1:3] == ("-m", "venv"):
+            Path(arguments[3]).mkdir()
         self.started.append([str(word) for word in arguments])
         return ""
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import ckpm
+from ckpm.base.entry import EXPLAINED
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.selection import Selection, select
+from ckpm.reports.verdicts import VERDICTS
 from tests.docs.checks import check_page
 from tests.docs.pages import ROOT, Command, blocks, name_of, page_files
 
@@ -26,6 +28,18 @@ def test_page_files_include_every_page() -> None:
     names = {name_of(file) for file in page_files()}
     assert names >= {"README.md", "docs/index.md", "docs/first-hour.md", "docs/howto/first-gpu-run.md"}
     assert sum(len(list(blocks(name_of(file), file.read_text()))) for file in page_files()) > 30
+
+
+def test_messages_page_explains_kinds_that_failures_have() -> None:
+    text = (ROOT / "docs/reference/messages.md").read_text()
+    headings = set(re.findall(r"^### (\S+)$", text, re.MULTILINE))
+    assert headings == EXPLAINED | {
+        "unsupported",
+        "not-passed",
+    }  # a verdict on cases; a report, whose last line is its path
+    code = "\n".join(file.read_text() for file in (ROOT / "ckpm").rglob("*.py"))
+    kinds = set(re.findall(r'kind(?: =|=) ?"([a-z-]+)"', code)) | {word.replace(" ", "-") for word in VERDICTS}
+    assert kinds >= EXPLAINED
 
 
 def test_exports_of_ckpm_are_names_of_its_list() -> None:

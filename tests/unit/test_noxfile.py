@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import nox.registry
@@ -45,6 +46,16 @@ def test_failed_build_ends_line_of_sessions() -> None:
     with pytest.raises(CommandFailed), noxfile().ending_line(session):
         raise CommandFailed
     assert config.stop_on_first_error
+
+
+def test_requirements_are_installed_when_they_change(tmp_path: Path) -> None:
+    calls: list[tuple[str, ...]] = []
+    session = SimpleNamespace(log=lambda text: None, run=lambda *command, **options: calls.append(command))
+    for pin, expected in (("nox==1", 1), ("nox==1", 1), ("nox==2", 2)):
+        (tmp_path / "pins.txt").write_text(pin)
+        assert noxfile().install(session, tmp_path, str(tmp_path / "pins.txt")) == str(tmp_path / "bin/python")
+        assert len(calls) == expected
+    assert calls[-1][-2:] == ("-r", str(tmp_path / "pins.txt"))
 
 
 def test_mistyped_session_has_its_nearest_name() -> None:

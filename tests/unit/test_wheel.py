@@ -132,6 +132,21 @@ def test_editable_installs_run_in_another_folder(tmp_path: Path) -> None:
     assert done.stdout == f"{ROOT / 'ckpm/__init__.py'} {ROOT / 'emulator/ckpm_emulator/__init__.py'}\n"
 
 
+def test_mypy_sees_types_of_fmha_in_project_of_a_user(ckpm: Path, tmp_path: Path) -> None:
+    calls = ("fmha(q, k, v, soft_cap=30.0).o", "fmha(q, k, v, softcap=30.0)", "fmha(q, k, v, mask=3)", "fhma(q, k, v)")
+    lines = ["import ckpm", "q = k = v = [0.0]", *(f"ckpm.{call}" for call in calls), "reveal_type(ckpm.fmha(q, k, v))"]
+    (tmp_path / "project.py").write_text("\n".join(lines))
+    python = ["--python-executable", str(ckpm.with_name("python")), "--cache-dir", str(tmp_path / "cache")]
+    done = call([sys.executable, "-m", "mypy", "--strict", *python, "project.py"], tmp_path)
+    complaints = [line for line in done.stdout.splitlines() if "defined in" not in line]
+    assert complaints[0].startswith('project.py:4: error: Unexpected keyword argument "softcap" for "fmha"'), (
+        done.stdout
+    )
+    assert complaints[1].startswith('project.py:5: error: Argument "mask" to "fmha" has incompatible type "int"')
+    assert complaints[2].startswith('project.py:6: error: Module has no attribute "fhma"')
+    assert complaints[3] == 'project.py:7: note: Revealed type is "ckpm.attention.call.Attention"'
+
+
 def test_wheel_has_no_generic_package_names(ckpm: Path, tmp_path: Path) -> None:
     names = ("matrix", "kernels", "reports", "emulator", "base", "suites", "docker")
     code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n)])"

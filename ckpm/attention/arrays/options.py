@@ -31,7 +31,8 @@ _KINDS: tuple[tuple[str, tuple[type, ...], str], ...] = (
     *((name, (str,), _WORD) for name in ("family", "layout", "mask")),
     *((name, (int, NoneType), _SIZE) for name in ("max_seqlen_q", "max_seqlen_k")),
     *((name, (int,), _SIZE) for name in ("sink_size", "seed", "splits", "split_keys")),
-    *((name, (float, int, Real), _NUMBER) for name in ("dropout", "soft_cap", "scale")),
+    *((name, (float, int, Real), _NUMBER) for name in ("dropout", "soft_cap")),
+    ("scale", (float, int, Real), "a number, or leave it out for 1 / sqrt(head dim)"),
     *((name, (bool,), _FLAG) for name in ("random_values", "lse", "batch_invariant")),
     ("pages", (Pages, NoneType), "ckpm.Pages"),
     ("window", (tuple, list, NoneType), "(left, right), -1 for an open side"),
@@ -89,6 +90,7 @@ class Options:
     named. With ``cu_seqlens_q`` and, without pages, ``cu_seqlens_k`` [batch + 1], int32, sequences of several lengths
     come one after another. If these sums are on the device, ``max_seqlen_q`` and ``max_seqlen_k`` are needed.
 
+    ``layout`` is BSHD or BHSD, ``mask`` no, top_left, bottom_right or window, and ``scale`` by default 1 / sqrt(dim).
     ``window`` is (left, right) of CK's masks, -1 unbounded. Without it top_left and bottom_right are causal.
     ``sink_size`` leading keys are seen beside a window, by queries whose number is below that of the keys.
     ``sink_logits`` [head] count in the denominator. ``bias`` is [batch, head, query, key] or [head, token, key].

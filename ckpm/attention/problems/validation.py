@@ -32,10 +32,14 @@ _COUNTS = (
 )
 _WINDOW = ("window_left", "window_right")
 # words of PyTorch, FlashAttention and FlashInfer in lower case, by field
-_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
+_ELSEWHERE: Mapping[str, dict[str, str]] = {
     "mask": {"causal": "bottom_right, or top_left", "none": "no"},
     "dtype": {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"},
-    "layout": {**dict.fromkeys(("nhd", "bnhd", "bshd"), "BSHD"), **dict.fromkeys(("hnd", "bhnd", "bhsd"), "BHSD")},
+    "layout": {
+        **dict.fromkeys(("nhd", "bnhd"), "BSHD"),
+        **dict.fromkeys(("hnd", "bhnd"), "BHSD"),
+        "thd": "BSHD, with cu_seqlens_q",
+    },
 }
 _SIZES = (*_POSITIVE, *_COUNTS, *_WINDOW)
 _RULE_MASKS = {"window": "generic"}
@@ -124,7 +128,8 @@ def _unknown_words(p: Problem) -> Iterator[str]:
 
 def none_of(field: str, word: str, choices: Iterable[str]) -> str:
     """The complaint about a word of a field, with the nearest choice, or what to write for another library's word."""
-    own, names = _ELSEWHERE.get(field, {}).get(word.lower()), list(choices)
+    names = list(choices)
+    own = ({name.lower(): name for name in names} | _ELSEWHERE.get(field, {})).get(word.lower())
     hint = f"; write {own}" if own else did_you_mean(word, names).removesuffix(".")
     return f"{field} '{word}' is none of {', '.join(names)}{hint}"
 

@@ -6,7 +6,6 @@ of the machine (compiler, include folders) are not part of ``signature``.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.errors import UsageError
-from ckpm.base.files import write_if_changed
 from ckpm.base.records import Source
 
 _REMEDY = "'ckpm build' writes plans, as build/<arch>/<upstream>/plan.json."
@@ -52,11 +50,7 @@ class BuildPlan:
 
     def text(self) -> str:
         """The text of the plan's file."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
-
-    def write(self, file: Path) -> None:
-        """Write the plan if it changed."""
-        write_if_changed(file, self.text())
+        return json.dumps({**vars(self), "steps": [vars(step) for step in self.steps]}, indent=1) + "\n"
 
     @classmethod
     def read(cls, file: Path) -> BuildPlan:

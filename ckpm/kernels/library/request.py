@@ -88,11 +88,12 @@ def prepare(request: BuildRequest) -> tuple[BuildPlan, list[Key]]:
     files = render(keys, units, request.tree.dialect, features, folder / "src")
     unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}
     plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]], unbuilt)
-    if not _holds(folder / "plan.json", plan.text()):
+    text = plan.text()
+    if not _holds(folder / "plan.json", text):
         # first: an interrupt must not leave the old library beside the new plan
         discard_library(request)
     headers.write(folder, request.tree.headers)
-    plan.write(folder / "plan.json")
+    write_if_changed(folder / "plan.json", text)
     write_if_changed(folder / "compile_commands.json", _compile_commands(request, plan))
     return plan, keys
 

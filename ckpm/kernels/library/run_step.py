@@ -19,6 +19,7 @@ from pathlib import Path
 from ckpm.base import warming
 from ckpm.base.files import write_atomically
 from ckpm.base.zig_cache import checked_link
+from ckpm.kernels.code import precompiled
 from ckpm.kernels.library import finished as built
 from ckpm.kernels.library.plan import BuildStep
 from ckpm.kernels.upstream import headers
@@ -46,6 +47,8 @@ Execute = Callable[[BuildStep, Mapping[str, str]], FinishedStep]
 
 def execute_here(step: BuildStep, environment: Mapping[str, str]) -> FinishedStep:
     """Run a step's command in this folder."""
+    if step.kind == "unit":
+        return FinishedStep(*precompiled.run_unit(step.argv, environment, run_command))
     return FinishedStep(*run_command(step.argv, environment))
 
 

@@ -16,10 +16,13 @@ from typing import Any
 
 import jinja2
 
+from ckpm import __version__
+from ckpm.base import console
 from ckpm.base.display import printable
 from ckpm.base.files import sha256_of
 from ckpm.base.outputs import write_output
 from ckpm.base.paths import data
+from ckpm.base.processes import revision
 from ckpm.reports.page.columns import ReportTable
 from ckpm.reports.page.inputs import ReportInputs
 from ckpm.reports.page.overall import SYMBOLS, Overall
@@ -44,7 +47,10 @@ def _now() -> datetime:
 
 def html(inputs: ReportInputs, verdict: Overall, written: datetime) -> str:
     """The document, whose tables are in one JSON text."""
-    sections = tables(inputs)
+    all_tables = tables(inputs)
+    # without a case no fault could be there; with cases "None." is a result
+    empty = [table for table in all_tables if not table.rows and not (table.id == "faults" and inputs.cases)]
+    sections = [table for table in all_tables if table not in empty]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -56,6 +62,10 @@ def html(inputs: ReportInputs, verdict: Overall, written: datetime) -> str:
         verdict=verdict,
         symbols=SYMBOLS,
         tables=sections,
+        empty=empty,
+        labels=[library.label for library in inputs.libraries],
+        heads=heads(inputs),
+        version=f"ckpm {__version__}{revision()}",
         plots=plots(inputs),
         provenance=provenance(inputs),
         written=written.strftime("%Y-%m-%d %H:%M UTC"),
@@ -63,6 +73,15 @@ def html(inputs: ReportInputs, verdict: Overall, written: datetime) -> str:
         script=(_TEMPLATES / "report.js").read_text(encoding="utf-8"),
         data=_script_json(encode(sections)),
     )
+
+
+def heads(inputs: ReportInputs) -> list[str]:
+    """A line for each library: its kernels, upstream and compiler."""
+    return [
+        f"{library.label}: {console.number(len(library.manifest.kernels), 'kernel')} of "
+        f"{library.manifest.upstream_identity.partition(' sha256:')[0]}, compiled by {library.manifest.identity}"
+        for library in inputs.libraries
+    ]
 
 
 def encode(tables: Sequence[ReportTable]) -> Mapping[str, Any]:

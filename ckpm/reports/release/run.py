@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ def run(plan: QualificationPlan, execute: Execute = execute) -> Mapping[str, Sta
                 f"{shard}: no record of a stage in {FOLDER}. Name the folder that holds its build/.", kind="stage"
             )
     passed: dict[str, StageRecord] = {}
-    for step in plan.steps:
+    for number, step in enumerate(plan.steps, 1):
         chosen = not plan.only or step.stage in plan.only
         missing = [need for need in step.needs if need not in passed or passed[need].code]
         if missing:
@@ -91,7 +92,10 @@ def run(plan: QualificationPlan, execute: Execute = execute) -> Mapping[str, Sta
         inputs = {file: digest for need in step.needs for file, digest in passed[need].outputs.items()}
         record = _from_shards(plan, step, inputs) or _kept(plan, step, inputs)
         if record is None and chosen:
+            log.info(f"stage {number} of {len(plan.steps)}, {step.name}: {step.shown}")
+            started = time.monotonic()
             record = _run(plan, step, inputs, execute)
+            log.info(f"{step.name}: {time.monotonic() - started:.0f} s")
         if record is not None:
             passed[step.name] = record
     return passed
@@ -107,7 +111,6 @@ def demand_all(steps: Sequence[StageStep], passed: Mapping[str, StageRecord]) ->
 
 def _run(plan: QualificationPlan, step: StageStep, inputs: Mapping[str, str], execute: Execute) -> StageRecord | None:
     (plan.work / record_path(step.arch, step.stage)).unlink(missing_ok=True)
-    log.info(f"{step.name}: {step.shown}")
     make_folder(plan.work)
     code = execute(step, plan.work, plan.epoch)
     if code and plan.after_failure is None:

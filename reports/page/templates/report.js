@@ -139,6 +139,7 @@
         const text = column.kind === "number" ? (value === null ? "" : value.toLocaleString("en")) : strings[value];
         const look = column.kind === "status" ? tone(text) : value === 0 && column.kind === "number" ? " zero" : "";
         const cell = element("td", { className: column.kind + look }, ...parts(at === shown.at(-1) ? "text" : column.kind, text));
+        if (at !== shown[0]) cell.dataset.head = column.name; // a phone shows it beside the cell
         if (at === 0 && details[row]) cell.prepend(more(tr, row));
         tr.append(cell);
       });

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import inspect
 import re
 import warnings
 from typing import Any
@@ -15,13 +17,14 @@ from hypothesis import strategies as st
 
 import ckpm
 from ckpm.attention.arrays import tensors
+from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.tables import Pages, keys_of_list, round_up
 from ckpm.attention.arrays.tensors import OnDevice, operand
 from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.registry import Registry
-from ckpm.base.errors import ArgumentError, DefectWarning, ProblemError
+from ckpm.base.errors import ArgumentError, DefectWarning, InputError, ProblemError
 from tests.unit.attention.fakes import (
     ARCH,
     FakeDevice,
@@ -286,6 +289,35 @@ def test_option_that_does_not_exist_is_type_error_with_nearest(option: str, hint
     dispatcher, _ = make_dispatcher(prefill())
     with pytest.raises(TypeError, match=f"^{re.escape(hint)}"):
         call(dispatcher, **{option: 30.0})
+
+
+def test_signature_of_fmha_shows_every_option() -> None:
+    signature = inspect.signature(ckpm.fmha)
+    shown = {name: parameter.default for name, parameter in signature.parameters.items()}
+    options = {field.name: field.default for field in dataclasses.fields(Options)}
+    assert options.items() <= shown.items()
+    assert [*shown][:3] == ["q", "k", "v"]
+    assert {*shown} - {*options} == {"q", "k", "v", "dispatcher", "out", "lse_out", "stream", "timing"}
+    assert signature.parameters["mask"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert "top_left and bottom_right are causal" in str(ckpm.fmha.__doc__)
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ({"mask": "causal"}, "write bottom_right, or top_left"),  # FlashInfer's, xFormers'
+        ({"dtype": "bfloat16"}, "write bf16"),  # PyTorch's
+        ({"dtype": "BF16"}, "write bf16"),
+        ({"layout": "NHD"}, "write BSHD"),  # FlashInfer's
+        ({"layout": "bhsd"}, "write BHSD"),
+        ({"layout": "thd"}, "write BSHD, with cu_seqlens_q"),  # Transformer Engine's
+        ({"scale": None}, "leave it out for 1 / sqrt"),
+    ],
+)
+def test_word_of_another_library_has_own_word(option: dict[str, Any], hint: str) -> None:
+    dispatcher, _ = make_dispatcher(prefill())
+    with pytest.raises(InputError, match=re.escape(hint)):
+        call(dispatcher, **option)
 
 
 def test_name_that_package_lacks_has_nearest() -> None:

@@ -447,7 +447,7 @@ def test_flashinfer_s_lse_has_chosen_base_and_layout(base: str, layout: str) -> 
     natural = np.arange(240, dtype=np.float32).reshape(4, 60)
     device.answer = make_writer(lse=natural)
     expected = (natural if layout == "HN" else natural.T) / (np.log(2.0) if base == "log2" else 1.0)
-    options = {"return_lse": True, "lse_base": base, "lse_layout": layout}
+    options: dict[str, Any] = {"return_lse": True, "lse_base": base, "lse_layout": layout}
     np.testing.assert_allclose(wrapper.run(Q, CACHE, **options)[1], expected, rtol=1e-6)
     buffer = np.empty(expected.shape, np.float32)
     assert wrapper.run(Q, CACHE, lse=buffer, **options)[1] is buffer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import ckpm
 from ckpm.attention import call
 from ckpm.attention.jit import on_demand
 from ckpm.attention.jit.command import add_options as add_jit_options
@@ -25,6 +27,7 @@ from ckpm.attention.selection import refusal, stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base import paths, rocm_places
 from ckpm.base.errors import ArgumentError, DeviceError, HipError, NoKernelError, ProblemError, UsageError
+from ckpm.kernels.library import building, command
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem, Strides
 from tests.unit import manifests
@@ -448,13 +451,14 @@ def test_refusal_has_command_of_kernel_that_serves(changes: dict[str, Any], upst
     assert refusal(kernel, problem) == ""
 
 
-def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Libraries below build/ of the current folder come first, then the clone's, then those of ckpm_libraries."""
+def test_default_libraries_are_those_of_listed_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Libraries of ckpm.build, CKPM_LIBRARIES, the clone and ckpm_libraries, in this order, and none of ./build."""
     clone, elsewhere = tmp_path / "clone", tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     monkeypatch.setattr(paths, "PROJECT", clone)
     monkeypatch.setattr(paths, "INSTALLED", False)
+    monkeypatch.setattr(call, "BUILT", [])
     monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice())
     names: dict[str, Any] = {name: {} for name in (kernel.name for kernel in prefill().instances())}
 
@@ -462,20 +466,31 @@ def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(call, "_DEFAULTS", {})
         return {kernel.library for kernel in call.default().registry.instances()}
 
-    with pytest.raises(NoKernelError) as raised:
+    missing = f"no library is in {clone}/build/gfx950. "
+    with pytest.raises(NoKernelError, match=f"^{re.escape(missing)}Build one: ckpm build .*CKPM_LIBRARIES={elsewhere}"):
         find_libraries()
-    assert f"no library is in {elsewhere}/build/gfx950 or in {clone}/build/gfx950. Build one: ckpm build" in str(
-        raised.value
-    )
+    here = manifests.write_library(elsewhere / "build/gfx950/aiter", manifests.document(names))
+    with pytest.raises(
+        NoKernelError, match=f"^{re.escape(missing)}Libraries are in {elsewhere}/build/gfx950: CKPM_LIBRARIES="
+    ):
+        find_libraries()
     package = tmp_path / "site/ckpm_libraries"
     monkeypatch.syspath_prepend(package.parent)
     installed = manifests.write_library(package / "gfx950/ckpm-serving", manifests.document(names))
     (package / "__init__.py").touch()
     assert find_libraries() == {installed}
-    there = manifests.write_library(clone / "build/gfx950/aiter", manifests.document(names))
-    assert find_libraries() == {there}
-    here = manifests.write_library(elsewhere / "build/gfx950/aiter", manifests.document(names))
+    of_clone = manifests.write_library(clone / "build/gfx950/aiter", manifests.document(names))
+    assert find_libraries() == {of_clone}
+    monkeypatch.setenv("CKPM_LIBRARIES", "build")
     assert find_libraries() == {here}
+    new = manifests.write_library(tmp_path / "work/build/gfx950/aiter", manifests.document(names))
+    request = SimpleNamespace(work=tmp_path / "work", folder="build/gfx950/aiter")
+    monkeypatch.setattr(command, "read_options", lambda args: SimpleNamespace(request=request, jobs=1))
+    monkeypatch.setattr(building, "run", lambda request, jobs: None)
+    assert ckpm.build("gfx950", work=tmp_path / "work") == new
+    assert find_libraries() == {new}
+    folders = [tmp_path / "work/build", elsewhere / "build", clone / "build", package]
+    assert ckpm.library_folders("gfx942") == [folder / "gfx942" for folder in folders]
 
 
 @pytest.mark.parametrize(
@@ -492,7 +507,8 @@ def test_default_arch_with_rocm_is_that_of_the_gpu(
     monkeypatch.setattr(paths, "INSTALLED", True)
     monkeypatch.setattr(rocm_places, "gpu_archs", lambda: gpus)
     monkeypatch.setattr(call, "_arch_here", call._arch_here.__wrapped__)
-    with pytest.raises(NoKernelError, match=rf"no library is in {tmp_path}/build/{arch}\. Build one: .*{arch}"):
+    monkeypatch.setattr(call, "BUILT", [tmp_path])
+    with pytest.raises(NoKernelError, match=rf"no library is in {tmp_path}/{arch}\. Build one: .*{arch}"):
         call.default()
 
 

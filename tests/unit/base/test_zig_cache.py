@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from pathlib import Path
 
 import pytest
 
 from ckpm.base.store import is_adopted
-from ckpm.base.zig_cache import checked_link, linked_with
+from ckpm.base.zig_cache import checked_link, linked_with, renew
 
 
 @pytest.fixture
@@ -47,3 +49,27 @@ def test_damaged_files_are_removed_before_link(cache: Path, damage: str) -> None
         library.parent.mkdir()
         library.write_text("made again")
     assert is_adopted(library)
+
+
+def test_notes_have_inodes_of_new_environment(tmp_path: Path) -> None:
+    """The note is one that zig 0.17.0 wrote, ``h/dcb501b6211a943225e21359afe49306``."""
+    head = bytes.fromhex("bddc03000000000055e0f400000000005ed078ef6679ec18")
+    tail = bytes.fromhex("c1367674952f8713e13fc929a9e9581004") + b"libc/glibc/abilists\0\0"
+    note, lib = tmp_path / "cache/h/dcb501b6211a943225e21359afe49306", tmp_path / "lib"
+    of_source = bytes(32) + b"\0" + b"/home/me/a.cpp\0"  # flags 0: no path below lib
+    files = [lib / "libc/glibc/abilists", lib / "std/std.zig"]
+    for file in (note, *files):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    for size, renewed in ((1, False), (0x3DCBD, True)):
+        os.truncate(files[0], size)
+        os.utime(files[1], ns=(0, size))  # of another installation
+        note.write_bytes(of_source + head + tail)
+        renew(note.parents[1], lib)
+        stat = files[0].stat()
+        expected = struct.pack("<QQq", 0x3DCBD, stat.st_ino, stat.st_mtime_ns) if renewed else head
+        assert note.read_bytes() == of_source + expected + tail
+    note.write_bytes(b"of another format" * 3)
+    os.utime(files[1], ns=(0, 0))
+    renew(note.parents[1], lib)
+    assert note.read_bytes() == b"of another format" * 3

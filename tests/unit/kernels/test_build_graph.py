@@ -241,7 +241,7 @@ def test_signatures_hold_no_path(stub_toolchain: Stub, request_for: Make) -> Non
 
 def test_plan_survives_its_file(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
     plan, _ = prepare(request_for(stub_toolchain()))
-    plan.write(tmp_path / "plan.json")
+    (tmp_path / "plan.json").write_text(plan.text())
     assert BuildPlan.read(tmp_path / "plan.json") == plan
 
 

@@ -38,10 +38,14 @@ def test_bench_failed_figure_prints_others_and_fails(
     ):
         monkeypatch.setattr(module, function, constant(f"{module.__name__}.{function}"))
     monkeypatch.setattr(build, "measure_graph", fail)
-    monkeypatch.setattr(build, "compare_merged", lambda *arguments: Figure("merged", "1", "1", True))
+    monkeypatch.setattr(build, "compare_merged", lambda *arguments: Figure("merged", "1.2 s", "< 1 s", False, 1.2))
     output = tmp_path / "bench.md"
     assert commands.main(["bench", "--output", str(output)]) == InconclusiveError.exit_code
     rows = output.read_text()
     assert "| the build graph | failed: InconclusiveError | measured | NO |" in rows
-    assert rows.count("| yes |") == 10
+    assert rows.count("| yes |") == 9
+    assert rows.partition("Missed targets:\n\n")[2].splitlines() == [
+        "- the build graph: failed: InconclusiveError, target measured",
+        "- merged: 1.2 s, target < 1 s (1.20 of it)",
+    ]
     assert "the link failed" in capsys.readouterr().err

@@ -129,7 +129,7 @@ def test_worse_figure_is_named(library: Library, change: dict[str, int], complai
     assert code == CheckFailedError.exit_code
     assert f"\n  regressed: {complaint}\n" in err
     assert f"\n    {SMALL}" in err
-    assert f"\nAll of them are in {library.result}; " in err
+    assert f"\nAll of them are in {library.result}.\nmore about this: docs/reference/messages.md#regressed" in err
     assert Gate.read(library.result).verdict == "regressed"
 
 
@@ -159,7 +159,7 @@ def test_kernel_is_named_once_with_worst_figure_first(library: Library) -> None:
     library.kernels[MASKED] = resources("b", vgpr=220)
     _, _, err = library.run("gate")
     lines = [line.partition(" registers")[0] for line in err.splitlines()]
-    assert lines[:-1] == [
+    assert lines[:-2] == [
         "error: regressed: 3 of 28 figures",
         "  regressed: sgpr_spills: 60 -> 120",
         "  regressed: vgpr: 200 -> 201",

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import ckpm
 from ckpm.attention.launch.counters import METRICS, Measured, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
@@ -75,7 +76,7 @@ def test_page_holds_every_row_and_verdict_comes_first(tmp_path: Path) -> None:
     text = document(report_inputs)
     rows = shown(text)
     for table in tables(report_inputs):
-        assert rows[table.id] == [list(row) for row in table.rows], table.id
+        assert rows.get(table.id, []) == [list(row) for row in table.rows], table.id
     # the worst first
     assert [row[:2] for row in rows["cases"]] == [
         ["✗ failed", FAILED.name],
@@ -87,7 +88,7 @@ def test_page_holds_every_row_and_verdict_comes_first(tmp_path: Path) -> None:
     assert ["✓ passed", "batch-prefill", "page_order", "scrambled", 1, 1, 0, 0, 0, 0] not in rows["axes"]  # 2 cases
     assert ["✗ failed", "batch-prefill", "tile_rows", "64", 2, 1, 0, 0, 1, 0] in rows["axes"]
     assert [row[5] for row in rows["ledger"] if row[1] == "table-read-past-end"] == [1]
-    order = [text.index(f'<section id="{name}"') for name in ("kernels", "axes", "faults", "plots", "parity", "ledger")]
+    order = [text.index(f'<section id="{name}"') for name in ("kernels", "axes", "faults", "ledger", "empty")]
     assert text.index("<h1") < order[0]
     assert order == sorted(order)
 
@@ -107,6 +108,20 @@ def test_kernel_holds_batches_only_if_cases_compared_it(
 ) -> None:
     table_rows = shown(document(inputs(write(tmp_path, {"batch-prefill": cases}))))["batch-invariance"]
     assert table_rows == [[row[0], KERNEL, "gfx950/aiter", row[1]]]
+
+
+def test_head_names_libraries_and_empty_sections_are_one_line(tmp_path: Path) -> None:
+    text = document(inputs(write(tmp_path, {"batch-prefill": [case(PROBLEM)]})))
+    title = text.partition("<title>")[2].partition("</title>")[0]
+    assert title.endswith(": gfx950/aiter, CK FMHA batch prefill")
+    head = text.partition("<h1")[2].partition("<table>")[0]
+    assert f"by ckpm {ckpm.__version__}" in head
+    assert "gfx950/aiter: 1 kernel of amd-aiter" in head
+    (line,) = [line for line in text.splitlines() if line.startswith("<p>No results of: ")]
+    assert '<span id="parity">Parity with upstream' in line  # the check "parity: not run" leads there
+    assert "Faults" not in line  # no case had one
+    targets = set(re.findall(r' id="([^"]+)"', text))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= targets
 
 
 def test_fault_is_reported_decoded(tmp_path: Path) -> None:

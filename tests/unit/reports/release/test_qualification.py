@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import logging
 import re
 import shutil
 import time
@@ -96,6 +97,14 @@ def test_another_library_repeats_what_was_run_on_it(tmp_path: Path) -> None:
     again = Stages(code=(b"other code",))
     run(plan(tmp_path), again)
     assert set(again.called) == {"gfx950/build", *ON_LIBRARY, "project/report"}
+
+
+def test_stage_is_announced_with_its_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    run(plan(tmp_path), Stages())
+    started = [text for text in caplog.messages if text.startswith("stage ")]
+    assert [text.partition(",")[0] for text in started] == [f"stage {n} of {len(ALL)}" for n in range(1, len(ALL) + 1)]
+    assert started[0].split(", ")[1].startswith(next(step.name for step in plan(tmp_path).steps))
 
 
 def test_changed_output_repeats_its_stage_and_what_reads_it(tmp_path: Path) -> None:

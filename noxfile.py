@@ -39,6 +39,7 @@ TABLE = json.loads((Path(__file__).parent / "matrix/sessions.json").read_text())
 GPUS = {arch: row["gpu"] for arch, row in TABLE["archs"].items()}
 EMULATED = [arch for arch, row in TABLE["archs"].items() if row["emulated"]]
 SUITES = TABLE["suites"]
+DEPENDABOT = ".github/dependabot.yml"
 TEST_FILES = ("tests/", "emulator/")
 PROGRAMS = "programs"  # a file in nox's cache folder: it contains the path of the environment's bin/
 BUILT: set[str] = set()  # archs of the libraries that this call of nox built, and "decode"
@@ -356,8 +357,9 @@ def workflows(session: nox.Session) -> None:
     files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
     run(session, "ckpm", "workflows", "render", "--check")
     run(session, "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
+    run(session, "check_jsonschema", "--builtin-schema", "vendor.dependabot", DEPENDABOT)
     zizmor = program(session, "zizmor")  # a program without a module
-    session.run(zizmor, "--offline", "--pedantic", "--no-progress", *files, external=True)
+    session.run(zizmor, "--offline", "--pedantic", "--no-progress", *files, DEPENDABOT, external=True)
     if actionlint := shutil.which("actionlint"):  # not on PyPI as a wheel, so it can't be pinned with the others
         session.run(actionlint, *files, external=True)
     else:

@@ -115,6 +115,11 @@ _GROUPS: Mapping[str, Mapping[str, Command]] = {  # of the help, named like the 
         ),
         "workflows render": Command("render or check .github/workflows", "ckpm.workflows.render:add_options"),
         "workflows collect": Command("join what the jobs of a workflow left", "ckpm.workflows.collect:add_options"),
+        "workflows head": Command("compare two states of CK, as a page", "ckpm.workflows.head:add_options"),
+        "workflows ran-on": Command(
+            "check that a job's results are of its arch", "ckpm.workflows.collect:add_ran_on_options"
+        ),
+        "workflows planned": Command("run what changed since the proven commit", "ckpm.workflows.planned:add_options"),
         "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.runner:add_options"),
     },
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ckpm.base import settings
 from ckpm.base.display import show
+from ckpm.base.errors import UnknownWordError
 from ckpm.base.files import write_atomically
 from ckpm.base.outputs import demand_place
 from ckpm.base.rocm_choice import add_rocm_options
@@ -30,6 +31,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--upstream", default="aiter", help="the packaged upstream to compare with (default: aiter)")
     add_rocm_options(parser, "toolchain")
     parser.add_argument("--output", type=Path, default=None, help="also write the table to this file")
+    parser.add_argument(
+        "--figure",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="measure the figures of this name; may be repeated",
+    )
     parser.set_defaults(run=run)
 
 
@@ -61,10 +69,12 @@ def run(args: argparse.Namespace) -> int:
             "the timing model's score": lambda: emulated.score_timing(folder / "score"),
             "a run without any cache": lambda: cold.measure(args.upstream, args.toolchain, folder / "cold"),
         }
-        for name, measure in measurements.items():
+        if unknown := [name for name in args.figure if name not in measurements]:
+            raise UnknownWordError("figure", unknown[0], measurements)
+        for name in args.figure or measurements:
             log.info("measuring %s", name)
             try:
-                figures += measure()
+                figures += measurements[name]()
             except Exception as error:  # an hour of other figures is printed before it fails the command
                 log.error("%s: %s", name, error)
                 figures.append(Figure(name, f"failed: {type(error).__name__}", "measured", False))

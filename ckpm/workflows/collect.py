@@ -1,4 +1,7 @@
-"""Join the results of a workflow's jobs in one build/ folder, and fail if a planned result is missing."""
+"""Join the results of a workflow's jobs in one build/ folder, and fail if a planned result is missing.
+
+The arch is in a job's name. Its manifests and the cases of its suites must be of this arch and no other.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from ckpm.base.display import show
 from ckpm.base.errors import InconclusiveError, InputError
 from ckpm.base.files import name_write_errors
 from ckpm.base.records import Source, Value
+from ckpm.matrix.sessions import sessions
 from ckpm.reports.junit import merge, read_shard
 from ckpm.reports.page.commands import write_summary
 from ckpm.workflows.outputs import Jobs, jobs
@@ -25,6 +30,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--artifacts", type=Path, required=True, metavar="DIR", help="a folder for each artifact")
     parser.add_argument("--output", type=Path, default=Path("build"), metavar="DIR", help="(default: %(default)s)")
     parser.set_defaults(run=lambda args: report(args.plan, args.artifacts, args.output))
+
+
+def add_ran_on_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", required=True, metavar="ARCH", help="the arch of the job")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the job's results")
+    parser.set_defaults(run=lambda args: demand_arch(args.folder, args.arch))
+
+
+def demand_arch(folder: Path, arch: str) -> None:
+    """Check that a job's results are of its arch, and that a case of a suite ran there and passed."""
+    cases = [case for file in folder.rglob("*.json") for case in _cases(file)]
+    complaint = _other_archs(folder, arch)
+    if not complaint and not any(case.get("outcome").text() == "passed" for case in cases):
+        complaint = f"{folder}: no case of a suite passed, so that nothing shows that the job ran on {arch}"
+    if complaint:
+        raise InconclusiveError(f"{complaint}. See the job's log.", kind="wrong-arch")
+    show(f"{folder}: {len(cases)} cases, all of {arch}")
 
 
 def report(plan: Path, artifacts: Path, output: Path) -> None:
@@ -48,6 +70,8 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
     planned = _planned_jobs(document)
     results = [_results(run) for run in document.get("runs").items()]
     missing = [text for entry in planned["builds"] if (text := _without_kernels(artifacts / entry["name"]))]
+    lanes = [*planned["builds"], *planned["runs"]]
+    missing += [text for entry in lanes if (text := _other_archs(artifacts / entry["name"], entry["arch"]))]
     junit_files: list[Path] = []
     for entry in [*planned["runs"], *planned["checks"]]:
         folder = artifacts / entry["name"]
@@ -82,6 +106,19 @@ def _without_kernels(folder: Path) -> str:
     if any(manifest.optional("kernels", Value.members, {}) for manifest in manifests):
         return ""
     return f"{folder.name}: no manifest with a kernel in it"
+
+
+def _other_archs(folder: Path, arch: str) -> str:
+    """Return the defect of a job's artifact that has a library or a case of another arch, "" if it has none."""
+    archs = [name for file in folder.rglob("manifest.json") for name in _read(file).optional("archs", Value.items, [])]
+    archs += [case.get("arch") for file in folder.rglob("*.json") for case in _cases(file)]
+    others = sorted({name.text() for name in archs} - {arch})
+    return f"{folder.name}: results of {', '.join(others)} in a job of {arch}" if others else ""
+
+
+def _cases(file: Path) -> list[Value]:
+    """The cases of a suite's results; none in another file."""
+    return _read(file).optional("cases", Value.items, []) if file.stem in sessions().suites else []
 
 
 def _results(run: Value) -> list[str]:

@@ -29,6 +29,8 @@ HERE = data(".github")
 FOLDER = Path(".github") / "workflows"
 NOX = Path(".github") / "nox.txt"
 LABELS = Path(".github") / "actionlint.yaml"
+# the commit that a plan compares with: of a pull request, of a merge queue, of a push
+BASE = "github.event.pull_request.base.sha || github.event.merge_group.base_sha || github.event.before"
 _KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own labels of self-hosted runners
 
 
@@ -44,6 +46,12 @@ class _Gpu(Record, frozen=True):
     image: str
 
 
+class _Head(Record, frozen=True):
+    repository: str
+    branch: str
+    folder: str
+
+
 class _Release(Record, frozen=True):
     waivers: str
     builder: str
@@ -55,10 +63,12 @@ class WorkflowTable(Record, frozen=True):
     actions: dict[str, _Action]
     runner: str
     python: str
+    pythons: list[str]
     minutes: dict[str, int]
     days: dict[str, int]
     gpus: dict[str, _Gpu]
     nightly: str
+    head: _Head
     release: _Release
     cache: dict[str, list[str]]
 
@@ -114,8 +124,11 @@ def settings() -> dict[str, Any]:
     stages = read_stages()
     return {
         **values,
+        "base": BASE,
         "build": {arch: table.build.format(arch=arch) for arch in table.archs},
         "gpu_sessions": " ".join([*(suite.session for suite in hardware), table.gate]),
+        "emulated": table.emulated,
+        "table_suites": " ".join(suite.session for suite in map(table.suites.get, table.table_suites) if suite),
         "tests": table.test_files,
         "objects": every_build(rules()),
         "release": {**msgspec.structs.asdict(values["release"]), "archs": stages.archs, "upstream": stages.upstream},

@@ -24,12 +24,13 @@ from typing import Any
 
 import yaml
 
+from ckpm import __version__
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, InputError, UnknownWordError
 from ckpm.base.paths import PROJECT
 from ckpm.base.processes import SERVERS, python_command, tool_environment
 from ckpm.kernels.changes.history import commit_of
-from ckpm.workflows.render import FOLDER, check, names
+from ckpm.workflows.render import BASE, FOLDER, check, names
 
 Texts = Mapping[str, str]
 _VALUE = re.compile(r"\$\{\{ *(.*?) *\}\}")
@@ -74,7 +75,8 @@ def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
         raise UnknownWordError("workflow", name, names())
     check()
     document = yaml.safe_load((PROJECT / FOLDER / f"{name}.yml").read_text(encoding="utf-8"))
-    values = {"github.event.pull_request.base.sha": commit_of(PROJECT, since), "inputs.baseline": ""}
+    values = {BASE: commit_of(PROJECT, since), "github.ref_name": f"v{__version__}"}
+    values |= dict.fromkeys(("inputs.baseline", "vars.CK_SEEN"), "")
     outcomes = run_jobs(WorkflowRun(document, values, PROJECT, commit_of(PROJECT, "HEAD"), work.absolute(), only))
     if not any(outcome.result != "skipped" for outcome in outcomes.values()):
         raise InconclusiveError("no job ran. Choose others with --only.", kind="nothing-done")

@@ -1,14 +1,17 @@
-"""V2 and V3 built and modelled for real: 1,024 queries and keys, causal, of both tables."""
+"""V2 and V3 built and modelled for real: 1,024 queries and keys, causal, of both tables. Splits over keys."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from ckpm.base.paths import PROJECT
+from ckpm.timing import splits
 from ckpm.timing.record import Timed, Timings
 
 pytestmark = pytest.mark.nightly  # twelve kernels are compiled
@@ -68,3 +71,11 @@ def test_v3_waves_multiply_and_make_weights_in_turn(rows: Mapping[tuple[str, str
 
 def test_v2_mixes_matrix_and_softmax(rows: Mapping[tuple[str, str], Timed]) -> None:
     assert max(rows["tensor", "V2"].phases(), key=lambda share: share.cycles).phase == "mixed"
+
+
+def test_splits_are_modelled_for_every_problem(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "ckpm", "timing", "splits", "--work", str(tmp_path))
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    rows = re.findall(r"^(\d) queries, .*: \d+ workgroups of \d+ keys: .* cycles, ", ended.stdout, re.MULTILINE)
+    assert rows == [str(number) for _ in splits.PROBLEMS for number in splits.QUERIES]

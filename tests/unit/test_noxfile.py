@@ -12,6 +12,9 @@ import nox.registry
 import pytest
 from nox.command import CommandFailed
 
+from ckpm.commands import parse
+from ckpm.kernels.changes.rules import rules
+from ckpm.workflows import planned
 from tests.docs.commands import noxfile
 from tests.docs.pages import ROOT
 
@@ -71,6 +74,16 @@ def test_ci_runs_test_command_of_readme() -> None:
     (ci,) = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith("nox ")]
     commands = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("$ nox")]
     assert next(command for command in commands if " tests" in command) == f"$ {ci}"
+    assert f"$ {next(iter(planned.WITHOUT_HISTORY))} report" in commands
+
+
+def test_ci_runs_checks_that_planned_part_leaves_out() -> None:
+    """The checks of every change and those of BEFORE are sessions of .ci/run's first line, within 20 minutes."""
+    line, planned_line = (ROOT / ".ci/run").read_text().splitlines()[-2:]
+    checks = [check for name, check in rules().checks.items() if check.always or name in planned.BEFORE]
+    assert {session.split()[0] for check in checks for session in check.sessions} == {*line.split()[2:]}
+    assert sum(check.minutes for check in checks) <= 20
+    assert parse(planned_line.replace("$((60 - SECONDS / 60))", "40").split()[3:]).minutes == 40
 
 
 def test_sessions_are_few_and_grouped() -> None:

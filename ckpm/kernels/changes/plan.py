@@ -22,7 +22,7 @@ from ckpm.base.paths import PROJECT
 from ckpm.base.tablefile import load, plain
 from ckpm.kernels.changes.history import changed_paths, commit_of, extract
 from ckpm.kernels.changes.manifest import Altered, ManifestError, altered_kernels, altered_suites, manifests
-from ckpm.kernels.changes.rules import ALWAYS, Effect, Rules, rules
+from ckpm.kernels.changes.rules import Effect, PlannedCheck, Rules, rules
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
@@ -68,6 +68,7 @@ class PlannedBuild:
     shard: str
     kernels: int
     command: str
+    minutes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,11 @@ class PlannedRun:
     suites: tuple[str, ...]
     gate: bool
     command: str
+    minutes: int
     reasons: tuple[str, ...]
+
+
+Planned = PlannedCheck | PlannedBuild | PlannedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ class ChangePlan:
     """A plan. ``checks`` and ``suites`` map each check and each suite to its reasons. ``commit`` is the id of REV.
 
     ``unasked`` has a line for each value of changed kernels that no problem of a suite asks for.
-    ``commands`` is everything to run, in order, a line of shell each.
+    ``commands`` is everything to run, in order: lines of shell, each with its planned minutes on two processors.
     """
 
     commit: str
@@ -102,7 +107,7 @@ class ChangePlan:
     check_commands: Mapping[str, str]
     builds: tuple[PlannedBuild, ...]
     runs: tuple[PlannedRun, ...]
-    commands: tuple[str, ...]
+    commands: Mapping[str, int]
 
     @property
     def archs(self) -> tuple[str, ...]:
@@ -165,7 +170,7 @@ def _plan(
     checks = _checks(changes, total, table)
     builds = _builds(kernels, table)
     runs = _runs(kernels, why_suites, gates, table)
-    commands = {check: " && ".join(f"nox -s {session}" for session in table.checks[check]) for check in checks}
+    rows: list[Planned] = [*(table.checks[name] for name in checks), *builds, *runs]
     return ChangePlan(
         commit=commit,
         changes=tuple(Change(path, effect.reason, effect.everything) for path, effect in changes.items()),
@@ -175,10 +180,10 @@ def _plan(
         suites={suite: tuple(reasons) for suite, reasons in _ran(why_suites, runs).items()},
         gates=gates or tuple(dict.fromkeys(reason for run in runs if run.gate for reason in run.reasons)),
         checks=checks,
-        check_commands=commands,
+        check_commands={name: table.checks[name].command for name in checks},
         builds=builds,
         runs=runs,
-        commands=(*commands.values(), *(build.command for build in builds), *(run.command for run in runs)),
+        commands={row.command: row.minutes for row in rows},
     )
 
 
@@ -229,11 +234,11 @@ def _archs_of(name: str, family: str) -> tuple[str, ...]:
 
 
 def _checks(changes: Mapping[str, Effect], total: Sequence[str], table: Rules) -> dict[str, tuple[str, ...]]:
-    checks: dict[str, tuple[str, ...]] = {ALWAYS: ("every change",)}
-    for check in table.checks:
-        own = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if check in effect.checks)
-        if check != ALWAYS and (total or own):
-            checks[check] = (*total, *own)
+    checks: dict[str, tuple[str, ...]] = {}
+    for name, check in table.checks.items():
+        own = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if name in effect.checks)
+        if check.always or total or own:
+            checks[name] = ("every change",) if check.always else (*total, *own)
     return checks
 
 
@@ -254,7 +259,9 @@ def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[PlannedBuild, ...
                 for shard, count in _touched_shards(keys, touched, library.families, table.kernels_per_shard):
                     options = f"{_options(upstream, library.families)} --tier {library.tier}"
                     command = f"nox -s {_build(arch)} -- {options}" + ("" if shard == "1/1" else f" --shard {shard}")
-                    builds.append(PlannedBuild(arch, upstream, library.name, shard, count, command))
+                    builds.append(
+                        PlannedBuild(arch, upstream, library.name, shard, count, command, library.shard_minutes)
+                    )
     return tuple(builds)
 
 
@@ -314,7 +321,8 @@ def _runs(
                 if (suites or gate) and select(dialect(name), smoke):
                     command = _run_command(arch, upstream, library.families, suites, gate=gate)
                     why = tuple(dict.fromkeys(reasons))
-                    runs.append(PlannedRun(arch, upstream, library.name, suites, gate, command, why))
+                    minutes = library.run_minutes
+                    runs.append(PlannedRun(arch, upstream, library.name, suites, gate, command, minutes, why))
     return tuple(runs)
 
 
@@ -377,7 +385,8 @@ def _text(plan: ChangePlan) -> str:
         lines.append("suites: none")
     lines.append(f"gates: {_some(plan.gates) or 'none'}")
     lines.append(f"archs: {', '.join(plan.archs) or 'none'}")
-    lines += ["commands", *(f"  {command}" for command in plan.commands)]
+    lines += ["commands, with planned minutes on two processors"]
+    lines += [f"{minutes:5d}  {command}" for command, minutes in plan.commands.items()]
     return "\n".join(lines) + "\n"
 
 

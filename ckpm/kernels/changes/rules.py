@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from ckpm.base.paths import data
@@ -16,8 +17,6 @@ from ckpm.base.tablefile import Field, Later, Record, Table, add_names, read_tab
 from ckpm.kernels.families.libraries import host, libraries
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.sessions import FAMILY_SUITE, sessions
-
-ALWAYS = "lint"  # the check of every change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +45,24 @@ class _RuleRow(Record, frozen=True):
     gates: bool = False
 
 
+class PlannedCheck(Record, frozen=True):
+    """A check of the project itself: sessions with their options, and the planned minutes of all on two processors.
+
+    One that ``always`` runs is for every change. ``needs`` are programs of which the machine must have one.
+    """
+
+    sessions: tuple[str, ...]
+    minutes: Annotated[int, Meta(ge=1)]
+    always: bool = False
+    needs: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        return " && ".join(f"nox -s {session}" for session in self.sessions)
+
+
 class LibraryPlan(Record, frozen=True):
-    """A library: its builds, and whether gates judge it.
+    """A library: its builds, whether gates judge it, and the planned minutes of a run and of a shard without a cache.
 
     For ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
     """
@@ -55,6 +70,8 @@ class LibraryPlan(Record, frozen=True):
     upstreams: tuple[str, ...]
     tier: str
     gates: bool
+    run_minutes: Annotated[int, Meta(ge=1)]
+    shard_minutes: Annotated[int, Meta(ge=1)]
     smoke_upstreams: tuple[str, ...] = ()
     name: Later = ""
 
@@ -73,7 +90,7 @@ class Rules:
     """The table. ``effects`` are pairs of path patterns and an effect; the first pair that fits a file counts."""
 
     effects: tuple[tuple[tuple[str, ...], Effect], ...]
-    checks: Mapping[str, tuple[str, ...]]
+    checks: Mapping[str, PlannedCheck]
     kernels_per_shard: int
     libraries: tuple[LibraryPlan, ...]
 
@@ -89,7 +106,7 @@ class ChangeTable(Record, frozen=True):
     """The record of changes.yaml."""
 
     rules: tuple[_RuleRow, ...]
-    checks: dict[str, tuple[str, ...]]
+    checks: dict[str, PlannedCheck]
     kernels_per_shard: Annotated[int, Meta(ge=1)]
     libraries: dict[str, LibraryPlan]
 
@@ -104,8 +121,6 @@ def read_rules(file: Path) -> Rules:
     """Read a table of rules. Unknown checks, families and suites are refused."""
     table = read_table(file, ChangeTable)
     record = table.record
-    if ALWAYS not in record.checks:
-        raise table.fail(f"there must be a check named {ALWAYS}", "checks")
     vocabulary = {
         "families": (*FAMILIES, *HAND_WRITTEN),
         "suites": tuple(sessions().suites),
@@ -127,7 +142,10 @@ def read_rules(file: Path) -> Rules:
     table.demand_known(record.libraries, libraries(), "libraries")
     return Rules(
         effects=tuple(effects),
-        checks={name: tuple(_fill(table, name)) for name in record.checks},
+        checks={
+            name: msgspec.structs.replace(check, sessions=tuple(_fill(table, name)))
+            for name, check in record.checks.items()
+        },
         kernels_per_shard=record.kernels_per_shard,
         libraries=tuple(add_names(record.libraries).values()),
     )
@@ -135,13 +153,13 @@ def read_rules(file: Path) -> Rules:
 
 def _fill(table: Table[ChangeTable], name: str) -> Iterator[str]:
     """Yield the sessions of a check, with the files of groups of tests, for each emulated arch if they name one."""
-    for index, line in enumerate(table.record.checks[name]):
+    for index, line in enumerate(table.record.checks[name].sessions):
         for arch in sessions().emulated if "{arch}" in line else ("",):
             try:
                 yield line.format(arch=arch, **sessions().test_files)
             except (LookupError, ValueError) as error:
                 message = f"neither {{arch}} nor a group of tests in braces: {error}"
-                raise table.fail(message, "checks", name, index) from error
+                raise table.fail(message, "checks", name, "sessions", index) from error
 
 
 def _read_names(value: _Names, row: Field, name: str, vocabulary: tuple[str, ...]) -> tuple[str, ...]:

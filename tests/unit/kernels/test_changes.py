@@ -76,28 +76,31 @@ def make_plan(clone: Path) -> Callable[..., ChangePlan]:
     return make
 
 
-def test_plan_of_no_change_has_lint_only(make_plan: Callable[..., ChangePlan]) -> None:
+EVERY = {"lint", "docs", "workflows"}  # the checks of every change
+
+
+def test_plan_of_no_change_has_checks_of_every_change_only(make_plan: Callable[..., ChangePlan]) -> None:
     plan = make_plan({})
     assert (plan.changes, plan.kernels, plan.suites, plan.builds, plan.runs) == ((), (), {}, (), ())
-    assert plan.commands == ("nox -s lint && nox -s workflows && nox -s docs",)
+    assert [*plan.commands] == ["nox -s lint", "nox -s docs", "nox -s workflows"]
 
 
 @pytest.mark.parametrize(
     ("path", "checks", "suites", "gates"),
     [
-        ("docs/page.md", {"lint", "unit", "pages"}, set(), False),
-        ("emulator/notes.md", {"lint"}, set(), False),
-        ("ckpm/reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
-        ("ckpm/suites/pool.py", {"lint", "unit", "mutants", "image"}, {*sessions().suites}, False),
+        ("docs/page.md", {"unit", "pages"}, set(), False),
+        ("emulator/notes.md", set(), set(), False),
+        ("ckpm/reports/page/tables.py", {"unit", "report"}, set(), False),
+        ("ckpm/suites/pool.py", {"unit", "mutants", "image"}, {*sessions().suites}, False),
         (
             "emulator/core/isa/wave.cpp",
-            {"lint", "unit", "emulator", "mutants", "programs", "score"},
+            {"unit", "emulator", "mutants", "programs", "objects", "score"},
             {*sessions().suites},
             True,
         ),
-        ("ckpm/reports/gates/static.py", {"lint", "unit", "report", "image"}, set(), True),
-        ("ckpm/attention/launch/plan.py", {"lint", "unit", "dispatcher"}, {*sessions().suites}, True),
-        ("ckpm/kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
+        ("ckpm/reports/gates/static.py", {"unit", "report", "image"}, set(), True),
+        ("ckpm/attention/launch/plan.py", {"unit", "dispatcher"}, {*sessions().suites}, True),
+        ("ckpm/kernels/parity/names.py", {"unit", "compiled", "parity"}, set(), False),
     ],
 )
 def test_plan_of_room_without_kernels_builds_nothing(
@@ -105,7 +108,7 @@ def test_plan_of_room_without_kernels_builds_nothing(
 ) -> None:
     plan = make_plan({path: "before\n"})
     assert (plan.kernels, plan.builds, plan.everything) == ((), (), ())
-    assert (set(plan.checks), set(plan.suites), any(run.gate for run in plan.runs)) == (checks, suites, gates)
+    assert (set(plan.checks), set(plan.suites), any(run.gate for run in plan.runs)) == (EVERY | checks, suites, gates)
 
 
 def test_plan_of_file_without_rule_holds_everything(make_plan: Callable[..., ChangePlan]) -> None:
@@ -218,6 +221,17 @@ def test_plan_of_unknown_revision_ends_with_its_code(capsys: pytest.CaptureFixtu
     assert (code, "no-such-branch" in capsys.readouterr().err) == (expected.exit_code, True)
 
 
+def test_command_prints_and_writes_the_plan(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ckpm.kernels.changes.plan.PROJECT", clone)
+    assert main(["plan", "--since", "HEAD", "--output", str(tmp_path / "plan.json")]) == 0
+    minutes = {check.command: check.minutes for check in rules().checks.values() if check.always}
+    assert json.loads((tmp_path / "plan.json").read_text())["commands"] == minutes
+    printed = capsys.readouterr().out
+    assert all(f"{number:5d}  {command}\n" in printed for command, number in minutes.items())
+
+
 def test_to_json_has_every_reason(make_plan: Callable[..., ChangePlan]) -> None:
     document = json.loads(to_json(make_plan({SMALL_TABLE: lambda text: text + "# before\n"})))
     reason = "kernels and their selection, compared by text"
@@ -284,9 +298,8 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
         ),
         ("compare: suites", "compare: sweets", "unknown word 'sweets'"),
         ("checks: [unit, planted]", "checks: [units]", "unknown; known: lint"),
-        ("  lint: [lint, workflows, docs]\n", "", "there must be a check named lint"),
         ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be a whole number >= 1"),
-        ("{compiled}", "{complied}", "checks.compiled[0]: neither {arch} nor a group of tests in braces: 'complied'"),
+        ("{compiled}", "{complied}", "checks.compiled.sessions[0]: neither {arch} nor a group of tests in braces"),
         ("  fwd_v3: {upstreams", "  fwd_v4: {upstreams", "unknown 'fwd_v4'; known: "),
     ],
 )

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from ckpm.base.errors import CheckFailedError
+from ckpm.commands import main
 from ckpm.kernels.changes import plan
 from ckpm.kernels.changes.rules import Effect, rules
 from ckpm.matrix.problems.case import SUITES
@@ -68,7 +69,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_committed_files_equal_their_templates(copy: Path) -> None:
-    render.check(ROOT)
+    assert main(["workflows", "render", "--check"]) == 0
     assert render.write(copy) == []
 
 
@@ -101,13 +102,16 @@ def test_actions_are_pinned_by_commit_and_version(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_only_the_publishing_job_may_write(file: Path) -> None:
+def test_only_publishing_jobs_may_write(file: Path) -> None:
     workflow = yaml.safe_load(file.read_text())
     assert workflow["permissions"] == {}
     assert set(workflow["concurrency"]) == {"group", "cancel-in-progress"}
     for name, job in workflow["jobs"].items():
-        wanted = {"contents": "write", "id-token": "write", "attestations": "write"}
-        assert job["permissions"] == (wanted if name == "publish" else {"contents": "read"})
+        writing = {
+            "publish": {"contents": "write", "id-token": "write", "attestations": "write"},
+            "pypi": {"id-token": "write"},
+        }
+        assert job["permissions"] == writing.get(name, {"contents": "read"})
         assert 0 < job["timeout-minutes"] <= 360
 
 
@@ -120,6 +124,53 @@ def test_gpu_runners_are_out_of_reach_of_pull_requests() -> None:
             assert set(workflow[True]) == {"schedule", "workflow_dispatch"}
             assert all("default_branch" in job["if"] for job in workflow["jobs"].values())
         assert not {"pull_request_target", "workflow_run"} & set(workflow[True])
+
+
+def test_gpu_jobs_are_off_without_variable() -> None:
+    """A job whose runner does not exist waits for 24 hours and fails."""
+    for job in document("gpu-nightly")["jobs"].values():
+        assert ("vars.GPU_RUNNERS == 'true' && " in job["if"]) == ("self-hosted" in job["runs-on"])
+
+
+def test_required_check_runs_for_merge_queues_and_pushes() -> None:
+    """A merge queue waits for ever for a required check that does not run for `merge_group`."""
+    workflow = document("pull-request")
+    assert workflow[True] == {"pull_request": None, "merge_group": None, "push": {"branches": ["main"]}}
+    (plan_command,) = (step["env"]["COMMAND"] for step in steps("pull-request") if "--since" in str(step))
+    for event in ("pull_request.base.sha", "merge_group.base_sha", "before"):
+        assert f"github.event.{event}" in plan_command
+    assert set(workflow["jobs"]["report"]["needs"]) == {*workflow["jobs"]} - {"report"}
+
+
+def test_unit_tests_run_on_oldest_and_newest_python() -> None:
+    job = document("pull-request")["jobs"]["python"]
+    oldest, newest = job["strategy"]["matrix"]["python"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == f">={oldest}"
+    assert newest != oldest
+    assert "nox -s tests -- unit" in str(job["steps"])
+
+
+def test_planned_minutes_fit_the_limits_of_jobs() -> None:
+    """Ten minutes are for the checkout, the environment and the cache."""
+    limits, table = render.settings()["minutes"], rules()
+    assert all(check.minutes + 10 <= limits["check"] for check in table.checks.values())
+    assert all(library.shard_minutes + 10 <= limits["library"] for library in table.libraries)
+    assert all(library.run_minutes + 10 <= limits["results"] for library in table.libraries)
+    full = plan._plan("", {"x": Effect(reason="all", everything=True)}, (), {}, table)
+    minutes = [build.minutes for build in full.builds] + [run.minutes for run in full.runs]
+    assert sum(minutes) + 10 <= limits["objects"]
+
+
+def test_installed_wheels_run_an_example_before_they_are_kept() -> None:
+    names = [step["name"] for step in document("release")["jobs"]["wheels"]["steps"]]
+    example = names.index("The installed wheels run an example outside of the clone")
+    assert names.index("Wheel of prebuilt libraries") < example < names.index("Keep wheels")
+
+
+def test_publishing_to_package_index_is_off_without_variable() -> None:
+    job = document("release")["jobs"]["pypi"]
+    assert (job["if"], job["environment"], job["needs"]) == ("vars.PYPI == 'true'", "pypi", ["publish"])
 
 
 def test_jobs_follow_the_jobs_they_need() -> None:

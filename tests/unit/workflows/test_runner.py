@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ckpm.base.errors import InputError
+from ckpm.base.errors import InconclusiveError, InputError
 from ckpm.base.paths import PROJECT
-from ckpm.workflows.render import FOLDER, names
+from ckpm.commands import main
+from ckpm.workflows.render import BASE, FOLDER, names
 from ckpm.workflows.runner import WorkflowRun, fill, run_jobs
 from tests.unit.shared import git
 
@@ -147,8 +148,23 @@ def test_runner_has_every_value_of_workflow(name: str, run: Any) -> None:
         step.get("with", {}).pop("if-no-files-found", None)
         if "setup-python" in step.get("uses", "") or "download-artifact" in step.get("uses", ""):
             step["uses"] = "left/out@1"
-    outcomes, printed = run(jobs, values={"github.event.pull_request.base.sha": "b", "inputs.baseline": ""})
-    assert set(results(outcomes).values()) <= {"success", "skipped"}, printed
-    assert [job for job, result in results(outcomes).items() if result == "skipped"] == ["publish"] * (
-        name == "release"
+    outcomes, printed = run(
+        jobs, values={BASE: "b", "inputs.baseline": "", "github.ref_name": "v1", "vars.CK_SEEN": ""}
     )
+    assert set(results(outcomes).values()) <= {"success", "skipped"}, printed
+    assert [job for job, result in results(outcomes).items() if result == "skipped"] == (
+        ["publish", "pypi"] if name == "release" else []
+    )
+
+
+def test_command_runs_jobs_of_workflow_in_clones_of_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commit of this checkout in place of its branch `main`, which a clone of one branch may lack."""
+    command = ["workflows", "run", "pull-request", "--since", "HEAD", "--work", str(tmp_path)]
+    assert main([*command, "--only", "no-such-job"]) == InconclusiveError.exit_code
+    assert "plan: not chosen" in capsys.readouterr().out
+    job = {"runs-on": "x", "steps": [CHECKOUT, {"run": "test -f noxfile.py"}]}
+    monkeypatch.setattr(yaml, "safe_load", lambda text: {"jobs": {"plan": job}})
+    assert main(command) == 0
+    assert "plan: on this machine instead of x" in capsys.readouterr().out

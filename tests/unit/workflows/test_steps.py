@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
+from ckpm import __version__
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import CkPrefillError, CompileError, InconclusiveError, ServiceError
+from ckpm.base.paths import PROJECT
+from ckpm.commands import main
 from ckpm.workflows.attempt import attempt, is_infrastructure
 from ckpm.workflows.collect import collect
 from ckpm.workflows.outputs import jobs
+from ckpm.workflows.tag import PATTERNS
+from ckpm.workflows.tag import complaints as tag_complaints
 from ckpm.workflows.verdict import complaints
 
 PLAN: dict[str, Any] = {
@@ -111,16 +116,32 @@ def left(tmp_path: Path) -> Path:
     (tmp_path / "plan.json").write_text(json.dumps(PLAN))
     library = tmp_path / "artifacts" / "library-gfx950-aiter-fwd-1of2" / "gfx950" / "aiter"
     library.mkdir(parents=True)
-    (library / "manifest.json").write_text('{"kernels": {"k": {}}}')
+    (library / "manifest.json").write_text('{"kernels": {"k": {}}, "archs": ["gfx950"]}')
     results = tmp_path / "artifacts" / "results-gfx950-aiter-fwd" / "gfx950" / "aiter"
     for suite in ("dispatch", "sanitize"):
         junit(results / f"{suite}.xml", suite)
+        cases = [{"arch": "gfx950", "outcome": outcome} for outcome in ("skipped", "passed")]
+        (results / f"{suite}.json").write_text(json.dumps({"cases": cases}))
     (results / "gate.json").write_text('{"rows": [1]}')
     return tmp_path
 
 
 def run(left: Path) -> None:
     collect(left / "plan.json", left / "artifacts", left / "build")
+
+
+def test_tag_is_the_version_of_every_file(tmp_path: Path) -> None:
+    assert tag_complaints(f"v{__version__}") == []
+    assert len(tag_complaints("v9.9.9")) == len(PATTERNS)
+    for file in PATTERNS:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text((PROJECT / file).read_text())
+    text = (
+        (tmp_path / "emulator/pyproject.toml").read_text().replace(f'version = "{__version__}"', 'version = "9.9"', 1)
+    )
+    (tmp_path / "emulator/pyproject.toml").write_text(text)
+    expected = f"emulator/pyproject.toml: version 9.9, and the tag is v{__version__}"
+    assert tag_complaints(f"v{__version__}", tmp_path) == [expected]
 
 
 def test_collect_copies_every_result(left: Path) -> None:
@@ -137,6 +158,16 @@ def test_collect_copies_every_result(left: Path) -> None:
         ("results-gfx950-aiter-fwd/gfx950/aiter/sanitize.xml", None, "no results of sanitize"),
         ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", '{"rows": []}', "no results of gate"),
         ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", "{", "can't be read"),
+        (
+            "library-gfx950-aiter-fwd-1of2/gfx950/aiter/manifest.json",
+            '{"kernels": {"k": {}}, "archs": ["gfx950", "gfx942"]}',
+            "library-gfx950-aiter-fwd-1of2: results of gfx942 in a job of gfx950",
+        ),
+        (
+            "results-gfx950-aiter-fwd/gfx950/aiter/sanitize.json",
+            '{"cases": [{"arch": "gfx942", "outcome": "passed"}]}',
+            "results-gfx950-aiter-fwd: results of gfx942 in a job of gfx950",
+        ),
     ],
 )
 def test_collect_without_result_fails(left: Path, file: str, text: str | None, message: str) -> None:
@@ -147,6 +178,19 @@ def test_collect_without_result_fails(left: Path, file: str, text: str | None, m
         path.write_text(text)
     with pytest.raises(InconclusiveError, match=message):
         run(left)
+
+
+def test_lane_proves_its_arch(left: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = left / "artifacts/results-gfx950-aiter-fwd"
+    command = ["workflows", "ran-on", str(folder), "--arch"]
+    assert main([*command, "gfx950"]) == 0
+    assert "4 cases, all of gfx950" in capsys.readouterr().out
+    assert main([*command, "gfx942"]) == InconclusiveError.exit_code
+    assert "results of gfx950 in a job of gfx942" in capsys.readouterr().err
+    for file in folder.rglob("*.json"):
+        file.write_text(file.read_text().replace("passed", "failed"))
+    assert main([*command, "gfx950"]) == InconclusiveError.exit_code
+    assert "no case of a suite passed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

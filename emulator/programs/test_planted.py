@@ -14,7 +14,7 @@ UNKNOWN = "uninitialised fault: what is stored"
 JUMP = "uninitialised fault: where this jumps"
 OVERWRITTEN = "was overwritten before this wait for a load that writes it again"
 LANES = "stores another value at"
-# What the report of each kernel says, and a text of the source's line; empty: none is stated.
+# A part of each kernel's report, and one of the source's line; empty: the report has no line.
 MISTAKES = {
     "selected": (UNKNOWN, "in[i] == 5 ? 1 : 2"),
     "within": (UNKNOWN, "in[i] < 2000"),

@@ -177,8 +177,8 @@ class Dispatcher:
         others = (instance for instance in self.registry.instances() if instance.identity not in chosen)
         split, why = self._split(problem)
         if choice is not None:  # its mask may be opened, and its LSE dropped
-            changes = {"mask": choice.problem.mask, "lse": choice.problem.lse}
-            problem, split = (replace(posed, **changes) for posed in (problem, split))
+            mask, lse = choice.problem.mask, choice.problem.lse
+            problem, split = (replace(posed, mask=mask, lse=lse) for posed in (problem, split))
 
         def against(instance: Instance) -> str:
             if not is_split(instance.key.pipeline):

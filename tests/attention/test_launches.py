@@ -40,6 +40,7 @@ CALLS = {
     "paged": paged_call(6, LENGTHS, 128, "vllm", family="fwd_pagedkv"),
     "batch prefill": paged_call(7, LENGTHS),
     "batch prefill, causal, capped, LSE": paged_call(8, LENGTHS, soft_cap=5.0, lse=True, **CAUSAL),
+    "batch prefill, kernel with LSE alone": paged_call(10, LENGTHS, heads=(4, 1), hdim=576, **CAUSAL),
     "batch prefill, vectorized pages": paged_call(9, LENGTHS, 16, layout="vectorized"),
 }
 

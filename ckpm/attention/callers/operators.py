@@ -13,7 +13,7 @@ from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, Probl
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # of Q, K and V; fp8 has its scales
 
 
-class _Operators(torch.library.Library):
+class _Operators(torch.library.Library):  # type: ignore[misc]
     """PyTorch's library of operators, with a refusal of torch.func's gradients that says what to call."""
 
     def impl(self, name: str, kernel: Callable[..., Any], key: str = "", **more: Any) -> None:

@@ -145,7 +145,7 @@ class LaunchPlan:
         self.stages, self.named, self.keep, self._host_keep = stages, named, keep, host_keep
         self.kernels = kernels or tuple(stage.name for stage in stages)
         self.inputs, self.outputs = arguments.inputs(problem), dict(arguments.outputs(problem))
-        self.workspaces = arguments.workspaces(problem) | {name: self.outputs.pop(name) for name in dropped}
+        self.workspaces = {**arguments.workspaces(problem), **{name: self.outputs.pop(name) for name in dropped}}
         self.cleared = arguments.zeroed_workspaces(problem)
         self.fields = arguments.fields(library.family, problem)
         self._template = library.arguments(**self.fields)

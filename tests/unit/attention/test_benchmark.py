@@ -256,7 +256,7 @@ class Bench:
         self.stop_after = 10**6
         self.cells: dict[str, Any] = {"modelled_cycles": 7, "device": "emulator", "library": "00"}
         self.fails: Exception | None = None
-        tree = SimpleNamespace(name="aiter", dialect=DIALECT, identity="tree")
+        tree = SimpleNamespace(name="aiter", dialect=DIALECT, identity="tree", own=())
         monkeypatch.setattr(sweep_request, "locate", lambda *_, **__: tree)
         monkeypatch.setattr(sweep_request, "detect", lambda *_, **__: SimpleNamespace(identity="compiler"))
         monkeypatch.setattr(command, "libraries_of", lambda request, *_: list(range(len(layers(request.keys)))))

@@ -456,7 +456,7 @@ def test_flashinfer_s_lse_has_chosen_base_and_layout(base: str, layout: str) -> 
         wrapper.run(Q, CACHE, lse=buffer.T, **options)
 
 
-@pytest.mark.parametrize("options", [{"lse_base": "log10"}, {"lse_layout": "THN"}])
+@pytest.mark.parametrize("options", [{"lse_base": "log10"}, {"lse_layout": "HND"}])
 def test_flashinfer_s_unknown_base_or_layout_of_lse_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ProblemError, match=str(*options.values())):
         make_wrapper()[0].run(Q, CACHE, return_lse=True, **options)

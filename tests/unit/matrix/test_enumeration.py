@@ -235,10 +235,10 @@ def test_unchanged_copy_does_not_differ(tmp_path: Path) -> None:
         ("page_size_1_is_linear,", ""),
         ("kv_blockscale_within_page,", ""),
         (", gload_only_for_small_pages]", "]"),
-        ("2: {dtype: [fp16, bf16], vlayout: [row], bias: [no, alibi]", "2: {vlayout: [row], bias: [no, bias]"),
-        ("4: {dtype: [fp16, bf16], vlayout: [row], bias: [no, bias]", "4: {vlayout: [row], bias: [no]"),
-        ("200: {mode: [group], vlayout: [row], qscale: null}", "200: {mode: [group], qscale: [no]}"),
-        ("600: {mode: [group], vlayout: [row], qscale: [no]}", "600: {qscale: null}"),
+        ("2: &half {dtype: [fp16, bf16]}", "2: &half {dtype: [bf16]}"),
+        ("4: *half", "4: {dtype: [fp16, bf16], bias: [no]}"),
+        ("200: {qscale: null}", "200: {qscale: [no]}"),
+        ("700: {dtype: []}", "600: {qscale: null}\n  700: {dtype: []}"),
     ],
 )
 def test_one_changed_entry_of_newest_dialect_is_noticed(tmp_path: Path, old: str, new: str) -> None:

@@ -130,7 +130,7 @@ def test_times_of_gpu_are_measured_and_emulators_are_not() -> None:
 
 def test_report_and_summary_have_both_tables(tmp_path: Path) -> None:
     folder = write(tmp_path)
-    assert shown(document(inputs(folder)))["v3"] == []  # aiter's kernels, nothing of V3
+    assert "v3" not in shown(document(inputs(folder)))  # aiter's kernels, nothing of V3
     with_rows(*pair(1390, 1000), *pair(1000, 1000, FORTY)).write(folder / "timing-tables.json")
     measured_gate(120.0, 100.0).write(folder / "gpu.json")
     report_inputs = inputs(folder)

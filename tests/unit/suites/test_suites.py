@@ -357,7 +357,7 @@ def test_failures_are_reported_with_commands_and_reach_junit(
     assert f"wrong {name}: \\x1bO differs" in printed.out
     command = f"ckpm test --suite dispatch --arch gfx950 --upstream aiter --device emulator --reproduce {name}"
     assert command in printed.out
-    assert printed.err == f"error: 1 of {COUNT} cases failed\n"
+    assert printed.err == f"error: 1 of {COUNT} cases failed\nmore about this: docs/reference/messages.md#cases\n"
     assert report(["report", "--junit", str(work / "r.json"), "--output", str(work / "r.xml")]) == 8
     xml = JUnitXml.fromfile(str(work / "r.xml"))
     (suite,) = list(xml)

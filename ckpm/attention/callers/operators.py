@@ -14,7 +14,7 @@ _CAST = (torch.float16, torch.bfloat16, torch.float32)  # of Q, K and V; fp8 has
 
 
 class _Operators(torch.library.Library):  # type: ignore[misc]
-    """PyTorch's library of operators, with a refusal of torch.func's gradients that says what to call."""
+    """PyTorch's library of operators. Its refusal of torch.func's gradients names what to call instead."""
 
     def impl(self, name: str, kernel: Callable[..., Any], key: str = "", **more: Any) -> None:
         """Register a kernel of an operator."""

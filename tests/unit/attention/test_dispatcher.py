@@ -51,7 +51,7 @@ def test_problem_gets_kernel_with_its_signature() -> None:
         assert {name: getattr(key, name) for name in wanted} == wanted
 
 
-def test_call_without_lse_takes_kernel_with_lse_where_no_other_is_built() -> None:
+def test_call_without_lse_takes_built_kernel_with_lse() -> None:
     dispatcher, device = make_dispatcher(prefill(lse=True))
     plan = dispatcher.plan(PREFILL)
     assert (plan.stages[0].key.lse, list(plan.outputs)) == (True, ["o"])
@@ -65,7 +65,7 @@ def test_call_without_lse_takes_kernel_with_lse_where_no_other_is_built() -> Non
     assert make_dispatcher(kept)[0].plan(Problem(family="fwd_splitkv", splits=3)).stages[1].key.lse
 
 
-def test_batch_invariant_kernel_with_defect_is_not_replaced_by_one_with_lse() -> None:
+def test_batch_invariant_defect_brings_no_kernel_with_lse() -> None:
     other = prefill(upstream="ckpm", page_size=1, kv_table="sglang", kv_layout="linear", lse=True)
     both = Registry((*prefill(lse=False).instances(), *other.instances()))
     long = replace(PREFILL, bias="alibi", seqlen_k=70000)

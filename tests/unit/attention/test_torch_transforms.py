@@ -20,11 +20,11 @@ BACKWARD = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")
 Attend = Callable[..., Any]
 
 
-def paged(q: Any, k: Any, v: Any, **more: Any) -> Any:
+def attend_paged(q: Any, k: Any, v: Any, **more: Any) -> Any:
     return operators.paged_prefill(q, k, v, SUMS[0], torch.arange(95, dtype=INT), 40, 70, indptr=SUMS[1], **more)[0]
 
 
-def varlen(q: Any, k: Any, v: Any) -> Any:
+def attend_varlen(q: Any, k: Any, v: Any) -> Any:
     return operators.varlen_attention(q, k, v, *SUMS, 40, 70, True)[0]
 
 
@@ -44,7 +44,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     operators.dispatch_to(None)
 
 
-@pytest.mark.parametrize("attend", [paged, varlen])
+@pytest.mark.parametrize("attend", [attend_paged, attend_varlen])
 def test_autocast_casts_q_k_and_v_as_pytorch_s_own_attention(attend: Attend, device: FakeDevice) -> None:
     q, k, v = zeros(60, 4, 128, dtype=torch.float32), zeros(95, 2, 128, dtype=torch.float16), zeros(95, 2, 128)
     with pytest.raises(RuntimeError, match="of one dtype"):
@@ -61,7 +61,7 @@ def test_autocast_casts_q_k_and_v_as_pytorch_s_own_attention(attend: Attend, dev
 def test_autocast_leaves_fp8_caches_and_their_scales(device: FakeDevice) -> None:
     cache, scale = zeros(95, 2, 128, dtype=torch.float8_e4m3fn), torch.ones(1)
     with torch.autocast("cpu", dtype=BF16):
-        o = paged(zeros(60, 4, 128, dtype=torch.float32), cache, cache, k_descale=scale, v_descale=scale)
+        o = attend_paged(zeros(60, 4, 128, dtype=torch.float32), cache, cache, k_descale=scale, v_descale=scale)
     assert (o.dtype, device.launched[0].data_type) == (BF16, b"bf16kvfp8")
 
 
@@ -71,7 +71,7 @@ def test_parameters_of_float32_get_gradients_in_autocast(compiles: bool, device:
 
     def attend(x: Any) -> Any:
         with torch.autocast("cpu", dtype=BF16):
-            return varlen(layer(x).view(-1, 4, 128), k, k)
+            return attend_varlen(layer(x).view(-1, 4, 128), k, k)
 
     run = torch.compile(attend, fullgraph=True, backend="aot_eager") if compiles else attend
     run(torch.zeros(60, 512)).sum().backward()
@@ -80,7 +80,7 @@ def test_parameters_of_float32_get_gradients_in_autocast(compiles: bool, device:
     assert len(device.launched) == 2
 
 
-@pytest.mark.parametrize("attend", [paged, varlen])
+@pytest.mark.parametrize("attend", [attend_paged, attend_varlen])
 @pytest.mark.parametrize("shape", [(60, 1, 128), (1, 4, 128), (60, 4, 1), (1, 1, 1)])
 def test_expanded_tensors_are_copied(shape: tuple[int, ...], attend: Attend, device: FakeDevice) -> None:
     read: list[Any] = []
@@ -102,17 +102,17 @@ def test_expanded_tensors_are_copied(shape: tuple[int, ...], attend: Attend, dev
 
 def test_expanded_keys_get_sums_of_gradients(device: FakeDevice) -> None:
     q, k = zeros(60, 4, 128).requires_grad_(), zeros(95, 1, 128).requires_grad_()
-    varlen(q, k.expand(95, 2, 128), k.expand(95, 2, 128)).sum().backward()
+    attend_varlen(q, k.expand(95, 2, 128), k.expand(95, 2, 128)).sum().backward()
     assert (q.grad.shape, k.grad.shape) == ((60, 4, 128), (95, 1, 128))
 
 
 @pytest.mark.parametrize("compiles", [False, True])
 def test_model_with_parameters_infers_by_paged_prefill(compiles: bool, device: FakeDevice) -> None:
-    """A gradient is refused when it is asked for, not when a model that could have one is traced."""
+    """A gradient is refused when a backward pass runs, not when torch.compile traces it."""
     layer, cache = torch.nn.Linear(512, 512, dtype=BF16), zeros(100, 2, 128)
 
     def attend(x: Any) -> Any:
-        return paged(layer(x).view(-1, 4, 128), cache, cache)
+        return attend_paged(layer(x).view(-1, 4, 128), cache, cache)
 
     o = (torch.compile(attend, fullgraph=True, backend="aot_eager") if compiles else attend)(zeros(60, 512))
     assert (o.shape, len(device.launched)) == ((60, 4, 128), 1)
@@ -120,7 +120,7 @@ def test_model_with_parameters_infers_by_paged_prefill(compiles: bool, device: F
         o.sum().backward()
 
 
-@pytest.mark.parametrize("attend", [paged, varlen])
+@pytest.mark.parametrize("attend", [attend_paged, attend_varlen])
 def test_gradient_of_torch_func_is_refused_with_what_to_call(attend: Attend, device: FakeDevice) -> None:
     k = zeros(95, 2, 128)
     for transform in (

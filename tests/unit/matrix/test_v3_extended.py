@@ -160,7 +160,7 @@ def test_missing_kernel_of_short_bf16_launch_names_limit_of_v3(change: dict[str,
     ],
 )
 def test_limit_of_v3_is_the_reason_where_it_decides(change: dict[str, Any], reason: str) -> None:
-    """V3 serves the long launch with LSE, V2 the short launch without: neither serves what is asked."""
+    """V3 serves the long launch with LSE, V2 the short launch without: neither serves a short launch with LSE."""
     keys = [
         key
         for key in enumerate_keys(EXTENDED, arch="gfx950")

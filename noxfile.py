@@ -132,7 +132,7 @@ def install(session: nox.Session, environment: Path, *files: str) -> str:
     if not stamp.is_file() or stamp.read_text() != wanted:
         session.log(f"installing {' '.join(files)}, which takes a minute or two, once")
         options = ("--quiet", "--no-compile", "--require-hashes", *(word for file in files for word in ("-r", file)))
-        session.run(python, "-m", "pip", "install", *options, external=True, log=False)
+        session.run(python, "-m", "pip", "install", *options, external=True, log=False, silent=True)
         stamp.write_text(wanted)
     return python
 

@@ -202,9 +202,11 @@ def _complaint(file: Path, line: int, message: str) -> TableError:
     return TableError(f"{file}:{line}: {one_line(message, _LONGEST)}")
 
 
-def _field(node: yaml.Node, file: Path, path: str) -> Field:
+def _field(node: yaml.Node, file: Path, path: str, named_at: int | None = None) -> Field:
+    """The field of a node. A mapping that has a name is at the line of its name."""
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
+        line = named_at or line
         fields: dict[str, Field] = {}
         for name_node, value_node in node.value:
             if not isinstance(name_node, yaml.ScalarNode):
@@ -214,7 +216,7 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
             here = f"{path}.{name}" if path else name
             if name in fields:
                 raise _complaint(file, name_node.start_mark.line + 1, f"{here}: written twice. Keep one.")
-            fields[name] = _field(value_node, file, here)
+            fields[name] = _field(value_node, file, here, name_node.start_mark.line + 1)
         return Field(fields, file, line, path)
     if isinstance(node, yaml.SequenceNode):
         return Field([_field(item, file, f"{path}[{i}]") for i, item in enumerate(node.value)], file, line, path)

@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from ckpm.base.errors import did_you_mean
 from ckpm.base.tablefile import Field
 from ckpm.matrix.families import (
     MASK_IMPLS,
@@ -329,7 +330,7 @@ def _tile(field: Field, family: Family) -> Tile:
 
 def _rule(field: Field, family: Family) -> Rule:
     if field.text() not in RULES:
-        raise field.fail(f"no rule '{field.text()}' in ckpm/matrix/rules.py; known: {', '.join(RULES)}")
+        raise field.fail(f"no rule '{field.text()}' in ckpm/matrix/rules.py{did_you_mean(field.text(), list(RULES))}")
     rule = RULES[field.text()]
     if missing := [name for name in rule.fields if name not in (*family.fields, *REQUEST_FIELDS)]:
         raise field.fail(f"rule '{rule.name}' reads {', '.join(missing)}, which this family has no axis for")

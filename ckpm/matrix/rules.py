@@ -1,9 +1,9 @@
 """Named reasons why the matrix has no kernel for a combination of axis values.
 
 The parameters of a rule are fields of a key (ckpm.matrix.rule). Its name states the requirement; it returns True for a
-kernel that breaks the requirement. A dialect's table lists its rules. The source is upstream's code that the rule
-mirrors, or "Ours" for a rule of this project's own kernels. V3 is the pipeline qr_async_trload_v3, V2 every other one
-(keys.py).
+kernel that breaks the requirement. A dialect's table lists its rules. The source is the file and function of upstream's
+codegen that the rule mirrors; for a rule of this project's own kernels it begins with "Ours" and has the reason. V3 is
+the pipeline qr_async_trload_v3, V2 every other one (keys.py).
 """
 
 from __future__ import annotations

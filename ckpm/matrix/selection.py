@@ -97,7 +97,7 @@ def _check_expression(field: Field) -> None:
     try:
         compile_where(field.value)
     except WhereError as error:
-        raise field.fail(str(error).removeprefix("--where ")) from error
+        raise field.fail(str(error)) from error
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -200,7 +200,7 @@ def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
             raise UnknownWordError("profile", selection.profile, profiles())
         predicates.append((f"Profile {selection.profile}", compile_where(profiles()[selection.profile])))
     predicates += [(f"--filter '{glob}'", _glob(glob)) for glob in selection.filters]
-    predicates += [(f"--where {text!r}", compile_where(text)) for text in selection.where]
+    predicates += [(f"--where {text!r}", compile_where(text, "--where ")) for text in selection.where]
     predicates += [(f"--filter-file {file}", load_filter_file(file)) for file in selection.filter_files]
     return predicates
 

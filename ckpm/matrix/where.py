@@ -10,17 +10,25 @@ import ast
 import difflib
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from ckpm.base.errors import WhereError
-from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, Key
+from ckpm.matrix.keys import Key, Tile
 
 Predicate = Callable[[Key], bool]
 Getter = Callable[[Any], Any]
+Fields = tuple[tuple[str, Any], ...]  # names with the word for their owner and a point, and types; object for any
 
-_FIELDS = tuple(f"key.{name}" for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_FIELDS)) if name != "tile")
+
+def typed_fields(prefix: str, record: type) -> Fields:
+    """The fields of a record with their types."""
+    return tuple((f"{prefix}.{name}", hint) for name, hint in get_type_hints(record).items())
+
+
+_FIELDS = (*(field for field in typed_fields("key", Key) if field[1] is not Tile), *typed_fields("key.tile", Tile))
 _MAX_DEPTH = 50  # of nested nodes: far more than a person writes, far less than Python's stack holds
 
 _MAX_BITS = 64  # of a number: Python refuses to print numbers of thousands of digits
@@ -39,49 +47,59 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 
+_KINDS: Mapping[Any, str] = {str: "text", **dict.fromkeys((int, float, bool), "a number"), tuple: "a list"}
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An expression and its possible fields, which begin with the word for their owner and a point."""
+    """An expression, the possible fields with their types, and the option that it was typed after."""
 
     text: str
-    fields: tuple[str, ...]
+    fields: Mapping[str, Any]
+    option: str
 
     @property
     def owner(self) -> str:
-        return self.fields[0].partition(".")[0]
+        return next(iter(self.fields)).partition(".")[0]
+
+    def fail(self, message: str) -> WhereError:
+        """Return the error about the expression, which the caller raises."""
+        return WhereError(f"{self.option}{self.text if len(self.text) < 80 else self.text[:77] + '...'!r}: {message}")
 
 
-def compile_where(text: str) -> Predicate:
+def compile_where(text: str, option: str = "") -> Predicate:
     """Make a predicate over keys, e.g. ``key.hdim_q == 128 and key.tile.bm0 in (64, 128)``, by compile_over."""
-    return compile_over(text, _FIELDS)
+    return compile_over(text, _FIELDS, option)
 
 
 @functools.lru_cache(maxsize=1024)  # tiers and defects ask for the same expressions for every arch and family
-def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
+def compile_over(text: str, fields: Fields, option: str = "") -> Callable[[Any], bool]:
     """Make a predicate over objects with ``fields``, which begin with the same word: ``key.hdim_q``.
 
-    A comparison with a field that the dialect doesn't have (None) is False unless it asks for equality.
+    A comparison with a field that the dialect doesn't have (None) is False unless it asks for equality. Messages begin
+    with ``option``, e.g. ``--where ``, for an expression that was typed after it.
 
-    Raises WhereError if the text does not parse, names an unknown field, is nested too deeply, or uses anything but
-    fields, constants, comparisons, ``in``, ``and``, ``or``, ``not``.
+    Raises WhereError if the text does not parse, names an unknown field or is nested too deeply. Text compared with a
+    number is refused, and anything but fields, constants, comparisons, ``in``, ``and``, ``or``, ``not``.
     """
+    source = _Source(text, dict(fields), option)
     if not text.strip():
-        raise WhereError(f'--where {text!r}: it is empty; leave it out, or write e.g. --where "key.hdim_q == 128"')
+        raise source.fail(f"it is empty; leave it out, or write e.g. {source.owner}.hdim_q == 128")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
         column = getattr(error, "offset", None)
-        raise WhereError(f"--where {text!r}: does not parse at column {column}: {error.args[0]}") from error
+        raise source.fail(f"does not parse at column {column}: {error.args[0]}") from error
     except (RecursionError, MemoryError):  # CPython's parser gives up in either way
-        raise _too_deep(text) from None
+        raise _too_deep(source) from None
     level: list[ast.AST] = [tree.body]
     for _ in range(_MAX_DEPTH):
         if any(isinstance(node, ast.Constant) and _is_huge(node.value) for node in level):
-            raise WhereError(f"--where {_shown(text)}: a number of more than {_MAX_BITS} bits; no field has one")
+            raise source.fail(f"a number of more than {_MAX_BITS} bits; no field has one")
         level = [child for node in level for child in ast.iter_child_nodes(node)]
     if level:
-        raise _too_deep(text)
-    getter = _getter(tree.body, _Source(text, fields))
+        raise _too_deep(source)
+    getter = _getter(tree.body, source)
     return getter if isinstance(tree.body, ast.BoolOp | ast.Compare) else lambda subject: bool(getter(subject))
 
 
@@ -89,14 +107,9 @@ def _is_huge(value: object) -> bool:
     return isinstance(value, int) and value.bit_length() > _MAX_BITS
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) < 80 else text[:77] + "...")
-
-
-def _too_deep(text: str) -> WhereError:
-    return WhereError(
-        f"--where {_shown(text)}: nested more than {_MAX_DEPTH} deep; write it flatter or use --filter-file"
-    )
+def _too_deep(source: _Source) -> WhereError:
+    remedy = " or use --filter-file" if source.option else ""
+    return source.fail(f"nested more than {_MAX_DEPTH} deep; write it flatter{remedy}")
 
 
 def _getter(node: ast.expr, source: _Source) -> Getter:
@@ -105,7 +118,7 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
         return lambda subject: value
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
         items = [_getter(item, source) for item in node.elts]
-        return lambda subject: [item(subject) for item in items]
+        return lambda subject: tuple(item(subject) for item in items)
     if isinstance(node, ast.Attribute):
         return operator.attrgetter(_field(node, source))
     if isinstance(node, ast.BoolOp):
@@ -120,9 +133,8 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
             return lambda subject: -number
     if isinstance(node, ast.Compare):
         return _comparison(node, source)
-    raise WhereError(
-        f"--where {source.text!r}: '{ast.unparse(node)}' is not allowed; "
-        f"use {source.owner}.FIELD, constants, comparisons, in, and, or, not"
+    raise source.fail(
+        f"'{ast.unparse(node)}' is not allowed; use {source.owner}.FIELD, constants, comparisons, in, and, or, not"
     )
 
 
@@ -151,9 +163,12 @@ def _all_of(parts: Sequence[Getter]) -> Callable[[Any], bool]:
 def _comparison(node: ast.Compare, source: _Source) -> Getter:
     operands = [_getter(item, source) for item in (node.left, *node.comparators)]
     compares = []
-    for operation in node.ops:
+    for left_node, operation, right_node in zip(
+        (node.left, *node.comparators), node.ops, node.comparators, strict=False
+    ):
         if type(operation) not in _COMPARE:
-            raise WhereError(f"--where {source.text!r}: 'is' is not allowed; compare with == or !=")
+            raise source.fail("'is' is not allowed; compare with == or !=")
+        _check_kinds(left_node, operation, right_node, source)
         compares.append(_COMPARE[type(operation)])
 
     def compare(subject: Any) -> bool:
@@ -163,9 +178,7 @@ def _comparison(node: ast.Compare, source: _Source) -> Getter:
         except TypeError as error:
             if None in values:
                 return False
-            raise WhereError(
-                f"--where {source.text!r}: {error} (in '{ast.unparse(node)}' for {subject.name})"
-            ) from error
+            raise source.fail(f"{error} (in '{ast.unparse(node)}' for {subject.name})") from error
 
     if len(compares) > 1 or not all(isinstance(part, _LITERAL) for part in ast.walk(node.comparators[0])):
         return compare
@@ -180,10 +193,44 @@ def _comparison(node: ast.Compare, source: _Source) -> Getter:
     return compare_with_literal
 
 
+def _check_kinds(left: ast.expr, operation: ast.cmpop, right: ast.expr, source: _Source) -> None:
+    """Refuse a comparison of values of two kinds, which has the same result for every object."""
+    kind, group = _kind_of(left, source), _kind_of(right, source)
+    if isinstance(operation, ast.In | ast.NotIn):
+        if isinstance(right, ast.Tuple | ast.List | ast.Set):
+            for item in right.elts:
+                _check_kinds(left, ast.Eq(), item, source)
+            return
+        if group == "a number":
+            raise source.fail(f"{ast.unparse(right)} is a number, which 'in' can't search; use == or a list")
+        if group == "a list":
+            group = _kind(get_args(source.fields[ast.unparse(right)])[0])
+    if kind and group and kind != group:
+        raise source.fail(
+            f"{ast.unparse(left)} is {kind}, {ast.unparse(right)} is {_kind_of(right, source)}; "
+            f"compare values of one kind"
+        )
+
+
+def _kind_of(node: ast.expr, source: _Source) -> str:
+    """The kind of a node's values, "" for None and for fields of any kind."""
+    if isinstance(node, ast.Attribute):
+        return _kind(source.fields[ast.unparse(node)])
+    if isinstance(node, ast.Constant):
+        return _kind(type(node.value))
+    return "a list" if isinstance(node, ast.Tuple | ast.List | ast.Set) else "a number"  # True and False, too
+
+
+def _kind(hint: Any) -> str:
+    """The kind of a type's values. A type may also allow None."""
+    (plain,) = {part for part in get_args(hint) if part is not NoneType} if isinstance(hint, UnionType) else (hint,)
+    return _KINDS.get(get_origin(plain) or plain, "")
+
+
 def _field(node: ast.Attribute, source: _Source) -> str:
     dotted = ast.unparse(node)
     if dotted in source.fields:
         return dotted.removeprefix(f"{source.owner}.")
-    close = difflib.get_close_matches(dotted, source.fields, n=1)
+    close = difflib.get_close_matches(dotted, list(source.fields), n=1)
     hint = f"; did you mean '{close[0]}'?" if close else f". Known: {', '.join(source.fields)}"
-    raise WhereError(f"--where {source.text!r}: unknown field '{dotted}'{hint}")
+    raise source.fail(f"unknown field '{dotted}'{hint}")

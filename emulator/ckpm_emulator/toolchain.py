@@ -233,12 +233,17 @@ class _Build:
             command, env=_environment(self._compiler), capture_output=True, text=True, errors="replace", check=False
         )
         if run.returncode:
-            lines = f"{run.stdout}\n{run.stderr}".splitlines()
-            errors = [line for line in lines if "error" in line.lower() or "undefined" in line] or lines
-            shown = "\n  ".join(errors[:_SHOWN_ERRORS])
+            shown = "\n  ".join(error_lines(f"{run.stdout}\n{run.stderr}")[:_SHOWN_ERRORS])
             raise CompileError(
                 f"the emulator's core doesn't build:\n  {shown}\nCommand: {shlex.join(command)}", kind="core"
             )
+
+
+def error_lines(output: str) -> list[str]:
+    """The lines about errors of compilers, linkers and CMake, or all lines if there is none."""
+    lines = output.splitlines()
+    marks = re.compile(r"\berror:|CMake Error|\bundefined\b|multiple definition")
+    return [line for line in lines if marks.search(line)] or lines
 
 
 def _cmake() -> tuple[list[str], str]:

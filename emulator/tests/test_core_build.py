@@ -144,6 +144,18 @@ def test_undefined_symbols_are_link_errors(source: Path, tmp_path: Path) -> None
         build(tmp_path)
 
 
+def test_error_lines_of_ld_leave_out_progress_and_context() -> None:
+    errors = [
+        "second.cpp:(.text+0x0): multiple definition of `answer'; first.o:first.cpp:(.text+0x0): first defined here",
+        "second.cpp:(.text+0x9): undefined reference to `nowhere'",
+        "collect2: error: ld returned 1 exit status",
+    ]
+    progress = ["[1/3] Building CXX object core/errors.cpp.o", "[3/3] Linking CXX shared library libamdhip64.so"]
+    output = "\n".join([*progress, "/usr/bin/ld: second.o: in function `answer':", *errors])
+    assert toolchain.error_lines(output) == errors
+    assert toolchain.error_lines("\n".join(progress)) == progress
+
+
 def test_cache_that_cannot_be_written(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CompileError, match=r"can't be built in .*file"):

@@ -14,7 +14,7 @@ import datetime
 import fnmatch
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +27,7 @@ from ckpm.matrix.dialects import archs, dialect_names, upstreams
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.sessions import FAMILY_SUITE, sessions
-from ckpm.matrix.where import compile_over
+from ckpm.matrix.where import Fields, compile_over, typed_fields
 
 LEDGER = data("matrix", "ledger.yaml")
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # of a defect
@@ -46,13 +46,8 @@ SIGNATURES = (
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*sessions().suites, "performance")  # performance: the gates' problems
-_CALL_FIELDS = tuple(
-    f"problem.{name}"
-    for name in (*(problem_field.name for problem_field in fields(Problem)), "pool_bytes", "window_start")
-)
-_PROBLEM_FIELDS = tuple(
-    f"problem.{name}" for name in (*(case_field.name for case_field in fields(SuiteCase)), "keys_ahead")
-)
+_CALL_FIELDS = (*typed_fields("problem", Problem), ("problem.pool_bytes", int), ("problem.window_start", int))
+_PROBLEM_FIELDS = (*typed_fields("problem", SuiteCase), ("problem.keys_ahead", int))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +56,8 @@ class LedgerEntry:
 
     An upstream may be a dialect, for its checkouts (:func:`source`). ``holds(problem)`` is the condition under which
     these problems meet the defect. With ``unwaited_loads``, the kernel must also use a register without waiting for
-    the load into it, in a run with late loads. A case must show the first of the ``signatures``, and the next one
-    without the cause of a fault.
+    the load into it, in a run with late loads. A case must show the first of the ``signatures``; run again without
+    what causes the fault, it must show the second.
 
     A caller's problem has no name: kernels with a name like one of ``kernels`` meet the defect if ``meets(problem)``.
     With ``keep`` they meet it only for some contents of memory: ``keep`` is the condition that a caller must ensure.
@@ -287,7 +282,7 @@ def _entry(name: str, row: _LedgerRow, item: Field) -> LedgerEntry:
     )
 
 
-def _condition(item: Field, field: str, text: str | None, names: tuple[str, ...]) -> Callable[[Problem], bool]:
+def _condition(item: Field, field: str, text: str | None, names: Fields) -> Callable[[Problem], bool]:
     """The condition of an entry's field; without one it is always True."""
     try:
         return compile_over(text, names) if text is not None else _always

@@ -3,10 +3,10 @@
 A group has its reason and its tier, by default smoke. It ``set``s fields and lists ``axes``. With ``cover: pairs`` its
 cases are a part of the product, in which any two values of two axes meet (pairs.py). An axis is a
 list of values of the field that it is named after, or a mapping of words to the fields that each word sets. A case is
-named after its suite, group and words. ``queries``, ``keys`` and ``sequences`` are ``lengths`` as three axes. The
-lengths are the first sequence's; each further sequence has a third of them less. ``drop`` lists the cases that are left
-out; other impossible cases are errors. ``picks`` lists the cases of the group that a smaller tier runs
-already. Conditions of both name fields, or an axis and its words.
+named after its suite, group and words. The axes ``queries``, ``keys`` and ``sequences`` take the place of ``lengths``.
+The first sequence has these queries and keys, each further one fewer by a third of them (300, 200, 100). ``drop`` lists
+conditions of cases to leave out; other impossible cases are errors. ``picks`` has, for each smaller tier, the condition
+of the cases that run in it already. A condition names fields, or an axis and its words.
 """
 
 from __future__ import annotations

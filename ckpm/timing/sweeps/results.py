@@ -57,8 +57,9 @@ def identity(key: Key) -> SimpleNamespace:
 
 def filter_keys(keys: Sequence[Key], expressions: Sequence[str], files: Sequence[Path]) -> list[Key]:
     """The kernels that meet every expression over ``c.FIELD`` and every file's ``filter_config(c)``."""
-    names = tuple(f"c.{name}" for name in FIELDS)
-    tests: list[Callable[[SimpleNamespace], bool]] = [compile_over(text, names) for text in expressions]
+    sample = vars(identity(keys[0])) if keys else {}
+    names = tuple((f"c.{name}", type(sample[name]) if keys else object) for name in FIELDS)
+    tests: list[Callable[[SimpleNamespace], bool]] = [compile_over(text, names, "--where ") for text in expressions]
     tests += [load_filter_file(file, "filter_config", "c") for file in files]
     return [key for key in keys if all(test(identity(key)) for test in tests)]
 

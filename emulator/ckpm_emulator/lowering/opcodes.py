@@ -1,8 +1,8 @@
 """The micro-ops of the core: names, aliases, classes for the counters.
 
-A machine opcode's micro-op has tinygrad's name in lower case unless ALIASES has another. Sizes and number formats of
-operands come from tinygrad's operand table. A new opcode is a row here and a handler in core/isa/ops/*.cpp; a test
-compares the two sets.
+A micro-op is named like its machine opcode in tinygrad, in lower case, unless ALIASES has another name. Sizes and
+number formats of operands come from tinygrad's operand table. A new opcode is a row here and a handler in
+core/isa/ops/*.cpp; a test compares the two sets.
 """
 
 from __future__ import annotations

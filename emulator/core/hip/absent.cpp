@@ -1,6 +1,5 @@
-// Functions that ROCm's runtime has and the emulator lacks. Programs link against them all the
-// same; whoever calls one is told so by the answer, and its name stands in the report at the
-// program's end.
+// Stubs: programs link with them, a call returns hipErrorNotSupported, and the report at the
+// program's end names it.
 #include "standalone/report.h"
 
 #define X(name) \

@@ -1,7 +1,7 @@
 // Names of micro-ops and what executes them.
 //
 // Blobs name a micro-op by the FNV-1a hash of its name, so that Python and the core share no
-// numbering. Each interp_*.cpp has one table; registry.cpp joins them.
+// numbering. Each file of ops/ has one table; registry.cpp joins the tables.
 #pragma once
 
 #include "isa/microop.h"

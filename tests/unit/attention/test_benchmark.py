@@ -170,6 +170,8 @@ def test_filters_speak_tile_engines_words(tmp_path: Path) -> None:
         getattr(identity(KEYS[0]), name)
     with pytest.raises(WhereError, match=r"c\.hdim"):
         filter_keys(KEYS, ["c.hdim == 128"], [])
+    with pytest.raises(WhereError, match=r"^--where .*: c\.hdim_q is a number, '128' is text"):
+        filter_keys(KEYS, ["c.hdim_q == '128'"], [])
     file.write_text("def keep(key):\n    return True\n")
     with pytest.raises(UsageError, match=r"no function filter_config\(c\)"):
         filter_keys(KEYS, [], [file])

@@ -23,9 +23,9 @@ TEXT = SPELLINGS.read_text()
             "dtype.fp16: field 'bytes' is miss",
         ),
         ("bytes: 2}", "bytes: two}", 4, "dtype.fp16.bytes: must be a whole number, not 'two'"),
-        ("  vllm: ", "  vllm:\n    x: ", 49, "kv_table.vllm: must be text"),
+        ("  vllm: ", "  vllm:\n    x: ", 48, "kv_table.vllm: must be text"),
         ("bytes: 2}", "bytes: 2, byte: 2}", 4, "dtype.fp16.byte: unknown field; known here: type, bytes"),
-        ("kv_table:", "kv_tables:", 48, "kv_tables: unknown field; known here: dtype, "),
+        ("kv_table:", "kv_tables:", 47, "kv_tables: unknown field; known here: dtype, "),
         ("paged: false", "paged: maybe", 64, "dialects.ck-2025-06.paged: must be true or false, not 'maybe'"),
         ("dtype:\n", "dtype: [\n", 5, "not valid YAML: "),
     ],
@@ -36,7 +36,7 @@ def test_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, message
 
 
 def test_value_without_word_is_named() -> None:
-    with pytest.raises(TableError, match=r"spellings\.yaml:4: dtype: no C\+\+ word for 'fp64'; there are fp16, bf16, "):
+    with pytest.raises(TableError, match=r"spellings\.yaml:3: dtype: no C\+\+ word for 'fp64'; there are fp16, bf16, "):
         spellings()["dtype"]["fp64"]
 
 

@@ -26,8 +26,8 @@ ARCHS = ("gfx942", "gfx950")
 def complaints(ledger: Ledger, table: Mapping[str, str]) -> list[str]:
     """List what the table lacks to have a case for each defect of batch prefill's suites."""
     entries = {entry.name: entry for entry in ledger.entries if not of_families(entry)}
-    messages = [f"{name}: no case" for name in entries if name not in table]
-    messages += [f"{name}: no such entry" for name in table if name not in entries]
+    messages = [f"{name}: no case in tests/prefill/instead.py" for name in entries if name not in table]
+    messages += [f"{name}: no such entry in matrix/ledger.yaml" for name in table if name not in entries]
     for name, case in table.items():
         problem = find(case)
         if name in entries and not covers_case(entries[name], case):
@@ -63,9 +63,11 @@ def test_problems_name_entries_and_cases_without_partner() -> None:
     ledger = read_ledger()
     name = "kv-pool-over-4-gb"
     assert complaints(ledger, {defect: case for defect, case in INSTEAD.items() if defect != name}) == [
-        f"{name}: no case"
+        f"{name}: no case in tests/prefill/instead.py"
     ]
-    assert complaints(ledger, {**INSTEAD, "fixed": "large-kv/batches.ps1-g8-b4"}) == ["fixed: no such entry"]
+    assert complaints(ledger, {**INSTEAD, "fixed": "large-kv/batches.ps1-g8-b4"}) == [
+        "fixed: no such entry in matrix/ledger.yaml"
+    ]
     other = "large-kv/scattered.g1-random-full"  # a pool of 1 GB
     assert complaints(ledger, {**INSTEAD, name: other}) == [f"{name}: the entry does not cover {other}"]
     more = tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ import pytest
 from ckpm.base.errors import CheckFailedError
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
-from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.problem import Problem, mask_corner
 from ckpm.matrix.problems.serving import serving_kernels
 from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.published import stored_lists
 from ckpm.matrix.sessions import FAMILY_SUITE
+from tests.unit.enumerated import stored_names
+from tests.unit.matrix.own_lists import OWN
 from tests.unit.shared import replace_text, table_complaint
 
 TEXT = """# a comment
@@ -67,7 +72,7 @@ def test_read_ledger_has_entries_as_written(ledger: Ledger) -> None:
     big_pools, over_read = ledger.entries
     assert (big_pools.name, big_pools.location, big_pools.outcomes) == (
         "big_pools",
-        "ledger.yaml:4",
+        "ledger.yaml:3",
         ("wrong", "fault"),
     )
     assert over_read.problems == ("page-fault/*",)
@@ -99,6 +104,34 @@ def test_judge_of_result_has_kind_and_good(
     assert (verdict.kind, verdict.good) == (kind, good)
 
 
+def globs_of_nothing(ledger: Ledger) -> list[str]:
+    """The globs of a ledger that no problem of its suite has, or no kernel of an upstream."""
+    kernels = {name for stored in (*stored_lists(), *stored_lists(OWN)) for name in stored_names(stored)}
+    names = {problem.name for suite in SUITES for problem in problems(suite, "nightly")}
+    names |= {case.name for case in performance_problems("nightly")} | {
+        f"{FAMILY_SUITE}/{kernel}" for kernel in kernels
+    }
+    globs = [(entry, glob, names) for entry in ledger.entries for glob in entry.problems]
+    globs += [(entry, glob, kernels) for entry in ledger.entries for glob in entry.kernels]
+    return [
+        f"{entry.location}: {entry.name}: {glob}" for entry, glob, names in globs if not fnmatch.filter(names, glob)
+    ]
+
+
+def test_every_glob_of_house_matches_problem_or_kernel() -> None:
+    assert globs_of_nothing(read_ledger(LEDGER)) == []
+
+
+def test_glob_that_matches_nothing_is_listed(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.yaml"
+    kernel = "fmha_fwwd_nothing*"
+    file.write_text(replace_text(TEXT, "problems: page-fault/*", f"problems: [page-fault/*, kernels/{kernel}]"))
+    assert globs_of_nothing(read_ledger(file)) == [
+        f"ledger.yaml:11: over_read: kernels/{kernel}",
+        f"ledger.yaml:11: over_read: {kernel}",
+    ]
+
+
 def test_dialect_entry_excuses_checkouts_and_allows_pass() -> None:
     ledger, case = read_ledger(LEDGER), make_case("page-fault/stale_slots.ps16-linear")
     assert (source("checkout", "rocm-libraries-2026"), source("aiter", "ck-2025-11")) == (
@@ -115,9 +148,9 @@ def test_dialect_entry_excuses_checkouts_and_allows_pass() -> None:
 
 def test_verdict_text_names_line_of_entry(ledger: Ledger) -> None:
     verdict = ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "fault")
-    assert verdict.text == "fault: the table is read past its end (over_read, ledger.yaml:12)"
+    assert verdict.text == "fault: the table is read past its end (over_read, ledger.yaml:11)"
     surprise = ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "passed")
-    expected = "passes, but ledger.yaml:12 expects fault: narrow or remove over_read, unless it passes on a GPU alone"
+    expected = "passes, but ledger.yaml:11 expects fault: narrow or remove over_read, unless it passes on a GPU alone"
     assert surprise.text == expected
     with pytest.raises(ValueError, match="no result 'fine'"):
         ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "fine")
@@ -127,7 +160,7 @@ def test_expired_entry_fails_day_after(ledger: Ledger) -> None:
     ledger.check_dates(datetime.date(2026, 12, 31))
     with pytest.raises(CheckFailedError) as caught:
         ledger.check_dates(datetime.date(2027, 1, 1))
-    assert str(caught.value).startswith("ledger.yaml:12: over_read expired on 2026-12-31: the table is read")
+    assert str(caught.value).startswith("ledger.yaml:11: over_read expired on 2026-12-31: the table is read")
     assert "big_pools" not in str(caught.value)
     assert caught.value.exit_code == 8
 
@@ -204,6 +237,18 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
         ("archs: gfx950", "archs: gfx950\n    where: problem.keys", "unknown field 'problem.keys'"),
         ("archs: gfx950", "archs: gfx950\n    unwaited_loads: 1", "must be true or false, not 1"),
         ("archs: gfx950", "archs: gfx950\n    where: lse", "use problem.FIELD, constants"),
+        (
+            "archs: gfx950",
+            "archs: gfx950\n    where: problem.window_left == 'x'",
+            "entries.over_read.where: \"problem.window_left == 'x'\": problem.window_left is a number, 'x' is text; ",
+        ),
+        ("archs: gfx950", "archs: gfx950\n    where: \"'0' in problem.seqlens_q\"", "'0' is text, problem.seqlens_q "),
+        ("archs: gfx950", "archs: gfx950\n    where: problem.keys_ahead == 'x'", "problem.keys_ahead is a number, "),
+        (
+            "archs: gfx950",
+            "archs: gfx950\n    kernels: fmha_*\n    calls: problem.pool_bytes > '9'",
+            "16: entries.over_read.calls: \"problem.pool_bytes > '9'\": problem.pool_bytes is a number, '9' is text; ",
+        ),
         ("outcome: fault", "outcome: fault\n    why: x", "unknown field"),
         ("  over_read:", "  big_pools:", "written twice"),
         ("entries:", "entrys:", "unknown field"),

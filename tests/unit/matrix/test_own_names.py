@@ -21,8 +21,9 @@ LISTS = stored_lists(own_lists.OWN)
 @pytest.mark.parametrize("stored", LISTS, ids=lambda s: f"{s.dialect}-{s.arch}-{s.mask_impl}")
 def test_names_and_their_order_are_stored(stored: StoredList) -> None:
     names = names_of(stored.dialect, stored.api, stored.arch, stored.receipt, stored.mask_impl)
-    assert compare_names(sorted(names), stored_names(stored)).lines() == ()
-    assert emission_sha256(names) == stored.sha256_emission_order
+    remedy = f"if that is meant: python -m tests.unit.matrix.own_lists {stored.dialect} REASON"
+    assert compare_names(sorted(names), stored_names(stored)).lines() == (), remedy
+    assert emission_sha256(names) == stored.sha256_emission_order, f"the names have another order; {remedy}"
 
 
 def test_every_own_upstream_has_stored_lists_with_reason() -> None:

@@ -98,7 +98,7 @@ def test_report_has_every_mistake_with_line_and_path(run: Run) -> None:
             "c.yaml:12: error: signature.paged_kv: must be true or false, not 'yes'",
             "c.yaml:13: error: signature.page_size: page_size 24",
             "c.yaml:14: error: signature.kv_memory_layout: must be a word, not a list",
-            "c.yaml:17: error: algorithm.num_wave_groups: is missing",
+            "c.yaml:16: error: algorithm.num_wave_groups: is missing",
             "c.yaml:18: error: algorithm.tile[3]: must be a whole number from 0 on, not True",
             "c.yaml:18: error: algorithm.tile[4]: must be a whole number from 0 on, not -1",
             "c.yaml:22: error: algorithm.padding: must hold 4 paddings, not 5",

@@ -238,7 +238,7 @@ def test_dispatcher_objections_to_kernels_are_contradicted(name: str) -> None:
 @pytest.mark.parametrize("family", _OF_FAMILY)
 def test_kernel_as_configuration_is_found_and_valid(name: str, family: str) -> None:
     chosen = dialect(name)
-    arch = next(arch for arch in reversed(chosen.families[family].archs) if keys_of(name, family, arch))
+    arch = next(arch for arch in reversed(list(chosen.families[family].archs)) if keys_of(name, family, arch))
     keys = keys_of(name, family, arch)
     key = keys[len(keys) * 2 // 3]
     report = judge("x", configuration_of(key, arch), [chosen])

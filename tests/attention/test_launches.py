@@ -40,7 +40,6 @@ CALLS = {
     "paged": paged_call(6, LENGTHS, 128, "vllm", family="fwd_pagedkv"),
     "batch prefill": paged_call(7, LENGTHS),
     "batch prefill, causal, capped, LSE": paged_call(8, LENGTHS, soft_cap=5.0, lse=True, **CAUSAL),
-    "batch prefill, kernel with LSE alone": paged_call(10, LENGTHS, heads=(4, 1), hdim=576, **CAUSAL),
     "batch prefill, vectorized pages": paged_call(9, LENGTHS, 16, layout="vectorized"),
 }
 
@@ -49,6 +48,16 @@ CALLS = {
 def test_call_agrees_with_reference(name: str, dispatcher: Dispatcher) -> None:
     done = CALLS[name].check(dispatcher)
     assert len(done.ran.kernels) == (2 if "split" in name else 1)
+
+
+def test_call_without_lse_has_bits_of_call_with_lse(dispatcher: Dispatcher) -> None:
+    """Launch at head dims 576/512, of which a kernel with LSE alone is built."""
+    paged = paged_call(10, LENGTHS, heads=(4, 1), hdim=576, **CAUSAL)
+    q, k, v = paged.arrays
+    call = replace(paged, arrays=(q, k, np.ascontiguousarray(v[..., :512])), v=[array[..., :512] for array in paged.v])
+    plain, whole = call.check(dispatcher), call.check(dispatcher, lse=True)
+    assert (plain.lse, plain.ran.kernels) == (None, whole.ran.kernels)
+    assert np.array_equal(plain.o, whole.o)
 
 
 def test_bits_follow_batch_unless_call_is_batch_invariant(registry: Registry, device: Device) -> None:

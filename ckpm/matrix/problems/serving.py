@@ -89,6 +89,8 @@ def _lack(field: str, values: frozenset[Any], fitting: Sequence[Key], problem: P
         return f"no kernel with sink logits {among}: this version of CK has no sink_ptr"
     if field == "dtype" and any(key.dtype in values for key in fitting):
         return _few_queries(problem)
+    if not values:
+        return f"no head dims from {problem.hdim_q}x{problem.hdim_v} on"
     if field == "hdim_q" and any(key.hdim_q in values for key in fitting):
         return f"V3 pads no head dim, and has none of {problem.hdim_q}"
     return f"no kernel with {field} {in_words(values)} {among}"

@@ -155,11 +155,12 @@ def test_missing_kernel_of_short_bf16_launch_names_limit_of_v3(change: dict[str,
         ({"seqlens_q": (40,)}, "V3 takes bf16 for more than 128 queries, and never with batch_invariant"),
         ({"seqlens_q": (40,), "v3": "on"}, "V3 takes bf16 for more than 128 queries, and never with batch_invariant"),
         ({"seqlens_q": (40,), "v3": "off", "lse": True}, "no kernel with lse True among"),
+        ({"hdim_q": 576, "hdim_v": 576}, "no head dims from 576x576 on"),
         ({"hdim_q": 96, "hdim_v": 96, "v3": "on"}, "V3 pads no head dim, and has none of 96"),
         ({"seqlens_q": (40,), "bias": "alibi"}, "no kernel with lse True among"),  # V3 has no bias
     ],
 )
-def test_limit_of_v3_is_the_reason_where_it_decides(change: dict[str, Any], reason: str) -> None:
+def test_refusal_has_the_reason_that_decides(change: dict[str, Any], reason: str) -> None:
     """V3 serves the long launch with LSE, V2 the short launch without: neither serves a short launch with LSE."""
     keys = [
         key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,30 +14,7 @@ from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, Probl
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # of Q, K and V; fp8 has its scales
 
 
-class _Operators(torch.library.Library):  # type: ignore[misc]
-    """PyTorch's library of operators. Its refusal of torch.func's gradients names what to call instead."""
-
-    def impl(self, name: str, kernel: Callable[..., Any], key: str = "", **more: Any) -> None:
-        """Register a kernel of an operator."""
-        super().impl(name, _name_transform(kernel, name) if key == "Autograd" else kernel, key, **more)
-
-
-def _name_transform(kernel: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def call(*arguments: Any) -> Any:
-        try:
-            return kernel(*arguments)
-        except RuntimeError as error:
-            if "functorch transforms" not in str(error):
-                raise
-            raise RuntimeError(
-                f"ckpm::{name} has no gradient in torch.func (grad, vjp, jacrev): call backward() or "
-                "torch.autograd.grad."
-            ) from error
-
-    return call
-
-
-_LIBRARY = _Operators("ckpm", "DEF")
+_LIBRARY = torch.library.Library("ckpm", "DEF")
 
 
 def _translate_errors(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,9 +46,28 @@ def register(define: Callable[..., Any], launch: Callable[..., Any], trace: Call
 
 def differentiate(overload: Any, gradients: Callable[..., Any], save: Callable[..., None]) -> None:
     """Register an operator's gradients, and casts of its Q, K and V in torch.autocast as in PyTorch's attention."""
-    torch.library.register_autograd(overload.name(), gradients, setup_context=save, lib=_LIBRARY)
+    name = overload.name().removeprefix("ckpm::")
+
+    def register_kernel(name: str, kernel: Callable[..., Any], *key: str, **more: Any) -> None:
+        _LIBRARY.impl(name, _name_transform(kernel, name), *key, **more)
+
+    library: Any = SimpleNamespace(impl=register_kernel)
+    torch.library.register_autograd(overload.name(), gradients, setup_context=save, lib=library)
     for device in ("cpu", "cuda"):
-        _LIBRARY.impl(overload.name().removeprefix("ckpm::"), _cast(overload, device), f"Autocast{device.upper()}")
+        _LIBRARY.impl(name, _cast(overload, device), f"Autocast{device.upper()}")
+
+
+def _name_transform(kernel: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        try:
+            return kernel(*arguments)
+        except RuntimeError as error:
+            if "functorch transforms" not in str(error):
+                raise
+            remedy = "call backward() or torch.autograd.grad"
+            raise RuntimeError(f"ckpm::{name} has no gradient in torch.func (grad, vjp, jacrev): {remedy}.") from error
+
+    return call
 
 
 def _cast(overload: Any, device: str) -> Callable[..., Any]:

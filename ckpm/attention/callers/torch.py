@@ -357,16 +357,14 @@ def _refuse_gradients(of: Tensor) -> Tensor:
 
 
 def _save_paged(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
-    ctx.save_for_backward(*(value for value in inputs if isinstance(value, Tensor)))
-    ctx.are_tensors = [isinstance(value, Tensor) for value in inputs]
+    ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in inputs))
     ctx.mark_non_differentiable(output[1])
 
 
 def _paged_gradients(ctx: Any, do: Tensor, dlse: Any) -> tuple[Any, ...]:
     """Call an operator that refuses when it runs: torch.compile traces a backward pass even where none runs."""
-    refuse, saved = torch.ops.ckpm.paged_prefill_backward, iter(ctx.saved_tensors)
-    tensors = [next(saved) if is_tensor else None for is_tensor in ctx.are_tensors]
-    return tuple(refuse(do, of) if need else None for of, need in zip(tensors, ctx.needs_input_grad, strict=False))
+    refuse, inputs = torch.ops.ckpm.paged_prefill_backward, zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
+    return tuple(refuse(do, tensor) if need else None for tensor, need in inputs)
 
 
 paged_prefill = register(_paged_prefill, _launch, _trace)

@@ -137,10 +137,7 @@ class LaunchPlan:
         shared: Workspaces | None = None,
         dropped: tuple[str, ...] = (),
     ) -> None:
-        """Make a plan. ``stages`` are the chosen kernels; ``kernels`` are their names by default.
-
-        Outputs of ``dropped`` are written to workspaces: the caller has not asked for them.
-        """
+        """Make a plan. ``kernels`` are by default the names of the chosen ``stages``; ``dropped`` are unwanted outputs."""
         self.problem, self.device, self.library = problem, device, library
         self.stages, self.named, self.keep, self._host_keep = stages, named, keep, host_keep
         self.kernels = kernels or tuple(stage.name for stage in stages)

@@ -26,6 +26,7 @@ _SUBMAX = {80: 96, 96: 128}  # CK's K0_MAX_SUBMAX_MAP where it isn't the head di
 _BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "mxfp4": 4}  # the others have 8
 _ROWS_1D = 64  # rows of a block of the backward kernels with one-dimensional tiles (CK's M0_1D)
 _SHORT_K = 256
+_FEW_QUERIES = f"V3 takes {{}} for more than {V2_MOST_16BIT_ROWS} queries, and never with batch_invariant"
 _PAD = re.compile("p(s(?!k))?(sk)?(d(?!v))?(dv)?")
 
 
@@ -88,7 +89,7 @@ def _lack(field: str, values: frozenset[Any], fitting: Sequence[Key], problem: P
     if field == "page_size" and problem.sink_logits and any(key.page_size is None for key in fitting):
         return f"no kernel with sink logits {among}: this version of CK has no sink_ptr"
     if field == "dtype" and any(key.dtype in values for key in fitting):
-        return _few_queries(problem)
+        return _FEW_QUERIES.format(problem.dtype)
     if not values:
         return f"no head dims from {problem.hdim_q}x{problem.hdim_v} on"
     if field == "hdim_q" and any(key.hdim_q in values for key in fitting):
@@ -96,16 +97,12 @@ def _lack(field: str, values: frozenset[Any], fitting: Sequence[Key], problem: P
     return f"no kernel with {field} {in_words(values)} {among}"
 
 
-def _few_queries(problem: Problem) -> str:
-    return f"V3 takes {problem.dtype} for more than {V2_MOST_16BIT_ROWS} queries, and never with batch_invariant"
-
-
 def _limit_of_v3(keys: Sequence[Key], problem: Problem, left_open: Collection[str]) -> str:
     """The reason why V3 takes no launch of few queries, if a kernel of V3 has all else that the launch needs."""
     of_v3 = [key for key in keys if is_v3(key.pipeline) and key.dtype == problem.dtype]
-    if not (of_v3 and problem.family in NAMED and _is_short_for_v3(problem)):
-        return ""
-    return _few_queries(problem) if match(of_v3, problem, {*left_open, "dtype"}).kernels else ""
+    short = of_v3 and problem.family in NAMED and _is_short_for_v3(problem)
+    decides = short and match(of_v3, problem, {*left_open, "dtype"}).kernels
+    return _FEW_QUERIES.format(problem.dtype) if decides else ""
 
 
 def in_words(values: frozenset[Any]) -> str:

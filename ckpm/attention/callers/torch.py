@@ -197,11 +197,9 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
     if pose_call is _pose_paged and (padded := pad_list(dispatcher, tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
     key = pose_call, numbers, lse
-    call = dispatcher.cache.find_call(key, tensors)
+    call = dispatcher.cache.find_call(key, tensors) or _keep_call(dispatcher, key, tensors, lse=lse)
     if call is None:
-        if (apart := _lay_apart(tensors)) is not tensors:
-            return _launch(pose_call, apart, numbers, lse)
-        call = _keep_call(dispatcher, key, tensors, lse=lse)
+        return _launch(pose_call, _lay_apart(tensors), numbers, lse)
     _, shape, dtype, like_q = call.outputs[0]
     o = _new(q) if like_q else _new(q, shape, dtype)
     sums = _new_lse(q, lse) if lse else _no_lse(q.device).detach()
@@ -215,8 +213,8 @@ def _keep_call(
     tensors: Sequence[Any],
     of_forward_pass: bool = False,
     **fields: Any,
-) -> PlannedCall:
-    """The call of a posing, numbers and a flag, with tensors on the device like these.
+) -> PlannedCall | None:
+    """The call of a posing, numbers and a flag, with tensors on the device like these; None if Q, K or V is expanded.
 
     ``fields`` are fields of the problem that fmha's options lack. With ``of_forward_pass`` the last three tensors are
     O's gradient, O and LSE.
@@ -224,7 +222,9 @@ def _keep_call(
     q = tensors[0]
     pose_call, numbers, _ = key
 
-    def make() -> PlannedCall:
+    def make() -> PlannedCall | None:
+        if any(map(_repeats, tensors[:3])):
+            return None
         there = stand_ins(tensors)
         if of_forward_pass:
             *there, do, o, lse = there
@@ -239,9 +239,7 @@ def _keep_call(
         plan.warn(on_device=True)
         return PlannedCall(plan, posed.problem, forms(posed, ("o",), q), read_addresses(posed, plan))
 
-    call = dispatcher.cache.keep_call(key, tensors, make)
-    assert call is not None, "make raises or returns a call"
-    return call
+    return dispatcher.cache.keep_call(key, tensors, make)
 
 
 def _run(call: PlannedCall, tensors: Sequence[Any], outputs: Iterable[Tensor]) -> None:
@@ -317,6 +315,7 @@ def _launch_backward(
     call = dispatcher.cache.find_call(key, tensors)
     if call is None:
         call = _keep_call(dispatcher, key, tensors, of_forward_pass=True, deterministic=deterministic)
+    assert call is not None, "no tensor is expanded"
     shapes = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
     # kernels leave out a sequence without queries or without keys (see fmha_backward)
     gradients = {name: q.new_zeros(tuple(shape)) for name, shape in shapes.items()}

@@ -137,7 +137,7 @@ class LaunchPlan:
         shared: Workspaces | None = None,
         dropped: tuple[str, ...] = (),
     ) -> None:
-        """Make a plan. ``kernels`` are by default the names of the chosen ``stages``; ``dropped`` are unwanted outputs."""
+        """Make a plan. ``kernels`` are by default the names of the chosen ``stages``; no caller reads ``dropped``."""
         self.problem, self.device, self.library = problem, device, library
         self.stages, self.named, self.keep, self._host_keep = stages, named, keep, host_keep
         self.kernels = kernels or tuple(stage.name for stage in stages)

@@ -54,7 +54,7 @@ class Choice:
 
     ``named``: exactly these kernels are launched. Otherwise the library chooses at launch, and ``stages`` are the
     expected kernels. ``keep`` lists conditions for the caller's data (known defects in matrix/ledger.yaml). ``problem``
-    is the launched problem: the caller's, with the chosen split.
+    is the launched problem: the caller's, with the chosen split, an open mask, or an LSE that the plan drops.
     """
 
     stages: tuple[Instance, ...]
@@ -176,8 +176,9 @@ class Dispatcher:
         chosen = {stage.identity for stage in choice.stages} if choice is not None else set()
         others = (instance for instance in self.registry.instances() if instance.identity not in chosen)
         split, why = self._split(problem)
-        if choice is not None:  # open_mask may have changed its mask
-            problem, split = (replace(posed, mask=choice.problem.mask) for posed in (problem, split))
+        if choice is not None:  # its mask may be opened, and its LSE dropped
+            mask, lse = choice.problem.mask, choice.problem.lse
+            problem, split = (replace(posed, mask=mask, lse=lse) for posed in (problem, split))
 
         def against(instance: Instance) -> str:
             if not is_split(instance.key.pipeline):
@@ -208,6 +209,7 @@ class Dispatcher:
         return LaunchPlan(
             choice.problem, self.device, self._open_library(choice), stages=choice.stages, named=choice.named,
             keep=choice.keep, host_keep=choice.host_keep, shared=self._workspaces,
+            dropped=("lse",) if choice.problem.lse and not problem.lse else (),
         )  # fmt: skip
 
     def _compile_declared(self, compile_kernels: Compile, problem: Problem) -> Choice:
@@ -294,6 +296,10 @@ class Dispatcher:
                     host_keep=tuple(text for text, ensured in conditions if not ensured),
                 )
                 return _add_note(choice, mask)
+        if not (problem.lse or (problem.batch_invariant and serving.instances)):
+            kept = self._search_posed(replace(problem, lse=True), built=built)
+            if isinstance(kept, Choice):
+                return _add_note(kept, "its LSE is dropped: no kernel without LSE serves")
         none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"
         return "; ".join(dict.fromkeys(lacking)) or none
 

@@ -222,6 +222,7 @@ def _why(args: argparse.Namespace) -> None:
             f"{explanation.name}\nis in {chosen.name} ({selection.summary()}):\n{align(table)}"
             f"receipts that hold it: {_plain(explanation.receipts)}\n"
             + "".join(f"comes with {feature}\n" for feature in explanation.features)
+            + "".join(f"upstream's name: {name}\n" for name in explanation.also_written)
         )
 
 

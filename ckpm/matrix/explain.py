@@ -61,6 +61,7 @@ class Explanation:
     """The reasons that keep a kernel out of a selection (none if it is in), its axes, receipts and features.
 
     ``features`` are the texts of the dialect's features without which the matrix would not have the kernel.
+    ``also_written`` are upstream's other spellings of the name, for the selection's archs.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Explanation:
     axes: tuple[ExplainedAxis, ...]
     receipts: tuple[int, ...]
     features: tuple[str, ...]
+    also_written: tuple[str, ...]
 
 
 def whole_name(chosen: Dialect, text: str, mask_impl: str, families: Sequence[str] = ()) -> str:
@@ -262,7 +264,12 @@ def why(chosen: Dialect, selection: Selection, name: str, compute_units: int | N
         reasons.append(Reason("dispatch", key.tile.when, text))
     axes = tuple(_axis(chosen, family, field, values) for field in family.fields)
     brought = tuple(_features_of(chosen, name)) if in_matrix else ()
-    return Explanation(key.name, tuple(reasons), axes, receipts_with(family, key), brought)
+    spelled = tuple(
+        key.name.removesuffix(key.arch_trait) + arch
+        for arch in selection.archs
+        if family.own_trait(arch, key.pipeline) == key.arch_trait != arch
+    )
+    return Explanation(key.name, tuple(reasons), axes, receipts_with(family, key), brought, spelled)
 
 
 def _features_of(chosen: Dialect, name: str) -> Iterator[str]:

@@ -50,6 +50,16 @@ def test_call_agrees_with_reference(name: str, dispatcher: Dispatcher) -> None:
     assert len(done.ran.kernels) == (2 if "split" in name else 1)
 
 
+def test_call_without_lse_has_bits_of_call_with_lse(dispatcher: Dispatcher) -> None:
+    """Launch at head dims 576/512, of which a kernel with LSE alone is built."""
+    paged = paged_call(10, LENGTHS, heads=(4, 1), hdim=576, **CAUSAL)
+    q, k, v = paged.arrays
+    call = replace(paged, arrays=(q, k, np.ascontiguousarray(v[..., :512])), v=[array[..., :512] for array in paged.v])
+    plain, whole = call.check(dispatcher), call.check(dispatcher, lse=True)
+    assert (plain.lse, plain.ran.kernels) == (None, whole.ran.kernels)
+    assert np.array_equal(plain.o, whole.o)
+
+
 def test_bits_follow_batch_unless_call_is_batch_invariant(registry: Registry, device: Device) -> None:
     """Dispatch takes the tile of 64 rows for one sequence, of 128 rows for 104. An element is rounded otherwise."""
     call = paged_call(2, ((128, 1000),))

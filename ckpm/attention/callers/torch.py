@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -24,7 +25,6 @@ from ckpm.attention.call import default, fmha, pad_list
 from ckpm.attention.callers.tensors import add_page_axis, demand_scale, mask_options
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.plan_cache import PlannedCall, read_addresses, stand_ins
-from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
 
 try:
     import torch
@@ -33,10 +33,10 @@ except ImportError as error:
     raise ImportError(
         "ckpm.torch needs PyTorch 2.6 or newer: pip install torch (for ROCm from PyTorch's own index)."
     ) from error
+from ckpm.attention.callers.operators import differentiate, register
 
 _FP8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 _READ = (torch.float16, torch.bfloat16, torch.float32, *_FP8)  # Q, K and V
-_LIBRARY = torch.library.Library("ckpm", "DEF")
 
 Pair = tuple[Tensor, Tensor]
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -167,8 +167,19 @@ def _is_packed(tensor: Tensor) -> bool:
     return bool(tensor.is_contiguous() or (tensor.dim() == 2 and tensor.dtype == torch.int32 and tensor.stride(1) == 1))
 
 
+def _lay_apart(tensors: Sequence[Any]) -> Sequence[Any]:
+    """The tensors, with a copy of a Q, K or V that PyTorch expanded: elements of kernels' arrays have own addresses."""
+    qkv = [tensor.contiguous() if _repeats(tensor) else tensor for tensor in tensors[:3]]
+    return tensors if all(map(operator.is_, qkv, tensors)) else (*qkv, *tensors[3:])
+
+
+def _repeats(tensor: Tensor) -> bool:
+    return any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True))
+
+
 def _trace(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
     """Check the shapes of traced tensors; return outputs that have a shape and a dtype."""
+    tensors = _lay_apart(tensors)
     _check(tensors)
     q, v = tensors[0], tensors[2]
     return _new(q, *_o_of(q, v)), _new_lse(q, lse)
@@ -178,6 +189,7 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
     q = tensors[0]
     dispatcher = _dispatcher(q)
     if not _is_in_place(q, dispatcher):
+        tensors = _lay_apart(tensors)
         _check(tensors)
         arrays, options = pose_call(tensors, numbers)
         done = fmha(*arrays, dispatcher=dispatcher, lse=lse, **options)
@@ -186,6 +198,8 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
         tensors = (*tensors[:4], padded, *tensors[5:])
     key = pose_call, numbers, lse
     call = dispatcher.cache.find_call(key, tensors) or _keep_call(dispatcher, key, tensors, lse=lse)
+    if call is None:
+        return _launch(pose_call, _lay_apart(tensors), numbers, lse)
     _, shape, dtype, like_q = call.outputs[0]
     o = _new(q) if like_q else _new(q, shape, dtype)
     sums = _new_lse(q, lse) if lse else _no_lse(q.device).detach()
@@ -199,8 +213,8 @@ def _keep_call(
     tensors: Sequence[Any],
     of_forward_pass: bool = False,
     **fields: Any,
-) -> PlannedCall:
-    """The call of a posing, numbers and a flag, with tensors on the device like these.
+) -> PlannedCall | None:
+    """The call of a posing, numbers and a flag, with tensors on the device like these; None if Q, K or V is expanded.
 
     ``fields`` are fields of the problem that fmha's options lack. With ``of_forward_pass`` the last three tensors are
     O's gradient, O and LSE.
@@ -208,7 +222,9 @@ def _keep_call(
     q = tensors[0]
     pose_call, numbers, _ = key
 
-    def make() -> PlannedCall:
+    def make() -> PlannedCall | None:
+        if any(map(_repeats, tensors[:3])):
+            return None
         there = stand_ins(tensors)
         if of_forward_pass:
             *there, do, o, lse = there
@@ -223,9 +239,7 @@ def _keep_call(
         plan.warn(on_device=True)
         return PlannedCall(plan, posed.problem, forms(posed, ("o",), q), read_addresses(posed, plan))
 
-    call = dispatcher.cache.keep_call(key, tensors, make)
-    assert call is not None, "make raises or returns a call"
-    return call
+    return dispatcher.cache.keep_call(key, tensors, make)
 
 
 def _run(call: PlannedCall, tensors: Sequence[Any], outputs: Iterable[Tensor]) -> None:
@@ -286,7 +300,7 @@ def _trace_backward(
 def _launch_backward(
     tensors: Sequence[Tensor], forward: Triple, numbers: tuple[Any, ...], deterministic: bool
 ) -> Triple:
-    q, k, v = tensors[:3]
+    tensors = q, k, v, *_ = _lay_apart(tensors)
     do, o, lse = forward
     if not (q.shape[0] and k.shape[0]):
         return q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
@@ -301,6 +315,7 @@ def _launch_backward(
     call = dispatcher.cache.find_call(key, tensors)
     if call is None:
         call = _keep_call(dispatcher, key, tensors, of_forward_pass=True, deterministic=deterministic)
+    assert call is not None, "no tensor is expanded"
     shapes = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
     # kernels leave out a sequence without queries or without keys (see fmha_backward)
     gradients = {name: q.new_zeros(tuple(shape)) for name, shape in shapes.items()}
@@ -329,39 +344,31 @@ def _gradients(ctx: Any, do: Tensor, dlse: Any) -> tuple[Any, ...]:
     return (*torch.ops.ckpm.varlen_attention_backward(*arguments), *[None] * (2 + len(ctx.numbers)))
 
 
-def _refuse_gradients(ctx: Any, *gradients: Any) -> None:
+def _paged_backward(act: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    def paged_prefill_backward(do: Tensor, of: Tensor) -> Tensor:
+        return act(of)
+
+    return paged_prefill_backward
+
+
+def _refuse_gradients(of: Tensor) -> Tensor:
     raise RuntimeError("ckpm::paged_prefill has no gradient: call varlen_attention for one.")
 
 
-def _translate_errors(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Raise this project's errors as the exceptions that PyTorch uses."""
-
-    @functools.wraps(call)
-    def call_and_translate(*arguments: Any) -> Any:
-        try:
-            return call(*arguments)
-        except NoKernelError as error:
-            raise NotImplementedError(str(error)) from error
-        except CkPrefillError as error:
-            of_value = isinstance(error, ProblemError) and not isinstance(error, ArgumentError)
-            raise (ValueError if of_value else RuntimeError)(str(error)) from error
-
-    return call_and_translate
+def _save_paged(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
+    ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in inputs))
+    ctx.mark_non_differentiable(output[1])
 
 
-def _register(define: Callable[..., Any], launch: Callable[..., Any], trace: Callable[..., Any]) -> Any:
-    """Define an operator by its annotations; return its overload."""
-    call = define(_translate_errors(launch))
-    name = call.__name__
-    _LIBRARY.define(name + torch.library.infer_schema(call, mutates_args=()))
-    for key in ("CPU", "CUDA"):  # ROCm's tensors have CUDA's key
-        _LIBRARY.impl(name, call, key)
-    torch.library.register_fake(f"ckpm::{name}", define(_translate_errors(trace)), lib=_LIBRARY)
-    return getattr(torch.ops.ckpm, name).default
+def _paged_gradients(ctx: Any, do: Tensor, dlse: Any) -> tuple[Any, ...]:
+    """Call an operator that refuses when it runs: torch.compile traces a backward pass even where none runs."""
+    refuse, inputs = torch.ops.ckpm.paged_prefill_backward, zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
+    return tuple(refuse(do, tensor) if need else None for tensor, need in inputs)
 
 
-paged_prefill = _register(_paged_prefill, _launch, _trace)
-varlen_attention = _register(_varlen_attention, _launch, _trace)
-varlen_attention_backward = _register(_varlen_backward, _launch_backward, _trace_backward)
-torch.library.register_autograd("ckpm::paged_prefill", _refuse_gradients, lib=_LIBRARY)
-torch.library.register_autograd("ckpm::varlen_attention", _gradients, setup_context=_save, lib=_LIBRARY)
+paged_prefill = register(_paged_prefill, _launch, _trace)
+varlen_attention = register(_varlen_attention, _launch, _trace)
+varlen_attention_backward = register(_varlen_backward, _launch_backward, _trace_backward)
+register(_paged_backward, _refuse_gradients, torch.empty_like)
+differentiate(paged_prefill, _paged_gradients, _save_paged)
+differentiate(varlen_attention, _gradients, _save)

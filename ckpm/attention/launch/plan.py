@@ -135,13 +135,15 @@ class LaunchPlan:
         keep: tuple[str, ...] = (),
         host_keep: tuple[str, ...] = (),
         shared: Workspaces | None = None,
+        dropped: tuple[str, ...] = (),
     ) -> None:
-        """Make a plan. ``stages`` are the chosen kernels; ``kernels`` are their names by default."""
+        """Make a plan. ``kernels`` are by default the names of the chosen ``stages``; no caller reads ``dropped``."""
         self.problem, self.device, self.library = problem, device, library
         self.stages, self.named, self.keep, self._host_keep = stages, named, keep, host_keep
         self.kernels = kernels or tuple(stage.name for stage in stages)
-        self.inputs, self.outputs = arguments.inputs(problem), arguments.outputs(problem)
-        self.workspaces, self.cleared = arguments.workspaces(problem), arguments.zeroed_workspaces(problem)
+        self.inputs, self.outputs = arguments.inputs(problem), dict(arguments.outputs(problem))
+        self.workspaces = {**arguments.workspaces(problem), **{name: self.outputs.pop(name) for name in dropped}}
+        self.cleared = arguments.zeroed_workspaces(problem)
         self.fields = arguments.fields(library.family, problem)
         self._template = library.arguments(**self.fields)
         self._kind = type(self._template)

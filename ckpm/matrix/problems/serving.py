@@ -26,6 +26,7 @@ _SUBMAX = {80: 96, 96: 128}  # CK's K0_MAX_SUBMAX_MAP where it isn't the head di
 _BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "mxfp4": 4}  # the others have 8
 _ROWS_1D = 64  # rows of a block of the backward kernels with one-dimensional tiles (CK's M0_1D)
 _SHORT_K = 256
+_FEW_QUERIES = f"V3 takes {{}} for more than {V2_MOST_16BIT_ROWS} queries, and never with batch_invariant"
 _PAD = re.compile("p(s(?!k))?(sk)?(d(?!v))?(dv)?")
 
 
@@ -62,12 +63,14 @@ def match(keys: Iterable[Key], problem: Problem, left_open: Collection[str] = ()
 
     With ``pad`` left open, kernels that dispatch passes over for their padding match, too: a launch may name them.
     """
-    left = list(keys)
+    left = keys = list(keys)
     family = left[0].family if left else problem.family
     for field, values in needed_values(problem, family, left_open).items():
         before, left = left, _keys_with(left, field, values, problem)
         if not left:
-            return Match((), _lack(field, values, before, problem), (field, values, before))
+            limit = "dtype" not in left_open and _limit_of_v3(keys, problem, left_open)
+            reason = limit or _lack(field, values, before, problem)
+            return Match((), reason, (field, values, before))
         if field == "dtype" and "hdim_q" not in _READS[family]:
             left = with_head_dims(left, problem, family)
             if not left:
@@ -86,8 +89,20 @@ def _lack(field: str, values: frozenset[Any], fitting: Sequence[Key], problem: P
     if field == "page_size" and problem.sink_logits and any(key.page_size is None for key in fitting):
         return f"no kernel with sink logits {among}: this version of CK has no sink_ptr"
     if field == "dtype" and any(key.dtype in values for key in fitting):
-        return f"V3 takes {problem.dtype} for more than {V2_MOST_16BIT_ROWS} queries, and never with batch_invariant"
+        return _FEW_QUERIES.format(problem.dtype)
+    if not values:
+        return f"no head dims from {problem.hdim_q}x{problem.hdim_v} on"
+    if field == "hdim_q" and any(key.hdim_q in values for key in fitting):
+        return f"V3 pads no head dim, and has none of {problem.hdim_q}"
     return f"no kernel with {field} {in_words(values)} {among}"
+
+
+def _limit_of_v3(keys: Sequence[Key], problem: Problem, left_open: Collection[str]) -> str:
+    """The reason why V3 takes no launch of few queries, if a kernel of V3 has all else that the launch needs."""
+    of_v3 = [key for key in keys if is_v3(key.pipeline) and key.dtype == problem.dtype]
+    short = of_v3 and problem.family in NAMED and _is_short_for_v3(problem)
+    decides = short and match(of_v3, problem, {*left_open, "dtype"}).kernels
+    return _FEW_QUERIES.format(problem.dtype) if decides else ""
 
 
 def in_words(values: frozenset[Any]) -> str:
@@ -120,6 +135,8 @@ def needed_values(problem: Problem, family: str = "", left_open: Collection[str]
     None is for dialects without the field, whose kernels serve only its default (page size 1, a table of SGLang).
     """
     fields = ("dtype", *_READS[family or problem.family])
+    if problem.v3 != "any" and "pipeline" in fields:  # the caller's word decides before all else
+        fields = ("pipeline", *(field for field in fields if field != "pipeline"))
     values = {
         field: _VALUES[field](problem) if field in _VALUES else (getattr(problem, field),)
         for field in fields
@@ -224,14 +241,19 @@ def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Pro
     ]
 
 
+def _is_short_for_v3(p: Problem) -> bool:
+    """True if V3 in 16 bits leaves a launch to V2: by its longest sequence, which batch_invariant forbids to ask."""
+    return p.dtype != "fp8bf16" and (p.seqlen_q <= V2_MOST_16BIT_ROWS or p.batch_invariant)
+
+
 def _of_v3(field: str, values: frozenset[Any], p: Problem) -> Collection[Any]:
     """The values of V3's kernels of batch prefill, in either mask set: `generic` has any bounds and sink logits."""
     if field == "load":
         return values | {"bload"}
     if field == "hdim_q":
         return (p.hdim_q,)
-    if field == "dtype" and p.dtype != "fp8bf16" and (p.seqlen_q <= V2_MOST_16BIT_ROWS or p.batch_invariant):
-        return ()  # by the launch's longest sequence, which batch_invariant forbids
+    if field == "dtype" and _is_short_for_v3(p):
+        return ()
     if field != "mask":
         return values
     if p.mask == "no":

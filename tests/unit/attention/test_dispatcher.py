@@ -51,6 +51,29 @@ def test_problem_gets_kernel_with_its_signature() -> None:
         assert {name: getattr(key, name) for name in wanted} == wanted
 
 
+def test_call_without_lse_takes_built_kernel_with_lse() -> None:
+    dispatcher, device = make_dispatcher(prefill(lse=True))
+    plan = dispatcher.plan(PREFILL)
+    assert (plan.stages[0].key.lse, list(plan.outputs)) == (True, ["o"])
+    plan.run(POINTERS)
+    assert device.launched[0].lse in device.hip.memory  # type: ignore[attr-defined]
+    assert "its LSE is dropped: no kernel without LSE serves" in str(dispatcher.why(PREFILL))
+    assert "no kernel with lse" not in str(dispatcher.why(PREFILL))
+    assert not make_dispatcher(prefill())[0].plan(PREFILL).stages[0].key.lse
+    split = [built(name, dtype="bf16", hdim_q=128) for name in ("fwd_splitkv", "fwd_splitkv_combine")]
+    kept = Registry(kernel for kernels in split for kernel in kernels if kernel.key.lse is not False)
+    assert make_dispatcher(kept)[0].plan(Problem(family="fwd_splitkv", splits=3)).stages[1].key.lse
+
+
+def test_batch_invariant_defect_brings_no_kernel_with_lse() -> None:
+    other = prefill(upstream="ckpm", page_size=1, kv_table="sglang", kv_layout="linear", lse=True)
+    both = Registry((*prefill(lse=False).instances(), *other.instances()))
+    long = replace(PREFILL, bias="alibi", seqlen_k=70000)
+    assert make_dispatcher(both)[0].plan(long).stages[0].upstream == "ckpm"
+    with pytest.raises(NoKernelError, match="batch_invariant takes no other kernel"):
+        make_dispatcher(both)[0].plan(replace(long, batch_invariant=True))
+
+
 def test_upstream_s_order_leaves_choice_to_library() -> None:
     dispatcher, device = make_dispatcher(prefill())
     plan = dispatcher.plan(PREFILL)

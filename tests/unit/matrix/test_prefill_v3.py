@@ -104,7 +104,9 @@ def test_v2_names_of_pull_request_are_read_as_ours() -> None:
 def test_why_and_show_of_pull_request_s_name_give_ours() -> None:
     upstream_name, matrix_name = next(iter(listed_by_pull_request().items()))
     explanation = why(dialect(NAME), Selection(archs=("gfx950",), mask_impl="generic"), upstream_name)
-    assert (explanation.name, explanation.reasons) == (matrix_name, ())
+    assert (explanation.name, explanation.reasons, explanation.also_written) == (matrix_name, (), (upstream_name,))
+    for arch, name in (("gfx942", matrix_name), ("gfx950", min(V3_NAMES))):
+        assert not why(dialect(NAME), Selection(archs=(arch,), mask_impl="generic"), name).also_written
     assert find_key(dialect(NAME), upstream_name, "generic")[1] == find_key(dialect(NAME), matrix_name, "generic")[1]
     assert judge_kernel(dialect(NAME), upstream_name, "generic", "gfx950").findings == ()
 

@@ -10,6 +10,7 @@ import pytest
 from ckpm.matrix import explain
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.serving import missing_kernel, serving_kernels
 from ckpm.matrix.problems.tables import problems
@@ -146,6 +147,30 @@ def test_missing_kernel_of_short_bf16_launch_names_limit_of_v3(change: dict[str,
     assert missing_kernel(keys, dataclasses.replace(launch, **change)) == (
         "V3 takes bf16 for more than 128 queries, and never with batch_invariant"
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"seqlens_q": (40,)}, "V3 takes bf16 for more than 128 queries, and never with batch_invariant"),
+        ({"seqlens_q": (40,), "v3": "on"}, "V3 takes bf16 for more than 128 queries, and never with batch_invariant"),
+        ({"seqlens_q": (40,), "v3": "off", "lse": True}, "no kernel with lse True among"),
+        ({"hdim_q": 576, "hdim_v": 576}, "no head dims from 576x576 on"),
+        ({"hdim_q": 96, "hdim_v": 96, "v3": "on"}, "V3 pads no head dim, and has none of 96"),
+        ({"seqlens_q": (40,), "bias": "alibi"}, "no kernel with lse True among"),  # V3 has no bias
+    ],
+)
+def test_refusal_has_the_reason_that_decides(change: dict[str, Any], reason: str) -> None:
+    """V3 serves the long launch with LSE, V2 the short launch without: neither serves a short launch with LSE."""
+    keys = [
+        key
+        for key in enumerate_keys(EXTENDED, arch="gfx950")
+        if key.dtype == "bf16" and (is_v3(key.pipeline) or not (key.lse or key.logits))
+    ]
+    launch = fp8(**BF16, page_size=64, hdim_v=128, lse=True)
+    assert missing_kernel(keys, launch) == ""
+    assert missing_kernel(keys, dataclasses.replace(launch, seqlens_q=(40,), lse=False)) == ""
+    assert missing_kernel(keys, dataclasses.replace(launch, **change)).startswith(reason)
 
 
 def test_head_dim_without_tiles_of_v3_is_told_for_its_arch() -> None:

@@ -318,7 +318,7 @@ def _launch_backward(
     assert call is not None, "no tensor is expanded"
     shapes = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
     # kernels leave out a sequence without queries or without keys (see fmha_backward)
-    gradients = {name: q.new_zeros(tuple(shape)) for name, shape in shapes.items()}
+    gradients = {name: _new(q, tuple(shape), q.dtype).zero_() for name, shape in shapes.items()}
     _run(call, tensors, gradients.values())
     dk, dv = (_add_heads(gradients[name], k.shape[1]) for name in ("dk", "dv"))
     return gradients["dq"], dk, dv

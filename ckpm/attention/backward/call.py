@@ -92,9 +92,10 @@ def _launch(
     Cleared before it is what no kernel writes: dbias of hidden scores, and in group mode gradients of a sequence
     without queries or without keys (sequences-without-queries-are-left-out in the ledger).
     """
-    kind, shapes = np.dtype(bits_type(p.dtype)), _shapes(p)
+    kind, shapes, drawn_shape = np.dtype(bits_type(p.dtype)), _shapes(p), (*lse_shape(p), p.seqlen_k)
     if not (p.seqlen_q and p.seqlen_k):  # no grid has 0 workgroups
-        return {name: np.zeros(shape, kind) for name, shape in shapes.items()}, None, FinishedLaunch(kernels=())
+        drawn = np.zeros(drawn_shape, np.uint8) if p.store_randval else None
+        return {name: np.zeros(shape, kind) for name, shape in shapes.items()}, drawn, FinishedLaunch(kernels=())
     plan = dispatcher.plan(p)
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
@@ -109,7 +110,7 @@ def _launch(
         ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)
         plan.finish()
         bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}
-        drawn = hip.read(memory["rand_val"], np.uint8, (*lse_shape(p), p.seqlen_k)) if p.store_randval else None
+        drawn = hip.read(memory["rand_val"], np.uint8, drawn_shape) if p.store_randval else None
     return bits, drawn, ran
 
 

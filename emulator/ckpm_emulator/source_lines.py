@@ -5,6 +5,7 @@ An instruction of a header of HIP or of the compiler, as of __syncthreads, has t
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 from bisect import bisect_left
@@ -46,10 +47,11 @@ def source_lines(elf: ELFFile, start: int, size: int) -> tuple[tuple[int, str], 
         dwarf = elf.get_dwarf_info(relocate_dwarf_sections=False, follow_links=False)
         rows = sorted(_rows(dwarf), key=lambda row: (row[0], row[1] != ""))  # a function begins where another ends
         lines = {address: line for address, line in rows if start <= address <= start + size}
-        if elf.get_section_by_name(".debug_info").data_size <= _MOST_INFO:
-            lines |= _callers({address: line for address, line in lines.items() if _OF_HIP.search(line)}, dwarf)
     except _DAMAGE:
         return ()
+    with contextlib.suppress(*_DAMAGE):  # the lines are of use without their callers
+        if elf.get_section_by_name(".debug_info").data_size <= _MOST_INFO:
+            lines |= _callers({address: line for address, line in lines.items() if _OF_HIP.search(line)}, dwarf)
     return tuple((address - start, line) for address, line in lines.items())
 
 

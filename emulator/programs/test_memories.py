@@ -18,8 +18,9 @@ def test_pools() -> None:
         *[("used", "1024"), ("freed", "0"), ("high", "1024"), ("reset", "0")],
         *[("high_mark", INVALID), ("current", INVALID), ("threshold", str(1 << 20)), ("reuse", "1")],
         *[("no_location", INVALID), ("own", "100"), ("default_again", "1"), ("destroyed", INVALID)],
-        *[("default", INVALID), ("twice", INVALID)],
+        ("default", INVALID),
     ]
+    assert _pairs("twice") == [("twice", INVALID)]
 
 
 def test_use_after_hip_free_async_is_found() -> None:

@@ -1,7 +1,7 @@
 """The micro-ops of the core: names, aliases, classes for the counters.
 
 A micro-op is named like its machine opcode in tinygrad, in lower case, unless ALIASES has another name. Sizes and
-number formats of operands come from tinygrad's operand table. A new opcode is a row here and a handler in
+number formats of operands come from tinygrad's operand table. A new opcode is a name in a set here and a handler in
 core/isa/ops/*.cpp; a test compares the two sets.
 """
 

@@ -6,26 +6,16 @@
 #include <utility>
 
 namespace emu {
-namespace {
-Fault fault_at(unsigned lane, uint32_t address, FaultKind kind, Access access, std::string detail)
-{
-    Fault fault;
-    fault.kind    = kind;
-    fault.access  = access;
-    fault.lane    = lane;
-    fault.address = address;
-    fault.bytes   = 1;
-    fault.detail  = std::move(detail);
-    return fault;
-}
-} // namespace
-
 uint32_t LdsShadow::note(const Wave& wave, const MicroOp* op)
 {
     const auto number = static_cast<uint8_t>(wave.number);
-    if(accesses.empty() || accesses.back().op != op || accesses.back().wave != number)
+    if(last != 0 && accesses[last - 1].op == op && accesses[last - 1].wave == number)
+        return last;
+    last                       = static_cast<uint32_t>(accesses.size() + 1);
+    const auto [place, is_new] = numbers.try_emplace({op, number}, last);
+    if(is_new)
         accesses.push_back({wave.code, op, number});
-    return static_cast<uint32_t>(accesses.size());
+    return last = place->second;
 }
 
 std::string LdsShadow::place(uint32_t number) const
@@ -36,7 +26,23 @@ std::string LdsShadow::place(uint32_t number) const
 void LdsShadow::next_epoch()
 {
     ++epoch;
+    last = 0;
     accesses.clear();
+    numbers.clear();
+}
+
+void LdsShadow::forget()
+{
+    race.reset();
+    racing       = 0;
+    written_over = true;
+}
+
+void LdsShadow::start(uint32_t lds_bytes)
+{
+    bytes.assign(lds_bytes, {});
+    next_epoch();
+    forget();
 }
 
 void report_lds_race(const Wave& wave, const MicroOp* op)
@@ -44,10 +50,10 @@ void report_lds_race(const Wave& wave, const MicroOp* op)
     LdsShadow& shadow = *wave.group->shadow;
     if(!shadow.race)
         return;
-    Fault race = std::move(*shadow.race);
-    shadow.race.reset();
-    shadow.written_over = true;
-    raise_race(wave, op, std::move(race), std::exchange(shadow.racing, 0));
+    Fault race            = std::move(*shadow.race);
+    const uint64_t racing = shadow.racing;
+    shadow.forget();
+    raise_race(wave, op, std::move(race), racing);
 }
 
 void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use)
@@ -70,7 +76,7 @@ void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, u
             shadow.racing |= uint64_t{1} << lane;
             shadow.written_over &= use == LdsUse::Write && written_now && (!read_now || byte.reader == self);
             if(!shadow.race)
-                shadow.race = fault_at(lane, at, FaultKind::Race, access, detail + shadow.place(other));
+                shadow.race = fault_of(FaultKind::Race, access, lane, at, 1, detail + shadow.place(other));
         };
         const auto writer = [&] {
             return byte.writer == SEVERAL_WAVES ? "several waves" : "wave " + std::to_string(byte.writer);

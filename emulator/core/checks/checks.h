@@ -11,8 +11,10 @@
 #include "run/fault.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace emu {
@@ -44,16 +46,21 @@ struct LdsShadow
         uint8_t wave;
     };
     std::vector<Byte> bytes;
-    std::vector<LdsAccess> accesses; // of this epoch; the number is the place, plus 1
-    std::optional<Fault> race;       // of the instruction that runs, the first of
-    uint64_t racing   = 0;           // these lanes
-    bool written_over = true;        // all of them write, and over what other waves wrote
+    // Of this epoch; the number is the place, plus 1. An instruction of a wave has one, in a loop, too.
+    std::vector<LdsAccess> accesses;
+    std::map<std::pair<const MicroOp*, uint8_t>, uint32_t> numbers;
+    uint32_t last = 0;         // number
+    std::optional<Fault> race; // of the instruction that runs, the first of
+    uint64_t racing   = 0;     // these lanes
+    bool written_over = true;  // all of them write, and over what other waves wrote
     uint32_t epoch    = 1;
 
     uint32_t note(const Wave& wave, const MicroOp* op);
     // The access of this number, for people.
     std::string place(uint32_t number) const;
     void next_epoch();
+    void start(uint32_t lds_bytes); // of a workgroup
+    void forget();                  // what an instruction did that failed
 };
 
 // Record the use of [address, address + bytes). After all lanes, report_lds_race throws LaunchFault

@@ -41,8 +41,7 @@ std::string id_text(const uint32_t id[3])
 
 bool is_plain_store(const Wave& wave, const MicroOp* op)
 {
-    return wave.group->races != nullptr && wave.group->races->judges() && !(op->flags & COHERENT) &&
-           !has_weak_stores(wave);
+    return wave.group->races->judges() && !(op->flags & COHERENT) && !has_weak_stores(wave);
 }
 
 GroupOrder* GlobalRaces::start(const uint32_t id[3])
@@ -243,21 +242,15 @@ void GlobalRaces::compare(const Now& now, const Touch& touch, uint64_t address, 
         return;
     const Record& other = records_[before - 1];
     const bool in_group = other.group == now.wave.group->order;
-    Fault fault;
-    fault.kind    = FaultKind::Race;
-    fault.access  = touch.access;
-    fault.lane    = touch.lane;
-    fault.address = address;
-    fault.bytes   = touch.bytes;
-    fault.detail  = std::string(access_name(touch.access)) + " at " + hex_text(address);
+    std::string detail  = std::string(access_name(touch.access)) + " at " + hex_text(address);
     Allocation place;
     if(find_allocation(address, &place))
-        fault.detail += " (byte " + std::to_string(address - place.base) + " of allocation " +
-                        std::to_string(place.id) + (place.label.empty() ? "" : " '" + place.label + "'") + ")";
-    fault.detail += std::string(in_group ? ", and no barrier or" : ", and no") + " atomic lies between this and the " +
-                    access_name(other.access) + " by " + id_text(other.group->id) + " wave " +
-                    std::to_string(other.wave) + " " + other.code->place(*other.op);
-    race_ = std::move(fault);
+        detail += " (byte " + std::to_string(address - place.base) + " of allocation " + std::to_string(place.id) +
+                  (place.label.empty() ? "" : " '" + place.label + "'") + ")";
+    detail += std::string(in_group ? ", and no barrier or" : ", and no") + " atomic lies between this and the " +
+              access_name(other.access) + " by " + id_text(other.group->id) + " wave " + std::to_string(other.wave) +
+              " " + other.code->place(*other.op);
+    race_ = fault_of(FaultKind::Race, touch.access, touch.lane, address, touch.bytes, std::move(detail));
 }
 
 // Null if there is no room for another one.

@@ -44,7 +44,7 @@ struct GroupOrder
     Order device, lds;         // of other workgroups, and of the waves of this one
 };
 
-// Whether a store of the check is an ordinary one: not volatile or atomic, which on gfx90a look alike.
+// Of a launch under the check: whether a store is an ordinary one, not volatile or atomic, which on gfx90a look alike.
 bool is_plain_store(const Wave& wave, const MicroOp* op);
 
 // Those of a launch, which runs on one host thread. An operation gets to see the accesses, too.

@@ -85,13 +85,10 @@ void count_in_flight(Wave& wave, const PendingWrite& write, Counter counter, int
 [[noreturn]] void report_overwritten(const Wave& wave, const MicroOp* op, const PendingWrite& write,
                                      const std::string& name, unsigned lane)
 {
-    Fault fault;
-    fault.kind   = FaultKind::Hazard;
-    fault.access = Access::Load;
-    fault.lane   = lane;
-    fault.detail =
-        name + " was overwritten before this wait for a load that writes it again,\n  " + wave.code->place(*write.op);
-    raise(wave, op, std::move(fault));
+    raise(wave, op,
+          fault_of(FaultKind::Hazard, Access::Load, lane, 0, 0,
+                   name + " was overwritten before this wait for a load that writes it again,\n  " +
+                       write.code->place(*write.op)));
 }
 
 // Nothing but the load writes to its registers before the wait. (A twin has the same writers.)
@@ -167,16 +164,11 @@ void spoil(const Wave& wave, PendingWrite& read, uint64_t lanes)
 [[noreturn]] void report_read_under_way(const Wave& wave, const MicroOp* op, unsigned lane, uint32_t address,
                                         const Wave& reader)
 {
-    Fault fault;
-    fault.kind    = FaultKind::Race;
-    fault.access  = Access::Store;
-    fault.lane    = lane;
-    fault.address = address;
-    fault.bytes   = 1;
-    fault.detail  = "wave " + std::to_string(reader.number) +
-                    " did not wait (s_waitcnt lgkmcnt) for its read of these bytes of LDS" +
-                    (&reader == &wave ? " before the LDS-DMA" : " before the barrier");
-    raise(wave, op, std::move(fault));
+    raise(wave, op,
+          fault_of(FaultKind::Race, Access::Store, lane, address, 1,
+                   "wave " + std::to_string(reader.number) +
+                       " did not wait (s_waitcnt lgkmcnt) for its read of these bytes of LDS" +
+                       (&reader == &wave ? " before the LDS-DMA" : " before the barrier")));
 }
 } // namespace
 
@@ -187,6 +179,7 @@ void issue(Wave& wave, Counter counter, PendingWrite write)
         land(wave, write);
         return;
     }
+    write.code = wave.code;
     poison_target(wave, write);
     switch(counter)
     {

@@ -24,6 +24,7 @@
 #include <vector>
 
 namespace emu {
+struct Code;
 struct Wave;
 struct MicroOp;
 
@@ -63,7 +64,8 @@ struct PendingWrite
     std::vector<uint32_t> keep;      // vector: bits of each row that the load does not write (d16)
     std::vector<uint32_t> addresses; // LDS: byte address of each chunk
     uint32_t chunk    = 0;           // LDS: bytes of a chunk
-    const MicroOp* op = nullptr;     // registers: the load
+    const MicroOp* op = nullptr;     // registers: the load,
+    const Code* code  = nullptr;     // which may be of another function than its wait
     LdsSource source;                // of a read of LDS
     // FLAT: what lands when both of its entries, which share this, have left their queues.
     std::shared_ptr<const PendingWrite> flat;

@@ -53,11 +53,6 @@ void call_function(uint64_t* words)
     std::copy_n(answer, 2, words);
 }
 
-bool has(const Kernel& kernel, HiddenKind kind)
-{
-    return std::ranges::find(kernel.hidden, kind, &HiddenArgument::kind) != kernel.hidden.end();
-}
-
 // The host's own arithmetic: a wave may round in other ways, or flush denormals.
 class PlainArithmetic
 {
@@ -88,11 +83,11 @@ struct HostCalls::Buffer
 
 HostCalls::HostCalls(const Kernel& kernel)
 {
-    if(has(kernel, HiddenKind::HeapV1))
+    if(kernel.has(HiddenKind::HeapV1))
         heap_ = device_heap();
-    if(has(kernel, HiddenKind::PrintfBuffer))
+    if(kernel.has(HiddenKind::PrintfBuffer))
         printed_.emplace(kernel.program->formats);
-    if(!has(kernel, HiddenKind::HostcallBuffer))
+    if(!kernel.has(HiddenKind::HostcallBuffer))
         return;
     buffer_ = static_cast<Buffer*>(allocate(sizeof(Buffer), AllocationKind::Internal, "packets of host calls"));
     if(buffer_ == nullptr)

@@ -14,28 +14,18 @@ namespace emu {
 void raise_misaligned(const Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t address, uint64_t bytes,
                       uint64_t step)
 {
-    Fault fault;
-    fault.kind    = FaultKind::Alignment;
-    fault.access  = access;
-    fault.lane    = lane;
-    fault.address = address;
-    fault.bytes   = bytes;
-    fault.detail  = std::string(access_name(access)) + " of " + std::to_string(bytes) + " bytes at " +
-                    hex_text(address) + ", which is not a multiple of " + std::to_string(step);
-    raise(w, op, std::move(fault));
+    raise(w, op,
+          fault_of(FaultKind::Alignment, access, lane, address, bytes,
+                   std::string(access_name(access)) + " of " + std::to_string(bytes) + " bytes at " +
+                       hex_text(address) + ", which is not a multiple of " + std::to_string(step)));
 }
 
 void raise_lanes_race(const Wave& w, const MicroOp* op, unsigned lane, uint64_t address, unsigned other)
 {
-    Fault fault;
-    fault.kind    = FaultKind::Race;
-    fault.access  = Access::Store;
-    fault.lane    = lane;
-    fault.address = address;
-    fault.bytes   = 1;
-    fault.detail  = "lane " + std::to_string(other) + " stores another value at " + hex_text(address) +
-                    " with the same instruction";
-    raise(w, op, std::move(fault));
+    raise(w, op,
+          fault_of(FaultKind::Race, Access::Store, lane, address, 1,
+                   "lane " + std::to_string(other) + " stores another value at " + hex_text(address) +
+                       " with the same instruction"));
 }
 
 uint64_t lanes_in_lds(Wave& w, const MicroOp* op, const uint32_t* addresses, unsigned bytes, uint64_t mask, LdsUse use)

@@ -296,18 +296,13 @@ inline void deliver(Wave& w, const MicroOp* op, Counter counter, const uint32_t 
 // An access to memory that is not there; raise_memory stops at it.
 inline Fault outside(const Wave& w, Access access, unsigned lane, uint64_t address, uint64_t bytes, FaultKind kind)
 {
-    Fault fault;
-    fault.kind     = kind;
-    fault.access   = access;
-    fault.lane     = lane;
-    fault.address  = address;
-    fault.bytes    = bytes;
+    std::string detail;
     const bool lds = kind == FaultKind::Lds;
     if(lds || kind == FaultKind::Scratch)
-        fault.detail = "bytes " + std::to_string(address) + " to " + std::to_string(address + bytes - 1) + " of the " +
-                       std::to_string(lds ? w.group->lds_bytes : w.scratch_bytes) +
-                       (lds ? " bytes of LDS that the workgroup has" : " bytes of scratch that a lane has");
-    return fault;
+        detail = "bytes " + std::to_string(address) + " to " + std::to_string(address + bytes - 1) + " of the " +
+                 std::to_string(lds ? w.group->lds_bytes : w.scratch_bytes) +
+                 (lds ? " bytes of LDS that the workgroup has" : " bytes of scratch that a lane has");
+    return fault_of(kind, access, lane, address, bytes, std::move(detail));
 }
 [[noreturn]] inline void raise_memory(const Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t address,
                                       uint64_t bytes, FaultKind kind = FaultKind::Memory)
@@ -353,10 +348,10 @@ void must_be_aligned(const Wave& w, const MicroOp* op, Access access, uint64_t b
 // which of them stays there?
 [[noreturn]] void raise_lanes_race(const Wave& w, const MicroOp* op, unsigned lane, uint64_t address, unsigned other);
 template <typename Offset>
-void lanes_must_agree(const Wave& w, const MicroOp* op, bool checked, const Offset* offsets, uint64_t mask,
-                      unsigned bytes, const uint32_t* const* rows, unsigned shift = 0)
+void lanes_must_agree(const Wave& w, const MicroOp* op, const Offset* offsets, uint64_t mask, unsigned bytes,
+                      const uint32_t* const* rows, unsigned shift = 0)
 {
-    if(!checked || std::has_single_bit(mask)) [[likely]]
+    if(std::has_single_bit(mask))
         return;
     const auto byte_of = [=](unsigned lane, uint64_t at) {
         const uint64_t i = at - offsets[lane];
@@ -373,6 +368,15 @@ void lanes_must_agree(const Wave& w, const MicroOp* op, bool checked, const Offs
             for(uint64_t at = offsets[order[i]]; at < offsets[order[j]] + uint64_t{bytes}; ++at)
                 if(byte_of(order[i], at) != byte_of(order[j], at))
                     raise_lanes_race(w, op, order[i], at, order[j]);
+}
+
+// The lanes of an ordinary store to device memory, after its addresses.
+template <typename Offset>
+void lanes_must_agree_in_memory(const Wave& w, const MicroOp* op, const Offset* offsets, uint64_t mask, unsigned bytes,
+                                const uint32_t* const* rows, unsigned shift = 0)
+{
+    if(w.group->races != nullptr && is_plain_store(w, op)) [[unlikely]]
+        lanes_must_agree(w, op, offsets, mask, bytes, rows, shift);
 }
 
 // A twin (twin.h) gets other values of device memory that was never written.

@@ -95,11 +95,10 @@ inline void lanes_must_agree_in_lds(const Wave& w, const MicroOp* op, const Offs
         return;
     if(shadow->race && shadow->written_over && is_there(w, at, shadow->racing, bytes, rows, shift))
     {
-        shadow->race.reset();
-        shadow->racing = 0;
+        shadow->forget();
     }
     report_lds_race(w, op);
-    lanes_must_agree(w, op, true, at.d, mask, bytes, rows, shift);
+    lanes_must_agree(w, op, at.d, mask, bytes, rows, shift);
 }
 
 // The bytes that a read takes, of lanes of `mask`: kept with late reads alone.

@@ -90,8 +90,8 @@ void raise(const Wave& wave, const MicroOp* op, Fault fault) { throw LaunchFault
 void raise_race(const Wave& wave, const MicroOp* op, Fault fault, uint64_t lanes)
 {
     if(const int more = std::popcount(lanes) - 1; more > 0)
-        fault.detail += "\n  " + std::to_string(more) + (more == 1 ? " more lane" : " more lanes") +
-                        " of this instruction in the same race";
+        fault.detail +=
+            "\n  " + plural(static_cast<uint64_t>(more), "more lane") + " of this instruction in the same race";
     raise(wave, op, std::move(fault));
 }
 

@@ -33,11 +33,6 @@ std::string& last_error()
     return text;
 }
 
-std::string plural(uint64_t count, const char* what)
-{
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 // "17 bytes past the end of allocation 3 'K' (device, 4096 bytes at 0x10007ae00000)"
 std::string where(const Fault& fault)
 {
@@ -66,6 +61,23 @@ std::string readable_name(const std::string& name)
                                                            std::free);
     const std::string written = status == 0 ? text.get() : name;
     return name.starts_with("_Z") && written.size() <= LONGEST ? written : name;
+}
+
+std::string plural(uint64_t count, const char* what)
+{
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+Fault fault_of(FaultKind kind, Access access, uint32_t lane, uint64_t address, uint64_t bytes, std::string detail)
+{
+    Fault fault;
+    fault.kind    = kind;
+    fault.access  = access;
+    fault.lane    = lane;
+    fault.address = address;
+    fault.bytes   = bytes;
+    fault.detail  = std::move(detail);
+    return fault;
 }
 
 std::string hex_text(uint64_t value)

@@ -38,6 +38,7 @@ enum class FaultKind : uint32_t
     Internal,      // a mistake of the emulator
 };
 std::string hex_text(uint64_t value);
+std::string plural(uint64_t count, const char* what); // "1 byte", "2 bytes"
 const char* fault_kind_name(FaultKind);
 
 enum class Access : uint32_t
@@ -71,6 +72,8 @@ struct Fault
     int64_t distance = 0; // as nearest() has it
     uint64_t overrun = 0; // of an access that begins inside a live allocation: bytes after its end
 };
+// A fault of an access; the wave and the instruction are filled in where it is raised.
+Fault fault_of(FaultKind kind, Access access, uint32_t lane, uint64_t address, uint64_t bytes, std::string detail);
 
 class LaunchFault : public std::exception
 {

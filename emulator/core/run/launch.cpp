@@ -107,11 +107,6 @@ void check_registers(const Kernel& kernel)
 // The compiler can't tell how deep calls by address and recursion go.
 bool has_dynamic_stack(const Kernel& kernel) { return properties::DYNAMIC_STACK.of(kernel.properties) != 0; }
 
-bool synchronises_grid(const Kernel& kernel)
-{
-    return std::ranges::find(kernel.hidden, HiddenKind::MultigridSync, &HiddenArgument::kind) != kernel.hidden.end();
-}
-
 // Of a lane.
 uint32_t scratch_bytes(const Kernel& kernel, uint32_t dynamic_stack)
 {
@@ -191,7 +186,7 @@ void launch(const Kernel& kernel, Dim3 grid, Dim3 block, uint32_t dynamic_lds, c
         host.finish();
         if(fault.fault().kind == FaultKind::Scratch && has_dynamic_stack(kernel))
             fault.fault().detail += "; hipDeviceSetLimit(hipLimitStackSize, ..) gives a stack more";
-        if(synchronises_grid(kernel) && !is_cooperative && fault.fault().kind == FaultKind::Memory &&
+        if(kernel.has(HiddenKind::MultigridSync) && !is_cooperative && fault.fault().kind == FaultKind::Memory &&
            fault.fault().address < sizeof(GridSync))
             fault.fault().detail += "the kernel synchronises its grid, which takes hipLaunchCooperativeKernel";
         throw;

@@ -201,6 +201,11 @@ void load_kernels(const Blob& blob, Program& program, const Code* code)
 }
 } // namespace
 
+bool Kernel::has(HiddenKind kind) const
+{
+    return std::ranges::find(hidden, kind, &HiddenArgument::kind) != hidden.end();
+}
+
 const Kernel* Program::find(const std::string& name) const
 {
     const auto found = std::ranges::find(kernels, name, &Kernel::name);

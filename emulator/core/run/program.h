@@ -102,6 +102,8 @@ struct Kernel
     std::string refusal; // and reason; empty if it can
     std::vector<ExplicitArgument> arguments;
     std::vector<HiddenArgument> hidden;
+
+    bool has(HiddenKind kind) const;
 };
 
 struct Symbol

@@ -240,14 +240,7 @@ void Runner::start(uint64_t index)
         twins_->start(Contents::Twin);
     }
     if(group_.shadow != nullptr)
-    {
-        shadow_.bytes.assign(shape_.lds_bytes, {});
-        shadow_.epoch = 1;
-        shadow_.accesses.clear();
-        shadow_.race.reset();
-        shadow_.racing       = 0;
-        shadow_.written_over = true;
-    }
+        shadow_.start(shape_.lds_bytes);
     if(group_.races != nullptr)
         group_.order = group_.races->start(group_.id);
     std::iota(order_.begin(), order_.end(), 0u);
@@ -315,8 +308,12 @@ void Runner::run(Wave& wave)
 // What was never written may be what another wave writes before the next barrier: then the two race.
 void Runner::look_for_race(const Wave& reader)
 {
-    if(group_.races != nullptr)
-        group_.races->forget();
+    const auto forget = [this] { // the accesses of an instruction that failed
+        if(group_.races != nullptr)
+            group_.races->forget();
+        shadow_.forget();
+    };
+    forget();
     for(const uint32_t i : order_)
     {
         Wave& wave = waves_[i];
@@ -330,6 +327,7 @@ void Runner::look_for_race(const Wave& reader)
         {
             if(other.fault().kind == FaultKind::Race)
                 throw;
+            forget();
         }
     }
 }

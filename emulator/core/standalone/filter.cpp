@@ -37,8 +37,12 @@ bool is_chosen(const std::string& names)
 }
 } // namespace
 
-LaunchChecks::LaunchChecks(const std::string& kernel) : before_(options())
+LaunchChecks::LaunchChecks(const std::string& kernel)
 {
+    const Options& now = options();
+    if(now.checked_kernel.empty() && now.launch_skip == 0 && now.launch_count == 0 && now.suppressions.empty())
+        return;
+    before_                 = now;
     const std::string names = kernel + "\n" + readable_name(kernel);
     const bool chosen       = is_chosen(names);
     for(const auto& [name, member] : CHECKS)
@@ -49,7 +53,11 @@ LaunchChecks::LaunchChecks(const std::string& kernel) : before_(options())
         options().uninitialised_memory = 0;
 }
 
-LaunchChecks::~LaunchChecks() { options() = before_; }
+LaunchChecks::~LaunchChecks()
+{
+    if(before_)
+        options() = *before_;
+}
 
 bool is_suppressed(const std::string& check, const std::string& text)
 {

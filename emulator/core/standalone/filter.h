@@ -4,6 +4,7 @@
 
 #include "run/options.h"
 
+#include <optional>
 #include <string>
 
 namespace emu {
@@ -17,7 +18,7 @@ public:
     LaunchChecks& operator=(const LaunchChecks&) = delete;
 
 private:
-    const Options before_;
+    std::optional<Options> before_; // empty: every launch is checked
 };
 
 // Whether a suppression names the check, and a part of the text or nothing more.

@@ -76,16 +76,15 @@ void report_leaks()
     for(const Allocation& one : allocations())
     {
         if(one.kind != AllocationKind::Device && one.kind != AllocationKind::Host &&
-           one.kind != AllocationKind::Managed && one.label != MALLOC_LABEL)
+           one.kind != AllocationKind::Managed && (options().heap == 0 || one.label != MALLOC_LABEL))
             continue;
         if(count++ == 0)
             first = one;
         bytes += one.bytes;
     }
-    const std::string text = "never freed: " + std::to_string(count) + (count == 1 ? " allocation" : " allocations") +
-                             " of " + std::to_string(bytes) + " bytes together, the first one allocation " +
-                             std::to_string(first.id) + " (" + allocation_kind_name(first.kind) + ", " +
-                             std::to_string(first.bytes) + " bytes)";
+    const std::string text = "never freed: " + plural(count, "allocation") + " of " + std::to_string(bytes) +
+                             " bytes together, the first one allocation " + std::to_string(first.id) + " (" +
+                             allocation_kind_name(first.kind) + ", " + std::to_string(first.bytes) + " bytes)";
     reports().leaked       = count != 0 && !is_suppressed("leaks", text);
     if(reports().leaked)
         report_line(text);
@@ -133,7 +132,7 @@ void report_failure(const char* function, hipError_t error, const std::string& t
 void report_defect(const char* check, const std::string& text)
 {
     const std::string whole = std::string(check) + ": " + text;
-    if(!settings().standalone || settings().quiet != 0 || is_suppressed(check, text))
+    if(!settings().standalone || is_suppressed(check, text))
         return;
     {
         std::lock_guard lock(reports().mutex);

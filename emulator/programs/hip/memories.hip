@@ -66,7 +66,15 @@ static int pools()
     name_of("destroyed", hipMallocFromPoolAsync(&b, 4, own, nullptr));
     name_of("default", hipMemPoolDestroy(first));
     HIP_CHECK(hipFreeAsync(c, nullptr));
-    name_of("twice", hipFreeAsync(c, nullptr));
+    return 0;
+}
+
+static int twice()
+{
+    int* x;
+    HIP_CHECK(hipMallocAsync(reinterpret_cast<void**>(&x), 64 * sizeof(int), nullptr));
+    HIP_CHECK(hipFreeAsync(x, nullptr));
+    name_of("twice", hipFreeAsync(x, nullptr));
     return 0;
 }
 
@@ -155,6 +163,8 @@ int main(int, char** words)
     const char* what = words[1];
     if(std::strcmp(what, "pools") == 0)
         return pools();
+    if(std::strcmp(what, "twice") == 0)
+        return twice();
     if(std::strcmp(what, "freed") == 0)
         return freed();
     return std::strcmp(what, "managed") == 0 ? managed() : streams();

@@ -205,8 +205,9 @@ HIP_API hipError_t hipLaunchHostFunc(hipStream_t stream, void (*function)(void*)
 {
     return hip_call("hipLaunchHostFunc", Needs::Device, [&] {
         require(function, hipErrorInvalidValue, "null function");
-        if(!emu::captured(stream, [&] { return hipHostNodeParams{function, argument}; }))
-            function(argument);
+        if(emu::captured(stream, [&] { return hipHostNodeParams{function, argument}; }))
+            return;
+        function(argument);
         emu::wait_for_stream(emu::stream_of(stream));
     });
 }

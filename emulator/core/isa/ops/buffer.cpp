@@ -305,7 +305,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
         rows[i] = w.v[op->dst + i];
     }
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
-    lanes_must_agree(w, op, is_plain_store(w, op), lanes.offset, lanes.whole, 4 * Dwords, rows);
+    lanes_must_agree_in_memory(w, op, lanes.offset, lanes.whole, 4 * Dwords, rows);
     scatter<Dwords>(base, lanes.offset, lanes.whole, rows);
     move_cut<Dwords>(w, op, Access::Store, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
         must_be_defined(w, op, op->dst + dword, uint64_t{1} << lane, "what is stored");
@@ -323,7 +323,7 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     demand_defined(w, op, op->dst, lanes, part_bits(Bytes, Shift));
     auto* base          = reinterpret_cast<uint8_t*>(lanes.resource.base);
     const uint32_t* row = w.v[op->dst];
-    lanes_must_agree(w, op, is_plain_store(w, op), lanes.offset, lanes.whole, Bytes, &row, Shift);
+    lanes_must_agree_in_memory(w, op, lanes.offset, lanes.whole, Bytes, &row, Shift);
     scatter_narrow<Bytes, Shift>(base, lanes.offset, lanes.whole, row);
     issue(w, Counter::Vector);
     return advance(op);

@@ -226,12 +226,11 @@ template <typename Answer>
 const MicroOp* heap_call(Wave& w, const MicroOp* op, const char* what, Answer&& answer)
 {
     const MicroOp* const body = w.code->replaced.at(op)(w, op); // waits for what the caller loaded
-    const bool is_twin        = options().uninitialised != 0 && w.twin == nullptr;
     if(options().heap == 0 || body == nullptr)
         return body;
     for(unsigned row = 0; row < 2; ++row)
         must_be_defined(w, op, row, w.exec(), what);
-    for(unsigned l = 0; l < LANES && !is_twin; ++l)
+    for(unsigned l = 0; l < LANES && !w.is_twin; ++l)
     {
         if((w.exec() >> l & 1) == 0)
             continue;

@@ -175,7 +175,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
         must_be_defined(w, op, op->src[2].code + i, global, "what is stored");
         rows[i] = w.v[op->src[2].code + i];
     }
-    lanes_must_agree(w, op, is_plain_store(w, op), at.d, mask, 4 * Dwords, rows);
+    lanes_must_agree_in_memory(w, op, at.d, mask, 4 * Dwords, rows);
     scatter<Dwords>(static_cast<uint8_t*>(nullptr), at.d, mask, rows);
     issue(w, COUNTER<S>);
     return advance(op);
@@ -190,7 +190,7 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     const uint16_t data   = op->src[2].code;
     must_be_defined(w, op, data, global, "what is stored", part_bits(Bytes, Shift));
     const uint32_t* row = w.v[data];
-    lanes_must_agree(w, op, is_plain_store(w, op), at.d, mask, Bytes, &row, Shift);
+    lanes_must_agree_in_memory(w, op, at.d, mask, Bytes, &row, Shift);
     scatter_narrow<Bytes, Shift>(static_cast<uint8_t*>(nullptr), at.d, mask, row);
     issue(w, COUNTER<S>);
     return advance(op);

@@ -87,8 +87,10 @@ void write_later(Wave& w, const MicroOp* op, std::span<const Written> parts)
     {
         Offsets at;
         lds_addresses(w, op, part.offset, part.bytes, mask, LdsUse::Write, at);
-        write.chunk            = part.bytes;
-        const uint32_t* rows[] = {w.v[part.row], w.v[part.row + 1], w.v[part.row + 2], w.v[part.row + 3]};
+        write.chunk = part.bytes;
+        const uint32_t* rows[4];
+        for(unsigned i = 0; 4 * i < part.bytes; ++i)
+            rows[i] = w.v[part.row + i];
         lanes_must_agree_in_lds(w, op, at, mask, part.bytes, rows, part.shift);
         for(unsigned l = 0; l < LANES; ++l)
         {

@@ -20,7 +20,7 @@ from ckpm.base.junit import write_beside
 from ckpm.base.outputs import write_output
 from ckpm.base.results import CaseResult, Results
 from ckpm.base.rows import align
-from ckpm.reports.verdicts import FAMILY, PASSING, Gate, VerdictRow, worst
+from ckpm.reports.verdicts import DOUBTFUL, FAMILY, PASSING, Gate, VerdictRow, worst
 
 _LONGEST = 200  # characters of a name or a complaint
 _REMEDY = "Run that shard again; without it the others are not a pass."
@@ -114,7 +114,7 @@ def gate_results(gate: Gate) -> Results:
 def _gate_case(kind: str, subject: str, rows: Sequence[VerdictRow]) -> CaseResult:
     bad = [str(row) for row in rows if row.verdict not in PASSING]
     verdict = worst(row.verdict for row in rows)
-    outcome = "passed" if not bad else "error" if verdict in ("inconclusive", "host-bound") else "failed"
+    outcome = "passed" if not bad else "error" if verdict in DOUBTFUL else "failed"
     return CaseResult(
         suite=f"{kind}-gate",
         classname=kind,

@@ -27,6 +27,7 @@ VERDICTS = (
     "not comparable", "missing", "regressed", "inconclusive", "host-bound", "improved", "hardware shift", "unchanged",
 )  # fmt: skip
 PASSING = ("improved", "hardware shift", "unchanged")
+DOUBTFUL = ("inconclusive", "host-bound")  # figures that decide nothing
 WARM, COLD = "time", "time, cold cache"  # metrics of the GPU gate: a launch with a warm and with a cold cache
 FAMILY = "library"  # a fact of libraries of other families than batch prefill
 V3_AGAINST_V2 = "V3 against V2"  # a fact of a gate whose candidate is its baseline's library with V3 turned on

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -169,8 +168,7 @@ def _is_packed(tensor: Tensor) -> bool:
 
 def _lay_apart(tensors: Sequence[Any]) -> Sequence[Any]:
     """The tensors, with a copy of a Q, K or V that PyTorch expanded: elements of kernels' arrays have own addresses."""
-    qkv = [tensor.contiguous() if _repeats(tensor) else tensor for tensor in tensors[:3]]
-    return tensors if all(map(operator.is_, qkv, tensors)) else (*qkv, *tensors[3:])
+    return (*(tensor.contiguous() if _repeats(tensor) else tensor for tensor in tensors[:3]), *tensors[3:])
 
 
 def _repeats(tensor: Tensor) -> bool:

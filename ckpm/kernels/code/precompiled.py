@@ -34,14 +34,17 @@ Run = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str]]
 def run_unit(argv: Sequence[str], environment: Mapping[str, str], run: Run) -> tuple[int, str]:
     """Run the compiler of a unit with precompiled headers, or without them."""
     folder = _folder(argv, environment, run)
-    if folder is not None:
-        at = argv.index("-c")
-        code, output = run((*argv[:at], "-Xclang", "-include-pch", "-Xclang", str(folder), *argv[at:]), environment)
-        if code == 0:
-            return code, output
+    if folder is None:
+        return run(argv, environment)
+    at = argv.index("-c")
+    code, output = run((*argv[:at], "-Xclang", "-include-pch", "-Xclang", str(folder), *argv[at:]), environment)
+    if code == 0:
+        return code, output
+    code, output = run(argv, environment)
+    if code == 0:  # so the headers were the failure, and not the unit
         _folders[folder.name] = None
         shutil.rmtree(folder, ignore_errors=True)
-    return run(argv, environment)
+    return code, output
 
 
 def _folder(argv: Sequence[str], environment: Mapping[str, str], run: Run) -> Path | None:

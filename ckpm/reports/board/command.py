@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ckpm.base import rocm_places
 from ckpm.base.display import show
-from ckpm.base.errors import CheckFailedError, DeviceError, DiskFullError, OutputError, UsageError
+from ckpm.base.errors import DeviceError, DiskFullError, OutputError, UsageError
 from ckpm.base.files import hold_lock, name_write_errors, write_atomically
 from ckpm.base.paths import PROJECT, program_digest
 from ckpm.base.processes import git
@@ -37,7 +37,7 @@ from ckpm.timing.score import OWN, Score
 
 OUTPUT = Path("build/first-gpu-run")
 PROBE, SENT = "board", ("results", "gate", "report", "manifest")  # the first step; roles of files in the parcel
-FINISHED = (0, CheckFailedError.exit_code, 9, OVERDUE)  # exit codes of steps that need not run again
+FINISHED = (*page.JUDGED, OVERDUE)  # exit codes of steps that need not run again
 _LOGS = Path("build/logs")
 _BESIDE_MINUTES, _MOST_BESIDE = 10.0, 20
 log = logging.getLogger(__name__)
@@ -80,8 +80,7 @@ class Runner:
         log.info(f"  {stage.question if stage else 'the emulator, for comparison'} (at most {minutes:g} minutes)")
         code = execute(step, work, epoch, work / log_of(step), minutes * 60)
         self.lost = bool(code) and step.stage != PROBE and stage is not None and not self.answers(epoch)
-        results = code in (CheckFailedError.exit_code, 9)
-        return DeviceError.exit_code if self.lost and results else code  # cases that no GPU answered
+        return DeviceError.exit_code if self.lost and code in page.JUDGED else code  # cases that no GPU answered
 
     def answers(self, epoch: int) -> bool:
         """True if the GPU takes a write in time."""
@@ -114,13 +113,14 @@ _GO_ON = "then run the same command: it goes on after the last finished step."
 
 def run_board(args: argparse.Namespace) -> None:
     """Run the steps that are not finished, and write the file of all."""
-    arch = args.arch or _present_arch(read_steps())
+    table = read_steps()
+    arch = args.arch or _present_arch(table)
     if args.probe:
         probe(arch, args.probe)
         return
     if args.patience <= 0:
         raise UsageError(f"--patience is {args.patience:g}: give a number above 0.")
-    table, host = read_steps(), _host(args.work)
+    host = _host(args.work)
     work = (args.work / f"{arch}-{host}-{args.tier}").absolute()
     steps = plan_steps(table, arch, args.tier, rocm=rocm.locate() is not None)
     if unknown := {*args.only, *args.again} - {step.stage for step in steps}:

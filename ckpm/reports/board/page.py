@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.display import markdown as shown
-from ckpm.base.errors import RecordError
+from ckpm.base.errors import CheckFailedError, DeviceError, InconclusiveError, OutputError, RecordError
 from ckpm.base.records import Source
 from ckpm.base.results import CaseResult, Results
 from ckpm.reports.board.published import beside_model
@@ -20,8 +20,10 @@ from ckpm.reports.verdicts import Gate
 from ckpm.timing.score import OWN, Score
 
 RUN, PAGE = "run.json", "first-gpu-run.md"
-_ENDINGS = {0: "passed", 1: "something is missing", 7: "the GPU failed", 8: "a check failed", 9: "inconclusive"}
-_ENDINGS |= {10: "could not write", OVERDUE: "ended at its time limit"}
+JUDGED = (0, CheckFailedError.exit_code, InconclusiveError.exit_code)  # exit codes of steps with results
+_ENDINGS = {**dict(zip(JUDGED, ("passed", "a check failed", "inconclusive"), strict=True)), 1: "something is missing"}
+_ENDINGS |= {DeviceError.exit_code: "the GPU failed", OutputError.exit_code: "could not write"}
+_ENDINGS[OVERDUE] = "ended at its time limit"
 _SHOWN = 40  # rows of a list
 _NEITHER = "not run"
 
@@ -138,7 +140,7 @@ def _answers(findings: BoardFindings) -> Iterator[tuple[str, str]]:
 def answer(claim: Claim, findings: BoardFindings) -> str:
     """``as expected``, ``otherwise`` or ``open``, with the figures."""
     step = next((step for step in findings.run.steps if step.name == claim.step), None)
-    if step is None or step.code not in (0, 8, 9):
+    if step is None or step.code not in JUDGED:
         return f"open: {claim.step}: {step.ending if step else _NEITHER}"
     if claim.largest_error:
         groups = beside_model(findings.times, findings.score)[1] if findings.times and findings.score else {}

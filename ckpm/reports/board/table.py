@@ -60,9 +60,9 @@ def read_steps() -> BoardTable:
 
 def read_claims() -> dict[str, Claim]:
     """Read the claims by name; each step must exist."""
-    table = read_table(CLAIMS, ClaimTable)
+    table, stages = read_table(CLAIMS, ClaimTable), read_steps().stages
     for name, claim in table.record.claims.items():
-        table.demand_known(claim.step, read_steps().stages, "claims", name, "step")
+        table.demand_known(claim.step, stages, "claims", name, "step")
     return table.record.claims
 
 
@@ -79,11 +79,12 @@ def plan_steps(table: BoardTable, arch: str, tier: str, *, rocm: bool) -> tuple[
 
 def claims_table(arch: str = "gfx950") -> str:
     """The claims as a table of Markdown: docs/reference/unproven.md contains it."""
+    claims = read_claims().values()
     commands = {step.stage: step.shown for step in plan_steps(read_steps(), arch, "full", rocm=True)}
     lines = ["| claim | risk | step | expected | otherwise |", "| --- | --- | --- | --- | --- |"]
-    for claim in read_claims().values():
+    for claim in claims:
         lines.append(f"| {claim.claim} | {claim.risk} | `{claim.step}` | {claim.expected} | {claim.otherwise} |")
     lines += ["", "| step | command on an MI350 |", "| --- | --- |"]
-    decided = {claim.step for claim in read_claims().values()}
+    decided = {claim.step for claim in claims}
     lines += [f"| `{name}` | `{command}` |" for name, command in commands.items() if name in decided]
     return "\n".join(lines) + "\n"

@@ -12,13 +12,13 @@ from ckpm.base.errors import CheckFailedError
 from ckpm.base.results import KNOWN_DEFECT, UNSUPPORTED, CaseResult, Results
 from ckpm.reports.page.columns import STATUSES
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Uncounted, gates_of
-from ckpm.reports.verdicts import PASSING
+from ckpm.reports.verdicts import DOUBTFUL, PASSING
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")
 SYMBOLS = {"failed": "✗", "inconclusive": "?", "passed": "✓", "not run": "○"}
 _ON = {"emulator": " on the emulator", "hip": " on a GPU"}
-_OF_A_GATE = {**dict.fromkeys(PASSING, "passed"), **dict.fromkeys(("inconclusive", "host-bound"), "inconclusive")}
+_OF_A_GATE = {**dict.fromkeys(PASSING, "passed"), **dict.fromkeys(DOUBTFUL, "inconclusive")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from ckpm.reports.gates.emulated import MODEL_METRICS
 from ckpm.reports.gates.versions import version_of
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, measured_seconds
 from ckpm.reports.problems import flops, known_problems
-from ckpm.reports.verdicts import PASSING, VERDICTS, Gate, VerdictRow
+from ckpm.reports.verdicts import DOUBTFUL, PASSING, VERDICTS, Gate, VerdictRow
 from ckpm.timing.model import Machine, estimate, machines
 from ckpm.timing.record import Timed
 
@@ -26,7 +26,7 @@ _SHOWN = 40  # problems of one plot; the table holds all
 _WIDTH, _NAMES, _ROW = 980, 420, 20
 _LEFT, _RIGHT = 180, _WIDTH - 120  # of a history's lines
 _SMALLEST = 1e-30
-_TONES = {"measured": ""} | dict.fromkeys(PASSING, "good") | dict.fromkeys(("inconclusive", "host-bound"), "doubt")
+_TONES = {"measured": ""} | dict.fromkeys(PASSING, "good") | dict.fromkeys(DOUBTFUL, "doubt")
 _WAVES_LEFT, _WAVE_ROW, _BAR, _TOP = 96, 22, 16, 8
 _LETTER = 14  # the narrowest span that its letter fits in
 # Meanings of a timeline's letters, and the classes of their rectangles.

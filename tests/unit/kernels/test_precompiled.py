@@ -73,6 +73,14 @@ def test_unit_is_compiled_without_headers_that_fail(unit: tuple[list[str], dict[
     assert not list(Path(environment[ZIG_CACHE]).parent.glob("headers/*/*.pch"))
 
 
+def test_unit_that_does_not_compile_keeps_headers_of_others(unit: tuple[list[str], dict[str, str]]) -> None:
+    argv, environment = unit
+    compiler = Compiler("-cuid=12")
+    assert precompiled.run_unit(argv, environment, compiler) == (1, "broken")
+    assert [compiler.count(word) for word in ("-include-pch", "-cuid=12")] == [1, 2]
+    assert len(list(Path(environment[ZIG_CACHE]).parent.glob("headers/*/*.pch"))) == 3
+
+
 def test_units_of_other_toolchains_have_none(unit: tuple[list[str], dict[str, str]]) -> None:
     compiler = Compiler()
     assert precompiled.run_unit(unit[0], {}, compiler) == (0, "")

@@ -102,6 +102,7 @@ def test_bad_input_is_one_message_and_exit_code(run: Run, argv: tuple[str, ...],
     actual_code, out, err = run(*argv)
     assert (actual_code, out) == (code, "")
     assert err.startswith(f"error: {message}")
+    assert err.count("\n") <= 2
     assert all(line.startswith("more about this: docs/") for line in err.splitlines()[1:])
 
 

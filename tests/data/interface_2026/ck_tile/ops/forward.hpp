@@ -129,30 +129,21 @@ template <INTERFACE_2026_TYPES,
           bool ProgressiveLoad = false>
 struct BlockFmhaPipelineProblem : InterfaceProblem<Q, O, Shape, IsGroupMode, Mask, Traits>
 {};
-template <INTERFACE_2026_TYPES,
-          typename Lse,
-          typename P,
-          typename Oacc,
-          typename O,
-          typename Shape,
-          bool IsGroupMode,
-          typename Variant,
-          typename Mask,
-          typename Traits>
-struct BlockFmhaFwdPagedKVPipelineProblem : InterfaceProblem<Q, O, Shape, IsGroupMode, Mask, Traits>
-{};
-template <INTERFACE_2026_TYPES,
-          typename Lse,
-          typename P,
-          typename Oacc,
-          typename O,
-          typename Shape,
-          bool IsGroupMode,
-          typename Variant,
-          typename Mask,
-          typename Traits>
-struct BlockFmhaFwdSplitKVPipelineProblem : InterfaceProblem<Q, O, Shape, IsGroupMode, Mask, Traits>
-{};
+#define INTERFACE_2026_PROBLEM(name)                                       \
+    template <INTERFACE_2026_TYPES,                                        \
+              typename Lse,                                                \
+              typename P,                                                  \
+              typename Oacc,                                               \
+              typename O,                                                  \
+              typename Shape,                                              \
+              bool IsGroupMode,                                            \
+              typename Variant,                                            \
+              typename Mask,                                               \
+              typename Traits>                                             \
+    struct name : InterfaceProblem<Q, O, Shape, IsGroupMode, Mask, Traits> \
+    {};
+INTERFACE_2026_PROBLEM(BlockFmhaFwdPagedKVPipelineProblem)
+INTERFACE_2026_PROBLEM(BlockFmhaFwdSplitKVPipelineProblem)
 template <typename Lse,
           typename Oacc,
           typename O,

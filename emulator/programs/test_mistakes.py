@@ -34,7 +34,7 @@ def test_misuse_of_kernels_heap_is_fault(how: str, parts: tuple[str, ...]) -> No
 
 def test_correct_use_of_kernels_heap_passes_and_is_freed() -> None:
     assert output(sample("mistakes"), "sizes", options=("--checks", "all")) == b"hipSuccess\n"
-    for checks in ("heap,leaks", "leaks"):  # the library's own slabs are no leak
+    for checks in ("heap,leaks", "leaks"):  # slabs of the device library do not leak
         output(sample("mistakes"), "sizes", options=("--checks", checks))
     assert output(sample("heap"), "exhaust", options=("--checks", "heap")) == output(sample("heap"), "exhaust")
 

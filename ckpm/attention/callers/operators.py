@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.autograd.forward_ad import unpack_dual
 
 from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # of Q, K and V; fp8 has its scales
-
-
+_BACKWARD = "call backward() or torch.autograd.grad"
 _LIBRARY = torch.library.Library("ckpm", "DEF")
 
 
@@ -44,28 +44,35 @@ def register(define: Callable[..., Any], launch: Callable[..., Any], trace: Call
     return getattr(torch.ops.ckpm, name).default
 
 
-def differentiate(overload: Any, gradients: Callable[..., Any], save: Callable[..., None]) -> None:
-    """Register an operator's gradients, and casts of its Q, K and V in torch.autocast as in PyTorch's attention."""
-    name = overload.name().removeprefix("ckpm::")
+def differentiate(overload: Any, gradients: Callable[..., Any], save: Callable[..., None] | None = None) -> None:
+    """Register an operator's gradients; tangents are refused."""
 
     def register_kernel(name: str, kernel: Callable[..., Any], *key: str, **more: Any) -> None:
         _LIBRARY.impl(name, _name_transform(kernel, name), *key, **more)
 
     library: Any = SimpleNamespace(impl=register_kernel)
     torch.library.register_autograd(overload.name(), gradients, setup_context=save, lib=library)
+
+
+def autocast(overload: Any) -> None:
+    """Register casts of an operator's Q, K and V in torch.autocast, as in PyTorch's attention."""
     for device in ("cpu", "cuda"):
-        _LIBRARY.impl(name, _cast(overload, device), f"Autocast{device.upper()}")
+        _LIBRARY.impl(overload.name(), _cast(overload, device), f"Autocast{device.upper()}")
 
 
 def _name_transform(kernel: Callable[..., Any], name: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
+        tensors = (value for value in arguments if isinstance(value, torch.Tensor))
+        if any(unpack_dual(tensor).tangent is not None for tensor in tensors):
+            raise RuntimeError(f"ckpm::{name} has no tangents (forward_ad, torch.func.jvp and jacfwd): {_BACKWARD}.")
         try:
             return kernel(*arguments)
         except RuntimeError as error:
             if "functorch transforms" not in str(error):
                 raise
-            remedy = "call backward() or torch.autograd.grad"
-            raise RuntimeError(f"ckpm::{name} has no gradient in torch.func (grad, vjp, jacrev): {remedy}.") from error
+            raise RuntimeError(
+                f"ckpm::{name} has no gradient in torch.func (grad, vjp, jacrev): {_BACKWARD}."
+            ) from error
 
     return call
 

@@ -32,7 +32,7 @@ except ImportError as error:
     raise ImportError(
         "ckpm.torch needs PyTorch 2.6 or newer: pip install torch (for ROCm from PyTorch's own index)."
     ) from error
-from ckpm.attention.callers.operators import differentiate, register
+from ckpm.attention.callers.operators import autocast, differentiate, register
 
 _FP8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 _READ = (torch.float16, torch.bfloat16, torch.float32, *_FP8)  # Q, K and V
@@ -353,6 +353,10 @@ def _refuse_gradients(of: Tensor) -> Tensor:
     raise RuntimeError("ckpm::paged_prefill has no gradient: call varlen_attention for one.")
 
 
+def _refuse_second(ctx: Any, *gradients: Any) -> Any:
+    raise RuntimeError("ckpm::varlen_attention has no second derivative.")
+
+
 def _save_paged(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
     ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in inputs))
     ctx.mark_non_differentiable(output[1])
@@ -368,5 +372,8 @@ paged_prefill = register(_paged_prefill, _launch, _trace)
 varlen_attention = register(_varlen_attention, _launch, _trace)
 varlen_attention_backward = register(_varlen_backward, _launch_backward, _trace_backward)
 register(_paged_backward, _refuse_gradients, torch.empty_like)
+differentiate(varlen_attention_backward, _refuse_second)
 differentiate(paged_prefill, _paged_gradients, _save_paged)
 differentiate(varlen_attention, _gradients, _save)
+autocast(paged_prefill)
+autocast(varlen_attention)

@@ -122,3 +122,24 @@ def test_gradient_of_torch_func_is_refused_with_remedy(attend: Attend, transform
     with pytest.raises(RuntimeError, match=r"no gradient in torch.func .*call backward\(\)"):
         transform(lambda q: attend(q, *[zeros(95, 2, 128)] * 2).sum())(zeros(60, 4, 128))
     assert not device.launched
+
+
+@pytest.mark.parametrize("attend", [attend_paged, attend_varlen])
+@pytest.mark.parametrize("transform", [torch.func.jvp, lambda f, x, t: dual(f, x[0], t)])
+def test_forward_derivative_is_refused_instead_of_zero(attend: Attend, transform: Any, device: FakeDevice) -> None:
+    q, kv = zeros(60, 4, 128), [zeros(95, 2, 128)] * 2
+    with pytest.raises(RuntimeError, match=r"has no tangents .*call backward\(\)"):
+        transform(lambda q: attend(q, *kv), (q,), (torch.ones_like(q),))
+    assert not device.launched
+
+
+def dual(attend: Attend, q: Any, tangents: Any) -> Any:
+    with torch.autograd.forward_ad.dual_level():
+        return attend(torch.autograd.forward_ad.make_dual(q, *tangents))
+
+
+def test_second_derivative_is_refused_instead_of_zero(device: FakeDevice) -> None:
+    q = zeros(60, 4, 128).requires_grad_()
+    (dq,) = torch.autograd.grad(attend_varlen(q, *[zeros(95, 2, 128)] * 2).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        dq.sum().backward()

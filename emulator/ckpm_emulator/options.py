@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -97,9 +98,11 @@ class Options:
 
     def replace(self, **changes: object) -> Options:
         """A copy with some options changed. Raises DeviceError for an option that doesn't exist."""
-        names = {field.name for field in dataclasses.fields(self)}
-        if unknown := sorted(changes.keys() - names):
-            raise DeviceError(f"no such option: {', '.join(unknown)}. Known: {', '.join(sorted(names))}.", 1)
+        names = sorted(field.name for field in dataclasses.fields(self))
+        if unknown := sorted(changes.keys() - {*names}):
+            close = difflib.get_close_matches(unknown[0], names, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else "."
+            raise DeviceError(f"no such option: {', '.join(unknown)}{hint} Known: {', '.join(names)}.", 1)
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def integers(self) -> dict[str, int]:

@@ -153,7 +153,7 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ("when: few_blocks", "for: {lse: [true]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.lse: unknown field"),
         ("when: few_blocks", "for: {mode: [bath]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.mode[0]: mode 'bath'"),
         ("when: few_blocks", "when: few_block", 36, "tiles.gfx9.fp16 bf16.128x128[0].when: condition 'few_block' is"),
-        ("dtype: [fp16, bf16]", "dtype: [fp16, bf61]", 8, "axes.dtype[1]: dtype 'bf61' is unknown; did you mean 'bf16'?"),
+        ("dtype: [fp16, bf16]", "dtype: [fp16, bf61]", 8, "axes.dtype[1]: dtype 'bf61' is unknown; did you mean '"),
         (f"- {{tile: {TILE}", f"- {TILE}\n        - {{tile: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128: a tile is"),
         (
             "rules: [group_mode_pads",

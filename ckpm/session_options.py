@@ -94,7 +94,6 @@ def _concerns_none(commands: Commands, of_line: Sequence[str], name: str) -> Usa
     return UsageError(f"{name} concerns no {line}. {hint} `nox -l` lists the sessions.")
 
 
-
 def main(file: str) -> int:
     """Print the result for the arguments of :func:`split_options` in a file, all as JSON."""
     arguments: dict[str, Any] = json.loads(Path(file).read_text(encoding="utf-8"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ckpm_emulator.errors import DeviceError
+from ckpm_emulator.errors import DeviceError, unknown_words
 
 ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}  # core: Options::arch
 PAGE = 4096
@@ -100,9 +99,7 @@ class Options:
         """A copy with some options changed. Raises DeviceError for an option that doesn't exist."""
         names = sorted(field.name for field in dataclasses.fields(self))
         if unknown := sorted(changes.keys() - {*names}):
-            close = difflib.get_close_matches(unknown[0], names, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else "."
-            raise DeviceError(f"no such option: {', '.join(unknown)}{hint} Known: {', '.join(names)}.", 1)
+            raise unknown_words("option", unknown, names)
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def integers(self) -> dict[str, int]:

@@ -225,10 +225,11 @@ def _check_kinds(left: ast.expr, operation: ast.cmpop, right: ast.expr, source: 
 def _check_word(node: ast.expr, other: ast.expr, source: _Source) -> None:
     """Refuse a word that the field of a node never has."""
     words = source.fields.get(ast.unparse(node))
-    if isinstance(words, tuple) and isinstance(other, ast.Constant) and other.value not in (*words, None):
-        known = [word for word in words if word]
-        hint = did_you_mean(str(other.value), known)
-        raise source.fail(f"{ast.unparse(node)} is never '{other.value}'{hint} Its words: {', '.join(known)}")
+    word = other.value if isinstance(other, ast.Constant) else None
+    if isinstance(words, tuple) and isinstance(word, str) and word not in words:
+        known = [known_word for known_word in words if known_word]
+        hint = did_you_mean(word, known)
+        raise source.fail(f"{ast.unparse(node)} is never '{word}'{hint} Its words: {', '.join(known)}")
 
 
 def _kind_of(node: ast.expr, source: _Source) -> str:

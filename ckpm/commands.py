@@ -161,7 +161,8 @@ def split(arguments: Sequence[str]) -> tuple[str, list[str]]:
         if (name := " ".join(arguments[:length])) in COMMANDS:
             return name, list(arguments[length:])
     if subcommands := [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{arguments[0]} ")]:
-        raise UsageError(f"ckpm {arguments[0]} needs one of: {', '.join(subcommands)}. See ckpm --help.")
+        hint = did_you_mean(" ".join(arguments[1:2]), subcommands)
+        raise UsageError(f"ckpm {arguments[0]} needs one of: {', '.join(subcommands)}{hint} See ckpm --help.")
     names = [*dict.fromkeys(name.partition(" ")[0] for name in COMMANDS), *COMMANDS]
     hint = did_you_mean(arguments[0], names)
     raise UsageError(f"there is no command '{one_line(arguments[0], _LONGEST)}'{hint} See ckpm --help.")

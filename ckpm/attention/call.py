@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,9 +156,10 @@ def parameters_of(record: Callable[P, Any]) -> Callable[[Callable[..., R]], Call
     """Show the fields of a record as parameters of a function: to help, editors and type checkers."""
 
     def describe(function: Callable[..., R]) -> Callable[P, R]:
-        result = inspect.signature(function, eval_str=True).return_annotation
-        signature = inspect.signature(record, eval_str=True).replace(return_annotation=result)
-        function.__signature__ = signature  # type: ignore[attr-defined]
+        hints, result = get_type_hints(record), get_type_hints(function)["return"]
+        parameters = inspect.signature(record).parameters.items()
+        shown = [parameter.replace(annotation=hints[name]) for name, parameter in parameters]
+        function.__signature__ = inspect.Signature(shown, return_annotation=result)  # type: ignore[attr-defined]
         return function
 
     return describe

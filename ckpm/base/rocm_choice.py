@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from .errors import UsageError
+from .errors import UsageError, unknown_word
 
 VARIABLE = "CKPM_ROCM"
 TOOLCHAINS = ("embedded", "rocm")
@@ -38,9 +38,8 @@ def default_device() -> str:
 
 def unknown(option: str, choice: str) -> UsageError:
     """The refusal of a toolchain or device that does not exist."""
-    choices = ", ".join(_CHOICES[option])
     hint = f" {_no_auto(_CHOICES[option][0])}." if choice == "auto" else ""
-    return UsageError(f"unknown {option} '{choice}'. Known: {choices}.{hint}")
+    return UsageError(f"{unknown_word(option, choice, _CHOICES[option])}{hint}")
 
 
 def _no_auto(default: str) -> str:

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import Tile
+from ckpm.matrix.keys import CHOICES, Tile
 from ckpm.matrix.rule import Rule
 
 Value = str | int | bool
 Constraint = Mapping[str, tuple[Value, ...]]  # field -> the values it may have
 TilePlace = tuple[str, str, int, int]  # arch trait, dtype, hdim_q, hdim_v
 
-MASK_IMPLS = ("simplified", "generic")
+MASK_IMPLS = CHOICES["mask_impl"]
 REQUEST_FIELDS = ("arch_trait", "receipt", "mask_impl")  # bound by the request, before the first axis
 
 # An axis without a field of the key. Upstream lists some tiles ahead of others for all head dims, so it goes over the

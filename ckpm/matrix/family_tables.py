@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from ckpm.base.display import one_line
 from ckpm.base.errors import did_you_mean
 from ckpm.base.tablefile import Field
 from ckpm.matrix.families import (
@@ -24,7 +26,7 @@ from ckpm.matrix.families import (
     Value,
     parse_tile,
 )
-from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, TILE_NUMBERS, Tile
+from ckpm.matrix.keys import CHOICES, KEY_FIELDS, TILE_CONDITIONS, TILE_FIELDS, TILE_NUMBERS, Tile
 from ckpm.matrix.rule import Rule
 from ckpm.matrix.rules import RULES
 
@@ -47,7 +49,18 @@ _TABLE_FIELDS = (
 _DERIVED = ("name", "family", "tile", *REQUEST_FIELDS)
 # lengths of a block; waves divide each one among them, in steps of an MFMA instruction
 _DIVIDED = ("bm0", "bn0", "bk0", "bn1", "bk1")
+
+
+def _word(name: str, words: Sequence[str], field: Field) -> str:
+    """Read a word of an axis, or of a tile's condition."""
+    if (word := field.text()) not in words:
+        known = f"Known: {', '.join(words)} (ckpm/matrix/keys.py)"
+        raise field.fail(f"{name} '{one_line(word, 80)}' is unknown{did_you_mean(word, words)} {known}")
+    return word
+
+
 _READERS: Mapping[str, Callable[[Field], Value]] = {
+    **{name: functools.partial(_word, name, words) for name, words in CHOICES.items()},
     **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
     **dict.fromkeys(
         ["logits", "lse", "dropout", "sink", "skip", "trload", "paged_kv", "dbias", "deterministic"], Field.boolean
@@ -318,7 +331,9 @@ def _tile(field: Field, family: Family) -> Tile:
     if isinstance(field.value, dict):
         field.allow(("tile", "when", "for"))
         word, when = field.get("tile"), field.find("when")
-    tile = parse_tile(family.tile_grammar, word.text(), when.text() if when else "always")
+    tile = parse_tile(
+        family.tile_grammar, word.text(), str(_word("condition", TILE_CONDITIONS, when)) if when else "always"
+    )
     if tile is None:
         raise word.fail(f"'{word.text()}' is not a tile; the family writes them {family.tile_grammar}")
     for name in _DIVIDED:

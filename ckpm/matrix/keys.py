@@ -6,6 +6,7 @@ Field names and values are from CK's own codegen, so that ``--where`` reads like
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,34 @@ V3_PIPELINE = "qr_async_trload_v3"
 MIXED_DTYPES = ("fp16kvfp8", "bf16kvfp8")  # Q and O in 16 bits, K and V in fp8
 FP8_KV_DTYPES = ("fp8bf16", *MIXED_DTYPES)  # of batch prefill, with scales of K and V
 SPLIT_PIPELINE = "qr_async_split"
+# The words of a key's fields. What renders kernels, chooses them or computes their sizes has to know each.
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "dtype": ("fp32", "fp16", "bf16", "fp8", "fp8bf16", "fp8fp32", *MIXED_DTYPES, "mxfp8", "mxfp4"),
+    "mode": ("batch", "group"),
+    "pipeline": (
+        *("qr", "qr_async", "qr_async_trload", V3_PIPELINE, SPLIT_PIPELINE, "qr_hpad", "qr_nwarp_sshuffle"),
+        *("qr_pagedkv", "kr_ktr_vr", "kr_ktr_vr_iglp", "unused"),
+    ),
+    "vlayout": ("row", "col"),
+    "pad": (
+        *("npad", "ps", "psk", "pd", "pdv", "pddv", "psd", "pskd", "pskdv", "pskddv", "psdv", "psddv", "pssk", "psskd"),
+        *("psskdv", "psskddv", "pd1", "pd8", "pdv1", "pdv8", "pd1dv1", "pd1dv8", "pd8dv1", "pd8dv8"),
+    ),
+    "bias": ("no", "bias", "alibi"),
+    "mask": ("no", "mask", "causal", "generic"),
+    "mask_impl": ("simplified", "generic"),
+    "qscale": ("no", "pertensor", "blockscale", "kv_blockscale", "mx"),
+    "load": ("bload", "gload"),
+    "kv_layout": ("linear", "vectorized"),
+    "kv_table": ("sglang", "vllm"),
+    "rope": ("no", "inter", "half"),
+    "dropout_impl": ("no", "wg16", "wg16_storerandval"),
+    "arch_trait": ("gfx9", "gfx950", "gfx11", "gfx12"),
+}
+TILE_CONDITIONS = (
+    *("always", "few_blocks", "few_blocks_of_64", "few_compute_units", "few_compute_units_guarded"),
+    *("few_compute_units_of_gfx942", "max_seqlen_q_below_4096", "seqlen_q_fits", "short_k", "short_q"),
+)
 ANY_PAGE = 0  # as a page size: each launch gives it, a multiple of PAGE_STEP
 PAGE_STEP = 16
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ckpm.base.display import one_line, show
-from ckpm.base.errors import UnknownWordError, UsageError
+from ckpm.base.errors import UnknownWordError, UsageError, did_you_mean
 from ckpm.base.outputs import refuse_inputs_among
 from ckpm.base.rocm_choice import settle
 from ckpm.base.tablefile import read_table
@@ -72,12 +72,21 @@ class Parser(argparse.ArgumentParser):
         self.option_values.clear()
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            hint = did_you_mean(unknown[0].partition("=")[0], list(self._option_string_actions))
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         self._refuse_unwritable(parsed)
         settle(parsed)
         _take_variant(parsed)
         refuse_inputs_among(parsed)
         return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is none of an option's choices, and name the nearest."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += did_you_mean(str(value), [str(choice) for choice in action.choices or ()])
+            raise
 
     def _refuse_unwritable(self, parsed: argparse.Namespace) -> None:
         """Refuse control characters and half characters, which results, messages and names can't contain."""
@@ -90,7 +99,8 @@ class Parser(argparse.ArgumentParser):
                     self.error(f"{name}: {str(part)!r} holds a control character, or bytes that are not text")
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")
+        text = one_line(message, _LONGEST_COMPLAINT)
+        raise UsageError(f"{text}{'' if text.endswith(('.', '?')) else '.'} See {self.prog} --help.")
 
 
 def _take_variant(parsed: argparse.Namespace) -> None:

@@ -7,7 +7,6 @@ arithmetic and other names are refused.
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -15,20 +14,27 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ckpm.base.errors import WhereError
-from ckpm.matrix.keys import Key, Tile
+from ckpm.base.errors import WhereError, did_you_mean
+from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
+from ckpm.matrix.keys import CHOICES, TILE_CONDITIONS, Key, Tile
 
 Predicate = Callable[[Key], bool]
 Getter = Callable[[Any], Any]
-Fields = tuple[tuple[str, Any], ...]  # names with the word for their owner and a point, and types; object for any
+# names with the word for their owner and a point, and types (object for any) or the field's words
+Fields = tuple[tuple[str, Any], ...]
 
 
-def typed_fields(prefix: str, record: type) -> Fields:
-    """The fields of a record with their types."""
-    return tuple((f"{prefix}.{name}", hint) for name, hint in get_type_hints(record).items())
+def typed_fields(prefix: str, record: type, choices: Mapping[str, tuple[str, ...]]) -> Fields:
+    """The fields of a record with their ``choices`` or types."""
+    return tuple((f"{prefix}.{name}", choices.get(name, hint)) for name, hint in get_type_hints(record).items())
 
 
-_FIELDS = (*(field for field in typed_fields("key", Key) if field[1] is not Tile), *typed_fields("key.tile", Tile))
+# "" is the word of a family without the field
+_WORDS = {name: (*words, "") for name, words in CHOICES.items()} | {"family": (*FAMILIES, *HAND_WRITTEN)}
+_FIELDS = (
+    *(field for field in typed_fields("key", Key, _WORDS) if field[1] is not Tile),
+    *typed_fields("key.tile", Tile, {"when": TILE_CONDITIONS}),
+)
 _MAX_DEPTH = 50  # of nested nodes: far more than a person writes, far less than Python's stack holds
 
 _MAX_BITS = 64  # of a number: Python refuses to print numbers of thousands of digits
@@ -67,12 +73,12 @@ class _Source:
         return WhereError(f"{self.option}{self.text if len(self.text) < 80 else self.text[:77] + '...'!r}: {message}")
 
 
+@functools.lru_cache(maxsize=1024)  # tiers and defects ask for the same expressions for every arch and family
 def compile_where(text: str, option: str = "") -> Predicate:
     """Make a predicate over keys, e.g. ``key.hdim_q == 128 and key.tile.bm0 in (64, 128)``, by compile_over."""
     return compile_over(text, _FIELDS, option)
 
 
-@functools.lru_cache(maxsize=1024)  # tiers and defects ask for the same expressions for every arch and family
 def compile_over(text: str, fields: Fields, option: str = "") -> Callable[[Any], bool]:
     """Make a predicate over objects with ``fields``, which begin with the same word: ``key.hdim_q``.
 
@@ -80,7 +86,8 @@ def compile_over(text: str, fields: Fields, option: str = "") -> Callable[[Any],
     with ``option``, e.g. ``--where ``, for an expression that was typed after it.
 
     Raises WhereError if the text does not parse, names an unknown field or is nested too deeply. Text compared with a
-    number is refused, and anything but fields, constants, comparisons, ``in``, ``and``, ``or``, ``not``.
+    number is refused, a word that a field never has, and anything but fields, constants, comparisons, ``in``, ``and``,
+    ``or``, ``not``.
     """
     source = _Source(text, dict(fields), option)
     if not text.strip():
@@ -210,6 +217,19 @@ def _check_kinds(left: ast.expr, operation: ast.cmpop, right: ast.expr, source: 
             f"{ast.unparse(left)} is {kind}, {ast.unparse(right)} is {_kind_of(right, source)}; "
             f"compare values of one kind"
         )
+    if isinstance(operation, ast.Eq | ast.NotEq):
+        _check_word(left, right, source)
+        _check_word(right, left, source)
+
+
+def _check_word(node: ast.expr, other: ast.expr, source: _Source) -> None:
+    """Refuse a word that the field of a node never has."""
+    words = source.fields.get(ast.unparse(node))
+    word = other.value if isinstance(other, ast.Constant) else None
+    if isinstance(words, tuple) and isinstance(word, str) and word not in words:
+        known = [known_word for known_word in words if known_word]
+        hint = did_you_mean(word, known)
+        raise source.fail(f"{ast.unparse(node)} is never '{word}'{hint} Its words: {', '.join(known)}")
 
 
 def _kind_of(node: ast.expr, source: _Source) -> str:
@@ -222,7 +242,9 @@ def _kind_of(node: ast.expr, source: _Source) -> str:
 
 
 def _kind(hint: Any) -> str:
-    """The kind of a type's values. A type may also allow None."""
+    """The kind of a type's values, or of words. A type may also allow None."""
+    if isinstance(hint, tuple):
+        return "text"
     (plain,) = {part for part in get_args(hint) if part is not NoneType} if isinstance(hint, UnionType) else (hint,)
     return _KINDS.get(get_origin(plain) or plain, "")
 
@@ -231,6 +253,5 @@ def _field(node: ast.Attribute, source: _Source) -> str:
     dotted = ast.unparse(node)
     if dotted in source.fields:
         return dotted.removeprefix(f"{source.owner}.")
-    close = difflib.get_close_matches(dotted, list(source.fields), n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else f". Known: {', '.join(source.fields)}"
-    raise source.fail(f"unknown field '{dotted}'{hint}")
+    hint = did_you_mean(dotted, list(source.fields))
+    raise source.fail(f"unknown field '{dotted}'{hint} Known: {', '.join(source.fields)}")

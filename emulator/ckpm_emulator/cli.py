@@ -19,7 +19,7 @@ from typing import Any
 
 from ckpm_emulator import program_cache, standalone, toolchain
 from ckpm_emulator.entry import demand_writable, ended_by_signals, exit_code, printable
-from ckpm_emulator.errors import CheckFailedError, DeviceError, InputError, OutputError
+from ckpm_emulator.errors import CheckFailedError, InputError, OutputError, unknown_words
 from ckpm_emulator.options import ARCHS, Options, Trace
 
 _AMD = "tinygrad.runtime.autogen.amd"
@@ -180,7 +180,7 @@ def _checks(chosen: str) -> dict[str, bool]:
         names = [*(name for name in standalone.CHECKS if name not in standalone.ALLOWED), *names]
         names.remove("all")
     if unknown := [name for name in names if name not in standalone.CHECKS]:
-        raise DeviceError(f"no such check: {', '.join(unknown)}. Known: all, {', '.join(standalone.CHECKS)}.", 1)
+        raise unknown_words("check", unknown, ("all", *standalone.CHECKS))
     return {"lds_bounds": False, **dict.fromkeys(names, True)}
 
 

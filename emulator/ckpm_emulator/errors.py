@@ -6,6 +6,9 @@ its class. Classes and exit codes are those of ckpm with the same names.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Sequence
+
 
 class EmulatorError(Exception):
     """Base of every failure that a user can cause or fix."""
@@ -81,3 +84,11 @@ class TrustError(EmulatorError):
     """A file that must not be used, because other users can write to it."""
 
     exit_code = 11
+
+
+def unknown_words(kind: str, unknown: Sequence[str], names: Iterable[str]) -> DeviceError:
+    """Return the error about words that are none of ``names``, with the nearest to the first."""
+    known = list(names)
+    close = difflib.get_close_matches(unknown[0], known, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else "."
+    return DeviceError(f"no such {kind}: {', '.join(unknown)}{hint} Known: {', '.join(known)}.", 1)

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ckpm_emulator.errors import DeviceError
+from ckpm_emulator.errors import DeviceError, unknown_words
 
 ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}  # core: Options::arch
 PAGE = 4096
@@ -97,9 +97,9 @@ class Options:
 
     def replace(self, **changes: object) -> Options:
         """A copy with some options changed. Raises DeviceError for an option that doesn't exist."""
-        names = {field.name for field in dataclasses.fields(self)}
-        if unknown := sorted(changes.keys() - names):
-            raise DeviceError(f"no such option: {', '.join(unknown)}. Known: {', '.join(sorted(names))}.", 1)
+        names = sorted(field.name for field in dataclasses.fields(self))
+        if unknown := sorted(changes.keys() - {*names}):
+            raise unknown_words("option", unknown, names)
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def integers(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ import pytest
 from ckpm_emulator import standalone
 from ckpm_emulator.cli import import_tables_only, main
 from ckpm_emulator.code_object import code_objects
-from ckpm_emulator.errors import CodeObjectError, OutputError
+from ckpm_emulator.errors import CodeObjectError, DeviceError, OutputError
 from ckpm_emulator.lowering.translate import translate
 from emulator_small import small_library
 
@@ -66,3 +66,8 @@ def test_process_that_has_tinygrad_keeps_it() -> None:
     assert "tinygrad.renderer.amd.dsl" in before
     import_tables_only()
     assert {name: module for name, module in sys.modules.items() if name.startswith("tinygrad")} == before
+
+
+def test_unknown_check_has_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--checks", "haep", "--", sys.executable]) == DeviceError.exit_code
+    assert "no such check: haep; did you mean 'heap'? Known: all, poison, " in capsys.readouterr().err

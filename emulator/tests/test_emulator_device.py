@@ -34,7 +34,7 @@ def test_one_arch_process(device: EmulatedGpu) -> None:
     ("options", "message"),
     [
         ({"arch": "gfx1100"}, "no emulated device has the arch 'gfx1100'. Known: gfx90a, gfx942, gfx950."),
-        ({"late_load": True}, "no such option: late_load"),
+        ({"late_load": True}, "no such option: late_load; did you mean 'late_loads'?"),
         ({"granularity": 64}, "granularity is 1 or 4096: granularity = 64"),
         ({"cu_count": 0}, "out of range: cu_count = 0"),
         ({"threads": -1}, "out of range: threads = -1"),

@@ -74,6 +74,7 @@ BREAKS = [
     (checks.text_is_legible, DARK, "--faint: #9da7b1", "--faint: #57606a"),
     (checks.text_is_legible, DARK, "svg text { fill: var(--text)", "svg text { fill: #222"),
     (checks.nothing_overflows, NARROW, ".wide { overflow-x: auto; }", ""),
+    (checks.nothing_overflows, NARROW, "input[type=search], select { max-width: 80vw; }", ""),
     (checks.plots_are_readable, WIDE, "<svg ", f"{_LABELS}<svg "),
     (checks.prints, PAPER, "  .wide, .data .wide { overflow: visible; max-height: none; }", ""),
     (checks.prints, PAPER, "@media screen and (prefers-color-scheme", "@media (prefers-color-scheme"),

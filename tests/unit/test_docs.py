@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,17 @@ def test_check_page_reports_mistake(text: str, complaint: str) -> None:
 def test_link_out_of_pages_is_reported(link: str, complaint: str) -> None:
     """Sphinx refuses the same links, in an environment that `nox -s lint tests` does not make."""
     assert check_page("docs/reference/p.md", f"See [it]({link}).") == ([complaint] if complaint else [])
+
+
+def test_pages_of_html_name_their_parts_once() -> None:
+    """axe-core wants a level of a heading, names of landmarks, and keyboard access to what scrolls."""
+    accessible = runpy.run_path(str(ROOT / "docs/conf.py"))["accessible"]
+    written = '<p role="heading">a</p><pre>b</pre><div class="table-wrapper c"></div><aside class="toc-drawer no-toc">'
+    page = (
+        '<p role="heading" aria-level="2">a</p><pre tabindex="0">b</pre>'
+        '<div class="table-wrapper c" tabindex="0"></div><aside class="toc-drawer no-toc" aria-label="this page">'
+    )
+    assert accessible(written) == accessible(page) == page
 
 
 @pytest.mark.parametrize(

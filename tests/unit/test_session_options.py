@@ -40,12 +40,13 @@ def test_emulator_of_session_is_kept() -> None:
             ["perf-gate", "report"],
             ["--toolchain", "rocm"],
             "--toolchain concerns no session of this line (perf-gate, report). Sessions with it: build-gfx90a, "
-            "build-gfx942, build-gfx950, parity, timing-score, release-qualification.",
+            "build-gfx942, build-gfx950, parity, timing-score, release-qualification. `nox -l` lists the sessions.",
         ),
         (
             ["perf-gate"],
             ["--tolchain=rocm"],
-            "--tolchain concerns no session of this line (perf-gate). No session has it; `nox -l` lists the sessions.",
+            "--tolchain concerns no session of this line (perf-gate). No session has it; did you mean '--toolchain'? "
+            "`nox -l` lists the sessions.",
         ),
         (
             ["build-gfx950"],

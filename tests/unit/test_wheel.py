@@ -133,7 +133,10 @@ def test_editable_installs_run_in_another_folder(tmp_path: Path) -> None:
 
 
 def test_mypy_sees_types_of_fmha_in_project_of_a_user(ckpm: Path, tmp_path: Path) -> None:
-    calls = ("fmha(q, k, v, soft_cap=30.0).o", "fmha(q, k, v, softcap=30.0)", "fmha(q, k, v, mask=3)", "fhma(q, k, v)")
+    calls = (
+        "fmha(q, k, v, soft_cap=30.0).o", "fmha(q, k, v, softcap=30.0)", "fmha(q, k, v, mask=3)", "fhma(q, k, v)",
+        "fmha_backward(q, q, k, v, q, q, dbias=True).dq", "fmha_backward(q, q, k, v, q, q, family='fwd')",
+    )  # fmt: skip
     lines = ["import ckpm", "q = k = v = [0.0]", *(f"ckpm.{call}" for call in calls), "reveal_type(ckpm.fmha(q, k, v))"]
     (tmp_path / "project.py").write_text("\n".join(lines))
     python = ["--python-executable", str(ckpm.with_name("python")), "--cache-dir", str(tmp_path / "cache")]
@@ -144,7 +147,8 @@ def test_mypy_sees_types_of_fmha_in_project_of_a_user(ckpm: Path, tmp_path: Path
     )
     assert complaints[1].startswith('project.py:5: error: Argument "mask" to "fmha" has incompatible type "int"')
     assert complaints[2].startswith('project.py:6: error: Module has no attribute "fhma"')
-    assert complaints[3] == 'project.py:7: note: Revealed type is "ckpm.attention.call.Attention"'
+    assert complaints[3].startswith('project.py:8: error: Unexpected keyword argument "family" for "fmha_backward"')
+    assert complaints[4] == 'project.py:9: note: Revealed type is "ckpm.attention.call.Attention"'
 
 
 def test_wheel_has_no_generic_package_names(ckpm: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from types import NoneType
@@ -61,26 +61,66 @@ _ELSEWHERE = {
 }
 
 
+# parameters of fmha beside the options
+_OF_FMHA = ("q", "k", "v", "dispatcher", "out", "lse_out", "stream", "timing")
+
+
+def refuse_unknown(options: Iterable[str], names: Sequence[str]) -> None:
+    """Raise the TypeError for an option that is none of ``names``, with the nearest, or another library's own."""
+    for option in options:
+        if option not in names:
+            hint = f"; give {_ELSEWHERE[option]}." if option in _ELSEWHERE else did_you_mean(option, names)
+            raise TypeError(f"there is no option '{option}'{hint} Options: {', '.join(names)}.")
+
+
 def _name_unknown(options: type[T]) -> type[T]:
-    """Let the TypeError for an unknown option name the nearest one, or the option for another library's name."""
+    """Let the TypeError of a record of options be that of :func:`refuse_unknown`."""
     plain = options.__init__
     names = [field.name for field in dataclasses.fields(options)]  # type: ignore[arg-type]
     choices = {*names}
 
     @functools.wraps(plain)
     def read(self: T, **values: Any) -> None:
-        for name in values.keys() - choices:
-            hint = f"; give {_ELSEWHERE[name]}." if name in _ELSEWHERE else did_you_mean(name, names)
-            raise TypeError(f"there is no option '{name}'{hint} Options: {', '.join(names)}.")
+        if unknown := values.keys() - choices:
+            refuse_unknown(unknown, (*names, *_OF_FMHA))
         plain(self, **values)
 
     options.__init__ = read  # type: ignore[method-assign, assignment]
     return options
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SharedOptions:
+    """The options that the forward and the backward pass share."""
+
+    dtype: str | None = None
+    layout: str = "BSHD"
+    cu_seqlens_q: Any = None
+    cu_seqlens_k: Any = None
+    max_seqlen_q: int | None = None
+    max_seqlen_k: int | None = None
+    pages: Pages | None = None
+    mask: str = "no"
+    window: tuple[int, int] | None = None
+    sink_size: int = 0
+    sink_logits: Any = None
+    bias: Any = None
+    alibi_slopes: Any = None
+    dropout: float = 0.0
+    seed: int = 0
+    random_values: bool = False
+    soft_cap: float = 0.0
+    scale: float = 0.0
+    descales: tuple[Any, Any, Any] | None = None
+    kv_block_descale: Any = None
+    splits: int = 0
+    split_keys: int = 0
+    batch_invariant: bool = False
+
+
 @_name_unknown
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Options:
+class Options(SharedOptions):
     """Options of a call.
 
     ``dtype`` is the kernel's: fp16, bf16, fp32 or fp8bf16; with fp8 K and V fp16kvfp8 or bf16kvfp8. It is needed if the
@@ -106,31 +146,8 @@ class Options:
     ``batch_invariant`` takes the same kernel whatever else is in the batch, or refuses the call.
     """
 
-    dtype: str | None = None
     family: str = ""
-    layout: str = "BSHD"
-    cu_seqlens_q: Any = None
-    cu_seqlens_k: Any = None
-    max_seqlen_q: int | None = None
-    max_seqlen_k: int | None = None
-    pages: Pages | None = None
-    mask: str = "no"
-    window: tuple[int, int] | None = None
-    sink_size: int = 0
-    sink_logits: Any = None
-    bias: Any = None
-    alibi_slopes: Any = None
-    dropout: float = 0.0
-    seed: int = 0
-    random_values: bool = False
-    soft_cap: float = 0.0
-    scale: float = 0.0
-    descales: tuple[Any, Any, Any] | None = None
-    kv_block_descale: Any = None
     lse: bool = False
-    splits: int = 0
-    split_keys: int = 0
-    batch_invariant: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values of another type than their option's, and options that nothing reads."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.alibi import shifts_lse
-from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.options import Options, SharedOptions, refuse_unknown
 from ckpm.attention.arrays.outputs import lse_shape, o_shape, shift_of
 from ckpm.attention.arrays.posing import Posed, encode_operand, pose
 from ckpm.attention.arrays.tensors import Operand, demand_contiguous, demand_one_place, demand_shape, operand
-from ckpm.attention.call import chosen
+from ckpm.attention.call import chosen, parameters_of
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
@@ -46,6 +46,23 @@ class BackwardResult:
     ran: FinishedLaunch
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BackwardParameters(SharedOptions):
+    """All parameters of fmha_backward, for signatures alone: no call makes one."""
+
+    do: Any = field(kw_only=False)
+    q: Any = field(kw_only=False)
+    k: Any = field(kw_only=False)
+    v: Any = field(kw_only=False)
+    o: Any = field(kw_only=False)
+    lse: Any = field(kw_only=False)
+    dispatcher: Dispatcher | None = None
+    dbias: bool = False
+    deterministic: bool = False
+    timing: Timing = UNTIMED
+
+
+@parameters_of(BackwardParameters)
 def fmha_backward(
     do: Any,
     q: Any,
@@ -72,6 +89,7 @@ def fmha_backward(
         ArgumentError: an array is on the device.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
+    refuse_unknown(options, list(BackwardParameters.__dataclass_fields__))
     for name, truth in (("dbias", dbias), ("deterministic", deterministic)):
         demand_type(name, truth, bool, "True or False")
     dispatcher = chosen(dispatcher, q)
@@ -82,6 +100,9 @@ def fmha_backward(
     inputs = {**posed.inputs, **of_forward(dispatcher.device, posed, do, o, lse)}
     bits, drawn, ran = _launch(dispatcher, p, inputs, timing)
     return BackwardResult(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
+
+
+fmha_backward.__doc__ = f"{fmha_backward.__doc__}\n    {Options.__doc__}"  # as fmha's
 
 
 def _launch(

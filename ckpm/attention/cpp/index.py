@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import RecordError
+from ckpm.base.errors import RecordError, did_you_mean
 from ckpm.base.files import write_if_changed
 from ckpm.kernels.families.libraries import library_with
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, family_of
@@ -52,7 +52,8 @@ class Pattern:
                 raise ValueError(f"'{word}' is not FIELD=VALUE")
             name, values = match[1], tuple(match[2].split(","))
             if name not in KNOWN:
-                raise ValueError(f"'{name}' is not a field of a kernel. Known: {', '.join(KNOWN)}")
+                hint = did_you_mean(name, KNOWN)
+                raise ValueError(f"'{name}' is not a field of a kernel{hint} Known: {', '.join(KNOWN)}")
             if name in conditions:
                 raise ValueError(f"'{name}' stands there twice; write its values as {name}=A,B")
             if "" in values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
-import tarfile
+import zipfile
 from pathlib import Path
 
 from ckpm.base.errors import SetupError, UsageError
@@ -50,8 +50,8 @@ def commit_of(root: Path, revision: str) -> str:
 
 def extract(root: Path, commit: str, folder: Path) -> None:
     """Write the files of a commit into ``folder``."""
-    with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit))) as tar:
-        tar.extractall(folder, filter="data")
+    with zipfile.ZipFile(io.BytesIO(_git(root, "archive", "--format=zip", commit))) as files:
+        files.extractall(folder)
 
 
 def _git(root: Path, *arguments: str) -> bytes:

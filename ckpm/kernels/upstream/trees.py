@@ -350,9 +350,12 @@ def _extract(archive: Path, tree: Path, prefix: str) -> None:
             names = [name for name in wheel.namelist() if name.startswith(parts)]
             wheel.extractall(tree, names)  # noqa: S202 - the file's sha256 was checked
         return
-    with tarfile.open(archive) as sdist:
-        members = [member for member in sdist if member.isfile() and member.name.startswith(parts)]
-        sdist.extractall(tree, members, filter="data")
+    with tarfile.open(archive) as sdist:  # plain files one by one: the filters of tarfile are not in Python 3.11.2
+        for member in sdist:
+            is_wanted = member.isfile() and member.name.startswith(parts) and ".." not in member.name
+            if is_wanted and (source := sdist.extractfile(member)):
+                (tree / member.name).parent.mkdir(parents=True, exist_ok=True)
+                (tree / member.name).write_bytes(source.read())
 
 
 def _newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from ckpm.matrix.configurations.configuration import Configuration, configuratio
 from ckpm.matrix.configurations.validation import RULES
 from ckpm.matrix.dialects import Dialect, check_arch, receipts
 from ckpm.matrix.enumeration import enumerate_keys
-from ckpm.matrix.explain import Reason, find, outside
+from ckpm.matrix.explain import Reason, find, outside, whole_name
 from ckpm.matrix.families import MASK_IMPLS, Axis, Family
 from ckpm.matrix.keys import KEY_FIELDS, Key, takes_pages
 from ckpm.matrix.names import make_key, own_name
@@ -137,6 +137,7 @@ def judge(subject: str, configuration: Configuration, dialects: Iterable[Dialect
 
 def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -> Report:
     """A report on a kernel's name for ``arch`` (None: the last arch with its arch trait)."""
+    name = whole_name(chosen, name, mask_impl)
     family, values = find(chosen, name, mask_impl)
     archs = [arch_name for arch_name, traits in family.archs.items() if values["arch_trait"] in traits]
     where = check_arch(arch).name if arch is not None else [*family.archs, *archs][-1]

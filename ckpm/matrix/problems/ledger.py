@@ -24,8 +24,9 @@ from ckpm.base.errors import CheckFailedError, WhereError
 from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, Text, read_table
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
-from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import CHOICES as CASE_CHOICES
+from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.problem import CHOICES, Problem
 from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.matrix.where import Fields, compile_over, typed_fields
 
@@ -46,8 +47,10 @@ SIGNATURES = (
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*sessions().suites, "performance")  # performance: the gates' problems
-_CALL_FIELDS = (*typed_fields("problem", Problem), ("problem.pool_bytes", int), ("problem.window_start", int))
-_PROBLEM_FIELDS = (*typed_fields("problem", SuiteCase), ("problem.keys_ahead", int))
+# of any problem, also those that are made from kernels
+_CASE_CHOICES = {**CASE_CHOICES, **CHOICES, "suite": (*_SUITES, FAMILY_SUITE), "tier": TIERS}
+_CALL_FIELDS = (*typed_fields("problem", Problem, CHOICES), ("problem.pool_bytes", int), ("problem.window_start", int))
+_PROBLEM_FIELDS = (*typed_fields("problem", SuiteCase, _CASE_CHOICES), ("problem.keys_ahead", int))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

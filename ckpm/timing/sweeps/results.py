@@ -21,12 +21,18 @@ from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.base.rows import to_csv
 from ckpm.base.tablefile import Text
-from ckpm.matrix.keys import Key
+from ckpm.matrix.dialects import FAMILIES
+from ckpm.matrix.keys import CHOICES, Key
 from ckpm.matrix.problems.serving import padding
 from ckpm.matrix.selection import load_filter_file
 from ckpm.matrix.where import compile_over
 
 _MASKS = {"mask": "top_left", "causal": "top_left", "": "no"}
+_WORDS = {
+    **{name: CHOICES[name] for name in ("mode", "pipeline", "bias", "qscale", "rope")},
+    "family": FAMILIES, "data_type": CHOICES["dtype"], "mask": ("no", "top_left", "generic"),
+    "dropout_variant": CHOICES["dropout_impl"],
+}  # fmt: skip
 
 
 # Fields of the tile engine's FmhaKernelConfig
@@ -58,7 +64,7 @@ def identity(key: Key) -> SimpleNamespace:
 def filter_keys(keys: Sequence[Key], expressions: Sequence[str], files: Sequence[Path]) -> list[Key]:
     """The kernels that meet every expression over ``c.FIELD`` and every file's ``filter_config(c)``."""
     sample = vars(identity(keys[0])) if keys else {}
-    names = tuple((f"c.{name}", type(sample[name]) if keys else object) for name in FIELDS)
+    names = tuple((f"c.{name}", _WORDS.get(name) or (type(sample[name]) if keys else object)) for name in FIELDS)
     tests: list[Callable[[SimpleNamespace], bool]] = [compile_over(text, names, "--where ") for text in expressions]
     tests += [load_filter_file(file, "filter_config", "c") for file in files]
     return [key for key in keys if all(test(identity(key)) for test in tests)]

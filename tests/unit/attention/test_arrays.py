@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -278,28 +279,42 @@ def test_conditions_of_known_defect_are_warned_of_once_a_plan() -> None:
 @pytest.mark.parametrize(
     ("option", "hint"),
     [
-        ("softcap", "there is no option 'softcap'; give soft_cap. Options: dtype, family, "),  # FlashAttention's
+        ("softcap", "there is no option 'softcap'; give soft_cap. Options: dtype, layout, "),  # FlashAttention's
         ("sm_scale", "there is no option 'sm_scale'; give scale. "),  # FlashInfer's
         ("is_causal", "there is no option 'is_causal'; give mask='top_left'. "),  # PyTorch's
         ("dropoutt", "there is no option 'dropoutt'; did you mean 'dropout'? "),
+        ("tming", "there is no option 'tming'; did you mean 'timing'? "),
         ("zzz", "there is no option 'zzz'. Options: "),
     ],
 )
-def test_option_that_does_not_exist_is_type_error_with_nearest(option: str, hint: str) -> None:
+@pytest.mark.parametrize("function", [ckpm.fmha, ckpm.fmha_backward])
+def test_option_that_does_not_exist_is_type_error_with_nearest(
+    function: Callable[..., Any], option: str, hint: str
+) -> None:
     dispatcher, _ = make_dispatcher(prefill())
+    arrays = [Q] * (3 if function is ckpm.fmha else 6)
     with pytest.raises(TypeError, match=f"^{re.escape(hint)}"):
-        call(dispatcher, **{option: 30.0})
+        function(*arrays, dispatcher=dispatcher, **{option: 30.0})
 
 
-def test_signature_of_fmha_shows_every_option() -> None:
-    signature = inspect.signature(ckpm.fmha)
-    shown = {name: parameter.default for name, parameter in signature.parameters.items()}
-    options = {field.name: field.default for field in dataclasses.fields(Options)}
+@pytest.mark.parametrize(
+    ("function", "arrays", "others", "left_out"),
+    [
+        (ckpm.fmha, "q k v", {"dispatcher", "out", "lse_out", "stream", "timing"}, set()),
+        (ckpm.fmha_backward, "do q k v o lse", {"dispatcher", "dbias", "deterministic", "timing"}, {"family", "lse"}),
+    ],
+)
+def test_signature_shows_every_option(
+    function: Callable[..., Any], arrays: str, others: set[str], left_out: set[str]
+) -> None:
+    parameters = dict(inspect.signature(function).parameters)
+    positional = [name for name, parameter in parameters.items() if parameter.kind is not parameter.KEYWORD_ONLY]
+    assert positional == arrays.split()
+    options = {field.name: field.default for field in dataclasses.fields(Options) if field.name not in left_out}
+    shown = {name: parameter.default for name, parameter in parameters.items() if name not in positional}
     assert options.items() <= shown.items()
-    assert [*shown][:3] == ["q", "k", "v"]
-    assert {*shown} - {*options} == {"q", "k", "v", "dispatcher", "out", "lse_out", "stream", "timing"}
-    assert signature.parameters["mask"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert "top_left and bottom_right are causal" in str(ckpm.fmha.__doc__)
+    assert shown.keys() - options.keys() == others
+    assert "top_left and bottom_right are causal" in str(function.__doc__)
 
 
 @pytest.mark.parametrize(

@@ -689,7 +689,8 @@ def test_on_demand_asks_for_stage_that_names_library(monkeypatch: pytest.MonkeyP
     first = kernel_set("fwd_splitkv", ARCH, dtype="bf16", hdim_q=128)[0]
     second = kernel_set("fwd_splitkv_combine", ARCH, dtype="bf16", hdim_q=128)[0]
     libraries = on_demand.on_demand(jobs=3)((second, first))
-    assert requests == [([first.key], ARCH, "aiter", {"jobs": 3})]
+    defaults = {"toolchain": "", "ck_root": None, "headers": None}
+    assert requests == [([first.key], ARCH, "aiter", {**defaults, "jobs": 3})]
     assert libraries == (Path("/jit/entry/libckpm.so"),)
 
 

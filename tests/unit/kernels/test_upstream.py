@@ -329,6 +329,7 @@ def archive(kind: str, tree: str, files: dict[str, str]) -> bytes:
 def served(request: pytest.FixtureRequest) -> tuple[PackagedUpstream, bytes]:
     """An upstream 'aiter' in memory: its row of the table, its file."""
     files = {f"{FMHA}/generate.py": "#", "include/ck_tile/core.hpp": "//", "LICENSE": "MIT", "profiler/big.cpp": "//"}
+    files["include/../../outside.hpp"] = "//"
     row = upstreams()["aiter"]
     data = archive(request.param, row.tree, files)
     name = "p.whl" if request.param == "wheel" else "p.tar.gz"
@@ -365,6 +366,7 @@ def test_package_is_fetched_once_and_only_its_ck_tree_is_kept(
     assert (tree.fmha / "generate.py").exists()
     assert (tree.root / "LICENSE").exists()
     assert not (tree.root / "profiler").exists()
+    assert all(tree.root in file.parents for file in tmp_path.rglob("outside.hpp"))
 
 
 def test_runs_at_once_fetch_once(package: list[str], tmp_path: Path) -> None:

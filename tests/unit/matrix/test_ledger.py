@@ -246,6 +246,11 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
         ("archs: gfx950", "archs: gfx950\n    where: problem.keys_ahead == 'x'", "problem.keys_ahead is a number, "),
         (
             "archs: gfx950",
+            "archs: gfx950\n    where: problem.mask == 'windw'",
+            "problem.mask is never 'windw'; did you mean 'window'? Its words: no, top_left, bottom_right, window",
+        ),
+        (
+            "archs: gfx950",
             "archs: gfx950\n    kernels: fmha_*\n    calls: problem.pool_bytes > '9'",
             "16: entries.over_read.calls: \"problem.pool_bytes > '9'\": problem.pool_bytes is a number, '9' is text; ",
         ),

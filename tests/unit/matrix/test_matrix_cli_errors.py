@@ -23,7 +23,8 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (("tming", "score"), 2, "there is no command 'tming'; did you mean 'timing'? See ckpm --help."),
         (("frobnicate",), 2, "there is no command 'frobnicate'. See ckpm --help."),
         (("timing",), 2, "ckpm timing needs one of: model, show, tables, splits, score, board. See ckpm --help."),
-        (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950. See ckpm list --help."),
+        (("timing", "modle"), 2, "ckpm timing needs one of: model, show, tables, splits, score, board; did you mean '"),
+        (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950; did you mean '--arch'? See ckpm "),
         (("list", "--tier", "smoke", "--tier=full"), 2, "--tier is given twice, as smoke and full"),
         (("list", "--arc", "gfx950"), 2, "unrecognized arguments: --arc gfx950"),
         (("list", "--arch", ","), 2, "--arch is empty; leave it out for gfx950"),
@@ -104,6 +105,10 @@ def test_bad_input_is_one_message_and_exit_code(run: Run, argv: tuple[str, ...],
     assert err.startswith(f"error: {message}")
     assert err.count("\n") <= 2
     assert all(line.startswith("more about this: docs/") for line in err.splitlines()[1:])
+
+
+def test_wrong_choice_has_nearest(run: Run) -> None:
+    assert "; did you mean 'generic'? See ckpm list --help." in run("list", "--mask", "genric")[2]
 
 
 def test_filter_that_empties_selection_is_named(run: Run) -> None:

@@ -31,6 +31,7 @@ def test_short_name_is_that_of_build_table() -> None:
 def test_why_and_show_take_short_name(run: Run, text: str) -> None:
     assert run("why", text)[1].splitlines()[0] == GROUP
     assert GROUP in run("show", text)[1].splitlines()[0]
+    assert run("validate", "--kernel", text)[1].startswith(f"{GROUP}: ")
 
 
 def test_unique_part_names_kernel_and_other_parts_are_refused(run: Run) -> None:

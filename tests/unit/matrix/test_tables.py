@@ -151,7 +151,9 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ),
         (f"tile: {TILE}", f"tle: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128[0].tle: unknown field; known here: tile, "),
         ("when: few_blocks", "for: {lse: [true]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.lse: unknown field"),
-        ("when: few_blocks", "for: {mode: [bath]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.mode: 'bath' is"),
+        ("when: few_blocks", "for: {mode: [bath]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.mode[0]: mode 'bath'"),
+        ("when: few_blocks", "when: few_block", 36, "tiles.gfx9.fp16 bf16.128x128[0].when: condition 'few_block' is"),
+        ("dtype: [fp16, bf16]", "dtype: [fp16, bf61]", 8, "axes.dtype[1]: dtype 'bf61' is unknown; did you mean '"),
         (f"- {{tile: {TILE}", f"- {TILE}\n        - {{tile: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128: a tile is"),
         (
             "rules: [group_mode_pads",
@@ -163,7 +165,8 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ("  2: {", "  5: {", 40, "receipts.5: this receipt is not in selections.yaml"),
         ("  2: {", "  two: {", 40, "receipts.two: a receipt is a number, or 'default', not 'two'"),
         ("2: {vlayout: [row]", "2: {layout: [row]", 40, "receipts.2.layout: unknown field; known here: dtype, "),
-        ("2: {vlayout: [row]", "2: {vlayout: [raw]", 40, "receipts.2.vlayout: 'raw' is not among the axis's values: "),
+        ("2: {vlayout: [row]", "2: {vlayout: [raw]", 40, "receipts.2.vlayout[0]: vlayout 'raw' is unknown; did you "),
+        ("2: {vlayout: [row]", "2: {dtype: [fp32]", 40, "receipts.2.dtype: 'fp32' is not among the axis's values: "),
         ("2: {vlayout: [row]", "2: {tile: [64]", 40, "receipts.2.tile: unknown field; known here: dtype, "),
     ],
 )

@@ -111,6 +111,10 @@ REFUSED = [
     ("128 in key.name", "128 is a number, key.name is text; "),
     ("key.dtype in key.hdim_q", "key.hdim_q is a number, which 'in' can't search; "),
     ("(not key.logits) == 'no'", "not key.logits is a number, 'no' is text; "),
+    ("key.mask == 'causl'", "key.mask is never 'causl'; did you mean 'causal'? Its words: no, mask, causal, generic"),
+    ("'fp61' != key.dtype", "key.dtype is never 'fp61'; did you mean 'fp16'? "),
+    ("key.bias not in ('no', 'albi')", "key.bias is never 'albi'; did you mean 'alibi'? "),
+    ("key.tile.when == 'few_block'", "key.tile.when is never 'few_block'; did you mean 'few_blocks'"),
     ("not " * 51 + "True", "nested more than 50 deep"),
     ("not " * 20_000 + "True", " nested "),  # or by Python's own parser
     ("(" * 20_000 + "1" + ")" * 20_000, " nested "),

@@ -186,6 +186,9 @@ def test_caches_are_keyed_by_content_and_not_for_releases() -> None:
     restored = [step["with"] for name in ("pull-request", "objects") for step in steps(name) if "restore" in str(step)]
     assert len(restored) == 4
     assert all(inputs == restored[0] for inputs in restored), "pull requests look for what the default branch stores"
+    # the action excludes what a pattern lists by itself, and not a part of a folder that it lists whole
+    cache = "~/.cache/ck-prefill-matrix"
+    assert restored[0]["path"].split() == ["~/.cache/pip", f"{cache}/*", f"!{cache}/headers"]
     key = restored[0]["key"]
     assert {"requirements.txt", "matrix/upstreams.yaml"} <= set(re.findall(r"'([^']+)'", key))
     assert not re.search(r"run_id|run_number|date|time|matrix\.", key)

@@ -114,7 +114,7 @@ def test_bundle_of_unknown_signer_has_own_exit_code(
         ([], 8, "table-read-past-end (1): not accepted"),
         (["--image", "rocm/dev:latest"], 11, "image rocm/dev:latest: not pinned"),
         (["--image", "rocm/dev@sha256:abc"], 11, "not pinned"),
-        (["--only", "bxild"], 2, "no such stage"),
+        (["--only", "bxild"], 2, "no such stage; did you mean 'build'?"),
         (["--upstream", "checkout"], 2, "unknown upstream 'checkout'"),
         (["--arch", "gfx1"], 2, "unknown arch"),
     ],

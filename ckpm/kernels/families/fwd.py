@@ -35,6 +35,7 @@ def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
         **fwd_spellings.attention(key, space, trait(key, features), _PIPELINES, features),
         "guard": "defined(__gfx9__) && !defined(__gfx950__)" if key.arch_trait == "gfx9" else cpp.guard(key),
         "scale": _scale(key, features),
+        "buffering": ", false, false" if features.problem_names_buffering else "",
         "kernel": "FmhaFwdV3Kernel" if v3 else "FmhaFwdKernel",
         "arguments": "fmha_fwd_v3" if v3 else "fmha_fwd",
     }

@@ -50,6 +50,10 @@ class _Cpp(Record, frozen=True):
     own_headers: bool
     names_sink: bool = False
     trait_names_occupancy: bool = False
+    problem_names_buffering: bool = False
+    bwd_workspace: bool = False
+    bwd_asks_longest: bool = False
+    bwd_clears_workspace: bool = False
 
 
 class SpellingTable(Record, frozen=True):
@@ -132,6 +136,9 @@ class Features(_Cpp, frozen=True):
     text is for kernels/include_prefill alone: a tree of that version has other classes. With ``names_sink`` (2026) fwd,
     fwd_pagedkv and fwd_splitkv have sinks, fwd's scale is an enumeration, and fwd has V3.
     With ``trait_names_occupancy`` (rocm-libraries pull request 11298) a trait's last parameter is the tile's occupancy.
+    With ``problem_names_buffering`` fwd's pipeline problem has two more flags, false outside gfx125.
+    With ``bwd_workspace`` (2026) bwd's conditions read the request alone, and dQ is accumulated in a workspace. With
+    ``bwd_clears_workspace`` a kernel clears it, with ``bwd_asks_longest`` group mode asks for the longest sequence.
     ``selector_takes_base`` is a property of the tree, not of the dialect: since rocm-libraries pull request 9214,
     fmha_batch_prefill_select_kv_load_mode also takes the V stride and both base addresses.
     """

@@ -49,8 +49,12 @@ def test_library_is_asked_for_by_its_main_family() -> None:
 
 def test_traits_tell_all_kernels_of_stage_apart() -> None:
     everything = keys_of("gfx950")
-    for module in (dot_do_o, dq_dk_dv, convert_dq):
-        traits = [module.trait(key) for key in everything if key.family == module.NAME]
+    stages = {name: [key for key in everything if key.family == name] for name in MEMBERS}
+    for traits in (
+        [dot_do_o.trait(key) for key in stages[dot_do_o.NAME]],
+        [dq_dk_dv.trait(key) for key in stages[dq_dk_dv.NAME]],
+        [convert_dq.trait(key, FEATURES) for key in stages[convert_dq.NAME]],
+    ):
         assert len(set(traits)) == len(traits) > 50
 
 
@@ -95,7 +99,7 @@ def test_conditions_are_what_kernel_needs() -> None:
     (key,) = [k for k in keys_of("gfx950", "key.family == 'bwd_dq_dk_dv'", "key.hdim_q == 128 and key.bias == 'bias'")
               if (k.pad, k.mask, k.dropout_impl, k.dbias, k.deterministic, k.mode, k.dtype, k.tile.when)
               == ("pd8dv8", "mask", "wg16", True, False, "batch", "bf16", "short_k")]  # fmt: skip
-    assert set(dq_dk_dv.conditions(key, spad=False)) == {
+    assert set(dq_dk_dv.conditions(key, FEATURES, spad=False)) == {
         "t.is_group_mode == false",
         "t.mask_type != mask_enum::no_mask",
         "t.bias_type == bias_enum::elementwise_bias",
@@ -109,7 +113,7 @@ def test_conditions_are_what_kernel_needs() -> None:
     }
     short = next(key for key in MAIN if key.tile.max_seq_q == 32 and key.pad == "npad")
     assert shared_spellings.spads(short) == (True,)
-    assert {"a.seqlen_q <= 32", "a.hdim_q % 64 == 0"} <= set(dq_dk_dv.conditions(short, spad=True))
+    assert {"a.seqlen_q <= 32", "a.hdim_q % 64 == 0"} <= set(dq_dk_dv.conditions(short, FEATURES, spad=True))
 
 
 def test_kernel_whose_stages_are_not_selected_is_refused() -> None:

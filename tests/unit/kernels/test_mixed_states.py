@@ -41,6 +41,8 @@ def lists_of(api: str, version: str) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
+# Lists without a name are not stored: batch prefill has no kernels for TransformerEngine, in May or in September.
+EMPTY = {("batch_prefill", 700)}
 VERSIONS = {"fwd": f"{SEPTEMBER}+head_dim_512"}
 LISTS = {
     (api, new): lists_of(api, VERSIONS.get(api, SEPTEMBER) if new else MAY)
@@ -73,9 +75,9 @@ def test_mixed_state_is_served_with_names_of_its_own_codegen(files: tuple[str, .
     assert set(tree.dialect.split("+")[1:]) == (set() if stored else expected)
     assert (tree.dialect == SEPTEMBER) == stored
     for api, receipt in itertools.product(filter(None, (api for _, api in FILES.values())), RECEIPTS):
-        archs = [
-            arch for arch in ("gfx942", "gfx950") if f"{arch} {receipt}" in LISTS[api, True].keys() & LISTS[api, False]
-        ]
+        both = LISTS[api, True].keys() & LISTS[api, False].keys()
+        archs = [arch for arch in ("gfx942", "gfx950") if (api, receipt) in EMPTY or f"{arch} {receipt}" in both]
+        assert archs, (api, receipt)
         assert difference_from_dialect(tree, APIS[api], archs, tmp_path, receipt).same, (api, receipt)
 
 

@@ -37,7 +37,8 @@ def serves(key: Key, main: Key) -> bool:
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     spad, _, _, dvpad = pad_flags(key.pad)
-    own = {"spad": flag(spad), "dvpad": flag(dvpad), "rows": str(key.tile.bm0)}
+    lse = "Types::LSEDataType, " if features.bwd_workspace else ""
+    own = {"spad": flag(spad), "dvpad": flag(dvpad), "rows": str(key.tile.bm0), "lse": lse}
     return {**shared.common(key, space, trait(key)), **own}
 
 
@@ -63,6 +64,7 @@ FAMILY = KernelFamily(
     serves=serves,
     substitutions=substitutions,
     instance="bwd_dot_do_o_instance.hip.j2",
+    choices=shared.choices,
     unit="bwd_unit.hip.j2",
     symbol=symbol,
     scenarios=functools.partial(through, serves),

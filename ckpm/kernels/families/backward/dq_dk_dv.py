@@ -16,7 +16,7 @@ from ckpm.kernels.families.backward import convert_dq, dot_do_o
 from ckpm.kernels.families.backward import shared_spellings as shared
 from ckpm.kernels.families.backward.shared_spellings import gradient_scenarios, not_laid_out
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Host, KernelFamily, Values
-from ckpm.kernels.families.fwd_spellings import by_device, nest
+from ckpm.kernels.families.fwd_spellings import by_device, dialects, nest
 from ckpm.kernels.families.spellings import Features, arch_tag, fill, flag, spellings
 from ckpm.matrix.keys import Key
 
@@ -63,25 +63,29 @@ def trait(key: Key) -> str:
     )
 
 
-def conditions(key: Key, spad: bool) -> tuple[str, ...]:
+def conditions(key: Key, features: Features, spad: bool) -> tuple[str, ...]:
     """The conditions of a request for a kernel besides device, dtype and head dims.
 
     With ``spad`` the launch's other stages pad rows of Q; without it they take only whole blocks. Source: scheck,
     dcheck, dvcheck, max_seq_q_cond and extra_cond of FmhaBwdApiTrait in codegen/ops/fmha_bwd.py.
     """
-    spelling = spellings()
+    spelling, request = spellings(), "t" if features.bwd_workspace else "a"
+    longest = "max_" if features.bwd_asks_longest and key.mode == "group" else ""
     own = (
         f"t.is_group_mode == {flag(key.mode == 'group')}",
         spelling["mask"][key.mask_impl][key.mask]["check"],
         f"t.bias_type == {spelling['bias'][key.bias]['check']}",
         f"t.has_dbias == {flag(key.dbias)}",
         spelling["dropout_impl"][key.dropout_impl]["check"],
-        *(() if spad else (f"a.seqlen_q % {shared.ROWS} == 0",)),
-        f"a.hdim_q % {key.dpad or key.tile.bhdq} == 0",
-        f"a.hdim_v % {key.dvpad or key.tile.bhdv} == 0",
+        *(() if spad else (f"{request}.seqlen_q % {shared.ROWS} == 0",)),
+        f"{request}.hdim_q % {key.dpad or key.tile.bhdq} == 0",
+        f"{request}.hdim_v % {key.dvpad or key.tile.bhdv} == 0",
         f"t.is_deterministic == {flag(key.deterministic)}",
     )
-    when = spelling["bwd_when"][key.tile.when] % {"max_seq_q": key.tile.max_seq_q}
+    when = spelling["bwd_when"][key.tile.when] % {
+        "length": f"{request}.{longest}seqlen",
+        "max_seq_q": key.tile.max_seq_q,
+    }
     return (*own, when) if when else own
 
 
@@ -89,18 +93,19 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
     """The host dispatch over keys of the three stages, each in upstream's order of emission for each arch trait."""
     ordered = by_device(keys)
     arms = []
-    chains = _Chains(ordered)
+    chains = _Chains(ordered, features)
     for key, spad in _in_order([key for key in ordered if key.family == NAME]):
         if chain := chains.of(key, spad):
-            arms.append((key, (*chain, arch_tag(key.arch_trait), " && ".join(conditions(key, spad)))))
+            arms.append((key, (*chain, arch_tag(key.arch_trait), " && ".join(conditions(key, features, spad)))))
     names = [key.name for key in ordered]
-    return fill("bwd_dispatch.hip.j2", archs=nest(arms), names=names)
+    return fill("bwd_dispatch.hip.j2", archs=nest(arms), names=names, d=features)
 
 
 class _Chains:
     """The stages of each kernel's launch. A kernel without any is refused."""
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(self, keys: Sequence[Key], features: Features) -> None:
+        self.features = features
         self.first = {dot_do_o.chain_key(key): key for key in keys if key.family == dot_do_o.NAME}
         self.last = {convert_dq.chain_key(key): key for key in keys if key.family == convert_dq.NAME}
         for key in keys:
@@ -113,11 +118,11 @@ class _Chains:
     def of(self, key: Key, spad: bool) -> Chain | None:
         """Return the stages of a kernel, None if a stage isn't selected."""
         first = self.first.get(dot_do_o.chain_key_of(key, spad))
-        chain = convert_dq.chain_key_of(key, spad)
+        chain = convert_dq.chain_key_of(key, spad, counts_tiles=not self.features.bwd_workspace)
         last = None if chain is None else self.last.get(chain)
         if first is None or (chain is not None and last is None):
             return None
-        return dot_do_o.trait(first), trait(key), "void" if last is None else convert_dq.trait(last)
+        return dot_do_o.trait(first), trait(key), "void" if last is None else convert_dq.trait(last, self.features)
 
 
 def _in_order(keys: Sequence[Key]) -> Iterator[tuple[Key, bool]]:
@@ -142,7 +147,8 @@ def _features(key: Key) -> tuple[object, ...]:
 
 def harness_text(dialect: str, features: Features) -> str:
     """The C ABI of kernels/include_bwd/ckpm_bwd.h."""
-    return fill("bwd_harness.hip.j2", dialect=dialect, family=NAME, function="fmha_bwd<2>", abi="ckpm_bwd", stages=3)
+    text = {"function": "fmha_bwd<2>", "abi": "ckpm_bwd", "stages": 3, "d": features}
+    return fill("bwd_harness.hip.j2", dialect=dialect, family=NAME, **text)
 
 
 def symbol(values: Values) -> re.Pattern[str]:
@@ -166,10 +172,12 @@ FAMILY = KernelFamily(
     name=NAME,
     substitutions=substitutions,
     instance="bwd_dq_dk_dv_instance.hip.j2",
+    choices=shared.choices,
     unit="bwd_unit.hip.j2",
     symbol=symbol,
     host=Host(
         dispatch=dispatch_text,
+        dialects=dialects,
         harness=harness_text,
         arguments=BwdArguments,
         functions=("fmha_bwd_dot_do_o_oneshot_", "fmha_bwd_dq_dk_dv_oneshot_", "fmha_bwd_convert_dq_oneshot_"),

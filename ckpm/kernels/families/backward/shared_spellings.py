@@ -16,7 +16,7 @@ from typing import Any
 
 from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.kernel_problems import MASKS, MOST
-from ckpm.kernels.families.spellings import arch_tag, flag, guard, pad_flags, spellings
+from ckpm.kernels.families.spellings import Features, arch_tag, flag, guard, pad_flags, spellings
 from ckpm.matrix.keys import Key, Tile
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.sessions import FAMILY_SUITE
@@ -59,6 +59,11 @@ def occupancy(tile: Tile) -> int:
 def trait_start(key: Key) -> str:
     """The first template arguments of all traits of these families."""
     return f"{key.hdim_q}, {element(key)}, {flag(key.mode == 'group')}"
+
+
+def choices(key: Key, features: Features) -> dict[str, object]:
+    """What the templates of all stages ask for before they are filled for a key."""
+    return {"d": features}
 
 
 def chain_key(key: Key) -> tuple[object, ...]:

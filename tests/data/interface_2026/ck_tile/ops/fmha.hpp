@@ -236,4 +236,5 @@ struct FmhaBatchPrefillWithPagedKVCacheKernel
 
 } // namespace ck_tile
 
+#include "ck_tile/ops/backward.hpp"
 #include "ck_tile/ops/forward.hpp"

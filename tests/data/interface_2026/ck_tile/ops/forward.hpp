@@ -113,6 +113,12 @@ struct InterfaceProblem
 #define INTERFACE_2026_TYPES \
     typename Q, typename K, typename V, typename Sacc, typename SmplCompute, typename Bias
 
+#ifdef INTERFACE_2026_OCCUPANCY // September's fwd has both
+#define INTERFACE_2026_BUFFERING , bool DoubleKvBuffer, bool ProgressiveLoad
+#else
+#define INTERFACE_2026_BUFFERING
+#endif
+
 template <INTERFACE_2026_TYPES,
           typename RandVal,
           typename Lse,
@@ -124,11 +130,13 @@ template <INTERFACE_2026_TYPES,
           typename Variant,
           typename Mask,
           bool UseTrLoad,
-          typename Traits,
-          bool DoubleKvBuffer  = false,
-          bool ProgressiveLoad = false>
+          typename Traits INTERFACE_2026_BUFFERING>
 struct BlockFmhaPipelineProblem : InterfaceProblem<Q, O, Shape, IsGroupMode, Mask, Traits>
-{};
+{
+#ifdef INTERFACE_2026_OCCUPANCY
+    static_assert(!DoubleKvBuffer && !ProgressiveLoad, "for gfx125 alone");
+#endif
+};
 #define INTERFACE_2026_PROBLEM(name)                                       \
     template <INTERFACE_2026_TYPES,                                        \
               typename Lse,                                                \

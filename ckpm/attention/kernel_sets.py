@@ -5,12 +5,11 @@ Declarations are looked up in the matrix, so every declared kernel exists in its
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from ckpm.attention.registry import Instance
-from ckpm.base.errors import LibraryError, demand_type, unknown_word
+from ckpm.base.errors import LibraryError, demand_type, did_you_mean, unknown_word
 from ckpm.matrix.dialects import check_upstream, dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import MASK_IMPLS
@@ -91,9 +90,8 @@ def _wanted_values(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str,
 
 def _check_field(name: str, names: tuple[str, ...]) -> str:
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else "."
-        raise LibraryError(f"a kernel has no field '{name}'{hint} Known: {', '.join(names)}.", kind="unknown-kernel")
+        message = f"a kernel has no field '{name}'{did_you_mean(name, names)} Known: {', '.join(names)}."
+        raise LibraryError(message, kind="unknown-kernel")
     return name
 
 

@@ -22,7 +22,7 @@ from msgspec import inspect
 
 from .bounded import LARGEST_TABLE, BoundsError, check_number, read_text
 from .display import one_line
-from .errors import TableError
+from .errors import TableError, did_you_mean
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Record")
@@ -87,7 +87,7 @@ class Field:
         allowed = list(names)
         for name, field in self.mapping().items():
             if name not in allowed:
-                raise field.fail(f"unknown field; known here: {', '.join(allowed)}")
+                raise field.fail(f"unknown field; known here: {', '.join(allowed)}{did_you_mean(name, allowed)}")
 
 
 def load(file: Path) -> Field:
@@ -281,7 +281,7 @@ class Table(Generic[T]):
         listed = list(vocabulary)
         for word in word_list(value):
             if word not in listed:
-                raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}", *path)
+                raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}{did_you_mean(word, listed)}", *path)
 
 
 def add_names(records: Mapping[str, R], field: str = "name") -> dict[str, R]:
@@ -347,7 +347,8 @@ def _misfit(value: Any, kind: inspect.Type) -> Misfit | None:
         return [], reason
     for part, member, member_kind in _members(value, fitting):
         if member_kind is None:
-            return [part], f"unknown field; known here: {', '.join(_fields(fitting))}"
+            known = list(_fields(fitting))
+            return [part], f"unknown field; known here: {', '.join(known)}{did_you_mean(str(part), known)}"
         if misfit := _misfit(member, member_kind):
             return [part, *misfit[0]], misfit[1]
     if missing := [name for name, field in _fields(fitting).items() if field.required and name not in value]:
@@ -370,7 +371,8 @@ def _class_of(kind: inspect.Type) -> type[inspect.Type]:
 def _against(value: Any, kind: inspect.Type) -> str:
     """The reason against a value of the right kind without its members; "" if there is none."""
     if isinstance(kind, inspect.LiteralType) and value not in kind.values:
-        return f"unknown word '{value}'; known here: {', '.join(map(str, kind.values))}"
+        words = [str(word) for word in kind.values]
+        return f"unknown word '{value}'; known here: {', '.join(words)}{did_you_mean(str(value), words)}"
     if isinstance(kind, inspect.DictType):
         numbered = isinstance(kind.key_type, inspect.IntType)
         keys = (int(key) if numbered and key.isdecimal() else key for key in value)

@@ -279,6 +279,7 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
     table = read_table(file, UpstreamTable)
     by_name: dict[str, PackagedUpstream] = {}
     for name, row in add_names(table.record.upstreams).items():
+        table.demand_known(row.dialect, dialect_names(), "upstreams", name, "dialect")
         if row.base and row.base not in by_name:
             raise table.fail(f"must be an upstream listed above: {', '.join(by_name)}", "upstreams", name, "base")
         required = ("headers",) if row.base else _PACKAGE

@@ -11,6 +11,7 @@ import pytest
 from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.commands import parse
 from ckpm.matrix import options
+from ckpm.matrix.dialects import read_upstreams
 from ckpm.matrix.options import upstream_profiles, variant
 from ckpm.matrix.selection import profiles
 from tests.mutants import __main__ as mutants_cli
@@ -82,3 +83,10 @@ def test_malformed_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = f"upstreams: {{}}\nprofiles:\n  {row}\n"
     complaint = table_complaint(tmp_path / "upstreams.yaml", text, lambda _: upstream_profiles.__wrapped__())
     assert complaint.startswith(message)
+
+
+def test_upstream_of_unknown_dialect_is_refused(tmp_path: Path) -> None:
+    text = "upstreams:\n  aiter:\n    summary: CK\n    dialect: ck-2025-12\nprofiles: {}\n"
+    complaint = table_complaint(tmp_path / "upstreams.yaml", text, read_upstreams)
+    assert complaint.startswith("4: upstreams.aiter.dialect: unknown 'ck-2025-12'; known: ck-2025-06, ")
+    assert complaint.endswith("; did you mean 'ck-2025-11'?")

@@ -280,6 +280,8 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
     by_name: dict[str, PackagedUpstream] = {}
     for name, row in add_names(table.record.upstreams).items():
         table.demand_known(row.dialect, dialect_names(), "upstreams", name, "dialect")
+        if row.default_tier:
+            table.demand_known(row.default_tier, selections().record.tiers, "upstreams", name, "default_tier")
         if row.base and row.base not in by_name:
             raise table.fail(f"must be an upstream listed above: {', '.join(by_name)}", "upstreams", name, "base")
         required = ("headers",) if row.base else _PACKAGE

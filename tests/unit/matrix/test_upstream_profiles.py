@@ -85,8 +85,22 @@ def test_malformed_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert complaint.startswith(message)
 
 
-def test_upstream_of_unknown_dialect_is_refused(tmp_path: Path) -> None:
-    text = "upstreams:\n  aiter:\n    summary: CK\n    dialect: ck-2025-12\nprofiles: {}\n"
+@pytest.mark.parametrize(
+    ("fields", "beginning", "suggestion"),
+    [
+        (["dialect: ck-2025-12"], "dialect: unknown 'ck-2025-12'; known: ck-2025-06, ", "ck-2025-11"),
+        (
+            ["dialect: ck-2025-11", "default_tier: ful"],
+            "default_tier: unknown 'ful'; known: full, nightly, smoke",
+            "full",
+        ),
+    ],
+)
+def test_unknown_word_of_upstream_is_refused_in_its_line(
+    tmp_path: Path, fields: list[str], beginning: str, suggestion: str
+) -> None:
+    row = "\n".join(f"    {field}" for field in ("summary: CK", *fields))
+    text = f"upstreams:\n  aiter:\n{row}\nprofiles: {{}}\n"
     complaint = table_complaint(tmp_path / "upstreams.yaml", text, read_upstreams)
-    assert complaint.startswith("4: upstreams.aiter.dialect: unknown 'ck-2025-12'; known: ck-2025-06, ")
-    assert complaint.endswith("; did you mean 'ck-2025-11'?")
+    assert complaint.startswith(f"{3 + len(fields)}: upstreams.aiter.{beginning}")
+    assert complaint.endswith(f"; did you mean '{suggestion}'?")

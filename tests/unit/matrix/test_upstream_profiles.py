@@ -90,6 +90,11 @@ def test_malformed_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         (["dialect: ck-2025-12"], "dialect: unknown 'ck-2025-12'; known: ck-2025-06, ", "ck-2025-11"),
         (
+            ["dialect: ckpm-extended", "headers: include_prefil"],
+            "headers: unknown 'include_prefil'; known: include_bwd, ",
+            "include_prefill",
+        ),
+        (
             ["dialect: ck-2025-11", "default_tier: ful"],
             "default_tier: unknown 'ful'; known: full, nightly, smoke",
             "full",

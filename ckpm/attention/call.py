@@ -134,8 +134,9 @@ def _no_library(arch: str, folders: Sequence[Path]) -> str:
     remedy = f"Build one: {build_command((arch,), DEFAULT_UPSTREAM)}, with {variable} for what it writes in this folder"
     if any((here / arch).glob(f"*/{LIBRARY}")):
         remedy = f"Libraries are in {here / arch}: {variable} lets calls use them"
-    searched = " or in ".join(map(str, folders)) or "any folder: none is searched"
-    return f"no library is in {searched}. {remedy}; or install ckpm-libraries; or give dispatcher=, with a library."
+    searched = " or in ".join(map(str, folders))
+    state = f"no library is in {searched}" if folders else "no folder is searched for libraries"
+    return f"{state}. {remedy}; or install ckpm-libraries; or give dispatcher=, with a library."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

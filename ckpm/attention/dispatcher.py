@@ -229,9 +229,13 @@ class Dispatcher:
         missing = find_missing(problem, (instance.upstream for instance in self.registry.instances(problem.arch)))
         if isinstance(missing, str):
             against = f" ({missing})" if missing and missing not in reason else ""
-            remedy = f"No kernel of {', '.join(upstreams())} serves it either{against}: change the problem."
+            rounded = ", or give dtype='bf16' to round Q, K and V" if problem.dtype == "fp32" else ""
+            remedy = f"No kernel of {', '.join(upstreams())} serves it either{against}: change the problem{rounded}."
         elif built:
-            remedy = f"Compile one: {compile_command(missing)}, and add the library in the folder that it prints."
+            remedy = (
+                f"Compile one: {compile_command(missing)}, and add the library in the folder that it prints "
+                "(Registry.add_library)."
+            )
         else:
             remedy = f"Declare {missing.name} of {missing.upstream}."
         state = "built" if built else "declared"

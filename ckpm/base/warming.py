@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from .processes import group, owned_command, python_command
 
 ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # a variable of the embedded toolchain's environment
 _CORE = python_command("-m", "ckpm_emulator", "core")
+_SILENT_SECONDS = 5.0  # a core that exists is found in less
+log = logging.getLogger(__name__)
 
 
 def lacks_libcxx(environment: Mapping[str, str]) -> bool:
@@ -56,8 +59,12 @@ def libcxx(linker: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 @contextmanager
 def emulator_core(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """Compile the emulator's core during the body, if it is missing; wait for it at the end."""
-    with _start(_CORE, folder, environment):
+    with _start(_CORE, folder, environment) as process:
         yield
+        try:
+            process.wait(_SILENT_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.info("the emulator's core is still being compiled, which takes minutes, once")
 
 
 def wait(environment: Mapping[str, str]) -> None:

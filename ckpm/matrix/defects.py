@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ckpm.base.errors import WhereError
 from ckpm.base.tablefile import Later, Record, add_names, read_table
-from ckpm.matrix.dialects import TABLES
+from ckpm.matrix.dialects import FAMILIES, TABLES, dialect_names
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import compile_where
 
@@ -36,6 +36,8 @@ def defects() -> tuple[Defect, ...]:
     """The known defects."""
     table = read_table(TABLES / "defects.yaml", DefectTable)
     for name, defect in table.record.defects.items():
+        table.demand_known(defect.dialect, dialect_names(), "defects", name, "dialect")
+        table.demand_known(defect.family, FAMILIES, "defects", name, "family")
         try:
             compile_where(defect.where)
         except WhereError as error:

@@ -27,7 +27,7 @@ _WORDS = {  # of a key's field with values
 
 
 def unsupported_line(problems: Sequence[Problem], manifest: Manifest, arch: str) -> str:
-    """The number of problems by what kernels lack, the most frequent first; then who has kernels for how many."""
+    """What kernels lack, each with its number of problems, the most frequent first; then who serves how many."""
     needs = Counter(_need(problem) for problem in problems)
     examples = {_need(problem): problem for problem in problems}
     keys = manifest.keys(tuple(manifest.kernels))
@@ -38,11 +38,11 @@ def unsupported_line(problems: Sequence[Problem], manifest: Manifest, arch: str)
         else:
             lacks.setdefault("dispatch", Counter())["takes no kernel of this library"] += count
     ordered = sorted(lacks.items(), key=lambda item: -item[1].total())
-    reasons = [f"{values.total():,} {_reason(field, values)}" for field, values in ordered[:_SHOWN]]
+    reasons = [f"{_reason(field, values)} ({values.total():,})" for field, values in ordered[:_SHOWN]]
     if rest := sum(values.total() for _, values in ordered[_SHOWN:]):
-        reasons.append(f"{rest:,} others")
+        reasons.append(f"others ({rest:,})")
     option, served = max(_elsewhere(manifest, arch, needs, examples), key=lambda item: item[1], default=("", 0))
-    return ", ".join(reasons) + (f": {option} serves {served:,} of them" if served else "")
+    return ", ".join(reasons) + (f"; {option} serves {served:,} of the {len(problems):,}" if served else "")
 
 
 def _need(problem: Problem) -> tuple[Any, ...]:

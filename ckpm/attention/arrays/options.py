@@ -28,7 +28,9 @@ _WORD, _NUMBER, _SIZE, _FLAG = "a word", "a number", "a whole number", "True or 
 # Names, types and what to give. Arrays are checked where they are read, and sizes' ranges with the problem.
 _KINDS: tuple[tuple[str, tuple[type, ...], str], ...] = (
     ("dtype", (str, NoneType), "the word of a dtype, such as 'bf16'"),
-    *((name, (str,), _WORD) for name in ("family", "layout", "mask")),
+    ("family", (str,), _WORD),
+    ("layout", (str,), "'BSHD' or 'BHSD'"),
+    ("mask", (str,), "'no', 'top_left', 'bottom_right' or 'window'"),
     *((name, (int, NoneType), _SIZE) for name in ("max_seqlen_q", "max_seqlen_k")),
     *((name, (int,), _SIZE) for name in ("sink_size", "seed", "splits", "split_keys")),
     *((name, (float, int, Real), _NUMBER) for name in ("dropout", "soft_cap")),

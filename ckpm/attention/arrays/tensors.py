@@ -265,9 +265,9 @@ def demand_shape(operand: Operand, shape: Sequence[int], what: str = "") -> None
 def demand_dtype(operand: Operand, dtype: str) -> None:
     """Refuse elements that a kernel of ``dtype`` doesn't read."""
     if operand.dtype not in _FITTING[dtype]:
-        raise ArgumentError(
-            f"{operand.name} is of {operand.dtype}; {dtype} is needed ({' or '.join(_FITTING[dtype])}).", kind="dtype"
-        )
+        bits = {"bits16": "its bits as uint16", "bits8": "its bits as uint8"}
+        wanted = " or ".join(bits.get(word, word) for word in _FITTING[dtype])
+        raise ArgumentError(f"{operand.name} is of {operand.dtype}; give {wanted}.", kind="dtype")
 
 
 def demand_one_place(operands: Sequence[Operand]) -> bool:

@@ -428,6 +428,7 @@ def test_why_without_any_kernel_reports_it() -> None:
         ({"arch": "gfx942"}, "none of the 0 registered for gfx942 is of batch_prefill", ""),
         ({"page_size": 16}, "no kernel with page_size 16", ""),
         ({"hdim_q": 584, "hdim_v": 584}, r"No kernel of aiter, .* serves it either: change the problem", "ckpm jit"),
+        ({"dtype": "fp32"}, r"serves it either: change the problem, or give dtype='bf16' to round Q", "ckpm jit"),
         ({"sink_logits": True}, r"no kernel with sink logits among 2 .* has no sink_ptr", "page_size 1 "),
     ],
 )

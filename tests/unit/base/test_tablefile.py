@@ -77,7 +77,11 @@ class Outer(Record, frozen=True):
             "must be a whole number, not",
         ),
         ({"inner": {"a": {}}}, ["inner", "a"], "field 'number' is missing; it has no field"),
-        ({"inner": {"a": {"number": 1, "rat": 1}}}, ["inner", "a", "rat"], "unknown field; known here: number, rate"),
+        (
+            {"inner": {"a": {"number": 1, "rat": 1}}},
+            ["inner", "a", "rat"],
+            "unknown field; known here: number, rate; did you mean 'rate'?",
+        ),
         ({"inner": {"a": {"number": 1, "rate": 1}}}, ["inner", "a", "rate"], "must be a number < 1"),
         ({"inner": {"a": {"number": 1, "rate": float("nan")}}}, ["inner", "a", "rate"], "must be a number >= 0"),
         ({"by_tier": {"night": 1}}, ["by_tier"], "unknown word 'night'; known here: full, smoke"),

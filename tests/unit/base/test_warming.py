@@ -80,6 +80,19 @@ def test_warming_with_failed_linker_ends_well(linker: Linker) -> None:
         warming.wait(linker.environment)
 
 
+@pytest.mark.parametrize(("patience", "count"), [(0.01, 1), (60.0, 0)])
+def test_long_wait_for_core_of_emulator_is_announced(
+    patience: float, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ckpm")
+    monkeypatch.setattr(warming, "_CORE", ["sleep", "0.5"])
+    monkeypatch.setattr(warming, "_SILENT_SECONDS", patience)
+    with warming.emulator_core(tmp_path, {**os.environ, "PYTHONPATH": str(PROJECT)}):
+        assert not caplog.messages
+    assert len(caplog.messages) == count
+    assert all("emulator's core is still being compiled" in message for message in caplog.messages)
+
+
 def test_warming_ends_with_killed_build(linker: Linker) -> None:
     child = os.fork()
     if child == 0:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ckpm.base.errors import UsageError
 from ckpm.kernels.library.request import BuildRequest, prepare
+from ckpm.matrix import defects as module
 from ckpm.matrix.defects import defect_of, defects, split
-from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.dialects import TABLES, dialect, dialect_names
 from ckpm.matrix.families import MASK_IMPLS
 from ckpm.matrix.selection import Selection, select
+from tests.unit.shared import replace_text, table_complaint
 
 
 @pytest.mark.parametrize("name", dialect_names())
@@ -66,3 +69,20 @@ def test_family_without_kernel_that_compiles_is_reported(
     request = request_for(stub_toolchain(), families=families, mask_impl="generic", filters=("*_d128_bf16_*",))
     with pytest.raises(UsageError, match=r"kernels of fwd_splitkv compiles with this CK. split-kv-of-generic"):
         prepare(request)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("dialect: ck-2025-06", "dialect: ck-2025-07", "dialect: unknown 'ck-2025-07'; known: ck-2025-06, "),
+        ("family: batch_prefill", "family: batch-prefill", "family: unknown 'batch-prefill'; known: fwd, "),
+        ("key.vlayout", "key.vlayuot", "where: \"key.vlayuot == 'col'\": unknown field 'key.vlayuot'"),
+    ],
+)
+def test_defect_of_no_kernels_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
+) -> None:
+    monkeypatch.setattr(module, "TABLES", tmp_path)
+    text = replace_text((TABLES / "defects.yaml").read_text(), old, new)
+    complaint = table_complaint(tmp_path / "defects.yaml", text, lambda _: module.defects.__wrapped__())
+    assert f": defects.column-major-v-does-not-compile.{message}" in complaint

@@ -11,6 +11,7 @@ import pytest
 from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.commands import parse
 from ckpm.matrix import options
+from ckpm.matrix.dialects import read_upstreams
 from ckpm.matrix.options import upstream_profiles, variant
 from ckpm.matrix.selection import profiles
 from tests.mutants import __main__ as mutants_cli
@@ -82,3 +83,29 @@ def test_malformed_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = f"upstreams: {{}}\nprofiles:\n  {row}\n"
     complaint = table_complaint(tmp_path / "upstreams.yaml", text, lambda _: upstream_profiles.__wrapped__())
     assert complaint.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "beginning", "suggestion"),
+    [
+        (["dialect: ck-2025-12"], "dialect: unknown 'ck-2025-12'; known: ck-2025-06, ", "ck-2025-11"),
+        (
+            ["dialect: ckpm-extended", "headers: include_prefil"],
+            "headers: unknown 'include_prefil'; known: include_bwd, ",
+            "include_prefill",
+        ),
+        (
+            ["dialect: ck-2025-11", "default_tier: ful"],
+            "default_tier: unknown 'ful'; known: full, nightly, smoke",
+            "full",
+        ),
+    ],
+)
+def test_unknown_word_of_upstream_is_refused_in_its_line(
+    tmp_path: Path, fields: list[str], beginning: str, suggestion: str
+) -> None:
+    row = "\n".join(f"    {field}" for field in ("summary: CK", *fields))
+    text = f"upstreams:\n  aiter:\n{row}\nprofiles: {{}}\n"
+    complaint = table_complaint(tmp_path / "upstreams.yaml", text, read_upstreams)
+    assert complaint.startswith(f"{3 + len(fields)}: upstreams.aiter.{beginning}")
+    assert complaint.endswith(f"; did you mean '{suggestion}'?")

@@ -196,7 +196,7 @@ def test_verdict_follows_cases_and_rows(
 
 def test_row_of_suite_has_reasons_of_skipped_cases(tmp_path: Path) -> None:
     folder = write(tmp_path, {"batch-prefill": []})
-    reasons = "1,204 pages of 16 and 1024, 610 fp8bf16: --upstream ckpm serves 2,100 of them"
+    reasons = "pages of 16 and 1024 (1,204), fp8bf16 (610); --upstream ckpm serves 1,700 of the 1,814"
     results = Results((case(), SKIPPED), {"device": "emulator", "unsupported": reasons})
     results.write(folder / "gfx950/aiter/batch-prefill.json")
     (row,) = [

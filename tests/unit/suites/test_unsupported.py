@@ -30,18 +30,18 @@ def test_reasons_are_counted_and_best_upstream_is_named() -> None:
     paged = [{"page_size": size, "kv_layout": "linear", "tile_rows": 128} for size in (16, 16, 1024)]
     fp8 = {"dtype": "fp8bf16", "qscale": "pertensor", "page_size": 16, "tile_rows": 128}
     text = line(*paged, fp8, {"logits_soft_cap": 30.0, "lse": False})
-    assert text.startswith("3 pages of 16 and 1024, 1 fp8bf16, 1 ")
-    assert re.search(r": --upstream ckpm serves \d of them$", text)
+    assert text.startswith("pages of 16 and 1024 (3), fp8bf16 (1), ")
+    assert re.search(r"; --upstream ckpm serves \d of the 5$", text)
 
 
 def test_full_tier_of_own_upstream_is_named_if_it_serves_most() -> None:
     """A bias without a mask and LSE is in no upstream's smoke tier."""
     text = line({"dtype": "fp16", "bias": "bias", "mask": "no"}, {"bias": "alibi", "mask": "no", "lse": True})
-    assert text.endswith(": --upstream aiter --tier full serves 2 of them")
+    assert text.endswith("; --upstream aiter --tier full serves 2 of the 2")
 
 
 @pytest.mark.parametrize("count", [4, 5, 9])
 def test_many_values_are_cut(count: int) -> None:
     sizes = [{"page_size": 16 * (at + 1)} for at in range(count)]
     shown = "16, 32, 48 and 64" if count == 4 else "16, 32, 48 and others"
-    assert line(*sizes).startswith(f"{count} pages of {shown}: --upstream ")
+    assert line(*sizes).startswith(f"pages of {shown} ({count}); --upstream ")

@@ -215,7 +215,7 @@ def _sources(plan: QualificationPlan, runner: Runner) -> tuple[dict[str, Path], 
     by_stage = {step.stage: step for step in plan.steps}
     steps = []
     for name, stage in runner.table.stages.items():
-        code, files, command = runner.failed.get(name), dict[str, str](), "not for this machine, or not of this tier"
+        code, files, command = runner.failed.get(name), dict[str, str](), "not for this machine"
         if step := by_stage.get(name):
             command = step.shown
             file = plan.work / record_path(step.arch, name)

@@ -172,6 +172,9 @@ def _wrong(findings: BoardFindings) -> Iterator[tuple[str, str, str]]:
         for case in results.failing:
             other = findings.beside.get(case.name)
             yield f"{step}: {case.name}", case.message, f"{other.status}: {other.message}" if other else _NEITHER
+    for row in findings.times.rows if findings.times else ():
+        if row.reason:
+            yield f"published: {row.kernel}, {row.label}", row.reason, _NEITHER
 
 
 def _times(findings: BoardFindings) -> Iterator[tuple[str, str, str, str]]:

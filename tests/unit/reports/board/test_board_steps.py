@@ -21,11 +21,7 @@ def test_plan_steps_gives_commands_in_safe_order(arch: str, tier: str) -> None:
     for step in steps:
         assert parse(step.command).run is not None, step.shown
     names = [step.stage for step in steps]
-    assert (names[0], names[-1], "v3-against-v2" in names) == (
-        "board",
-        "page-fault",
-        (arch, tier) == ("gfx950", "full"),
-    )
+    assert (names[0], names[-1], "v3-against-v2" in names) == ("board", "page-fault", arch == "gfx950")
     assert {"build-rocm", "batch-prefill-rocm"}.isdisjoint(
         step.stage for step in plan_steps(read_steps(), arch, tier, rocm=False)
     )

@@ -165,7 +165,8 @@ def probe(arch: str, file: Path) -> None:
     device.hip.synchronize()
     if device.hip.read(memory)[-1] != 1:
         raise DeviceError(f"the GPU of arch {arch} gives back other bytes than were written.")
-    facts = {**device.context(), **device.sensors(), "memory": str(device.hip.properties().memory_bytes)}
+    total = device.hip.properties(device.number).memory_bytes
+    facts = {**device.context(), **device.sensors(), "memory": str(total)}
     write_atomically(file, as_text({**facts, "archs": ", ".join(rocm_places.gpu_archs())}))
     show(f"{facts['gpu']}, ROCm {facts['rocm']}, driver {facts['driver']}")
 

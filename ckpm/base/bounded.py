@@ -53,7 +53,9 @@ def parse_json(text: str) -> Any:
     if sum(map(text.count, ",[{")) > _ITEMS:
         raise BoundsError(f"it has more than {_ITEMS:,} values")
     try:
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_unique)
+        value = json.loads(
+            text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_unique
+        )
     except RecursionError:
         raise BoundsError("it is nested too deeply") from None
     if "\\u" in text:  # only an escape can make half a surrogate pair

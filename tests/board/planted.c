@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,6 +63,7 @@ int hipDeviceGetPCIBusId(char* text, int size, int number)
 int hipLaunchKernel(void* kernel, Size grid, Size block, void** arguments, size_t lds, void* stream)
 {
     if(planted("hang") || planted("lost")) close(open(getenv("CKPM_TEST_BROKEN"), O_CREAT | O_WRONLY, 0600));
+    if(planted("killed")) kill(getppid(), SIGKILL); // the step, whose worker this is
     return TRY(NEXT(hipLaunchKernel, void*, Size, Size, void**, size_t, void*)(kernel, grid, block, arguments, lds, stream));
 }
 

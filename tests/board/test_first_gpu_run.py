@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import lzma
 import signal
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from collections.abc import Callable
 
 import pytest
 
+from ckpm.base.paths import IMPORTS
 from tests.board.conftest import Machine
+from tests.faults.test_full_disk import UNSHARE
 
 Make = Callable[..., Machine]
 FEW = ("--only", "build", "--only", "dispatch")
@@ -37,6 +40,9 @@ def test_rehearsal_answers_each_question(make_machine: Make) -> None:
     for section in ("## Times", "## Published problems", "## Error of the timing model (WMAPE)"):
         assert section in run.stdout
     assert "| all | 1 | " in run.stdout  # a published problem, measured and modelled
+    (file,) = machine.folder.glob("work/*/*.tar.xz")
+    sent = lzma.decompress(file.read_bytes()).decode()
+    assert not [name for name in (machine.folder.name, str(IMPORTS), sys.prefix) if name in sent]
     again = machine.run()
     assert (again.returncode, again.stderr.count("earlier for the same inputs")) == (0, 11)
 
@@ -74,6 +80,44 @@ def test_lost_device_ends_run_and_next_call_repeats_its_step(make_machine: Make)
     machine.broken.unlink()
     assert machine.run(*FEW).returncode == 0
     assert machine.endings()["dispatch"] == "passed"
+
+
+def test_step_that_is_killed_for_memory_runs_again(make_machine: Make) -> None:
+    machine = make_machine()
+    assert machine.run(*FEW, planted="killed").returncode == 0
+    assert machine.endings()["dispatch"] == "killed, for memory or by somebody"
+    assert machine.run(*FEW).returncode == 0
+    assert machine.endings()["dispatch"] == "passed"
+
+
+def test_full_disk_keeps_finished_steps(make_machine: Make) -> None:
+    """The disk and the host's name are those of a namespace. The file has neither the name nor the path."""
+    machine = make_machine()
+    work = machine.folder / "work"
+    work.mkdir()
+    command = [*UNSHARE, "--uts", "sh", "-c", _SMALL_DISK, "-", str(work), *machine.command(*FEW, "--only", "doctor")]
+    run = subprocess.run(
+        command, env=machine.environment(), cwd=machine.folder, capture_output=True, text=True, check=False
+    )
+    if run.stderr.startswith("unshare"):
+        pytest.skip("this system does not let a user mount a file system")
+    assert [line for line in run.stdout.splitlines() if line.startswith("ended")] == ["ended: 10", "ended: 0"], run
+    assert "Free some space; then run the same command" in run.stderr
+    assert "gfx950/doctor: passed earlier for the same inputs" in run.stderr
+    (file,) = machine.folder.glob("*.tar.xz")
+    sent = lzma.decompress(file.read_bytes()).decode()
+    assert not [name for name in ("zorglub", machine.folder.name) if name in sent]
+
+
+_SMALL_DISK = """
+echo zorglub > /proc/sys/kernel/hostname
+work=$1; shift
+mount -t tmpfs -o size=800k none "$work"
+"$@"; echo "ended: $?"
+mount -o remount,size=100m "$work"
+"$@"; echo "ended: $?"
+cp "$work"/*/*.tar.xz .
+"""
 
 
 def test_wrong_kernel_is_shown_beside_emulator(make_machine: Make) -> None:

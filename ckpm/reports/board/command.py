@@ -100,7 +100,8 @@ class Runner:
         if step.stage == PROBE:
             raise DeviceError(f"no step was run: {' '.join(last[-1:]) or 'the GPU does not answer'}")
         if self.lost:
-            number = rocm_places.gpu_archs().index(self.arch) if self.arch in rocm_places.gpu_archs() else 0
+            archs, visible = rocm_places.gpu_archs(), os.environ.get("HIP_VISIBLE_DEVICES", "").partition(",")[0]
+            number = visible or (archs.index(self.arch) if self.arch in archs else 0)
             raise DeviceError(
                 f"the GPU does not answer after {step.name}. Nothing was reset. This command does it, and may reset "
                 f"every GPU of the machine and end what runs there: rocm-smi -d {number} --gpureset. Or restart; "

@@ -86,6 +86,6 @@ def claims_table(arch: str = "gfx950") -> str:
     for claim in claims:
         lines.append(f"| {claim.claim} | {claim.risk} | `{claim.step}` | {claim.expected} | {claim.otherwise} |")
     lines += ["", "| step | command on an MI350 |", "| --- | --- |"]
-    decided = {claim.step for claim in claims}
+    decided = {"model", *(claim.step for claim in claims)}  # the model is beside published times
     lines += [f"| `{name}` | `{command}` |" for name, command in commands.items() if name in decided]
     return "\n".join(lines) + "\n"

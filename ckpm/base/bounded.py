@@ -47,16 +47,27 @@ def read_text(file: Path, largest: int = LARGEST_FILE) -> str:
 def parse_json(text: str) -> Any:
     """The value of a JSON text. Raises ValueError with the reason, or BoundsError, which is one.
 
-    The bounds: finite numbers, text that UTF-8 can encode, nesting that Python can walk, the number of values.
+    The bounds: finite numbers, text that UTF-8 can encode, nesting that Python can walk, the number of values, and one
+    value for each name of an object.
     """
     if sum(map(text.count, ",[{")) > _ITEMS:
         raise BoundsError(f"it has more than {_ITEMS:,} values")
     try:
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
+        value = json.loads(
+            text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_unique
+        )
     except RecursionError:
         raise BoundsError("it is nested too deeply") from None
     if "\\u" in text:  # only an escape can make half a surrogate pair
         _check_text(value)
+    return value
+
+
+def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(members)
+    if len(value) < len(members):
+        name = next(name for at, (name, _) in enumerate(members) if name in dict(members[:at]))
+        raise BoundsError(f"{name[:_DIGITS]!r} is there twice")
     return value
 
 

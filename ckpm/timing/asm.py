@@ -10,12 +10,15 @@ import contextlib
 import dataclasses
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ckpm.attention.launch.device import Device, EmulatedDevice
+from ckpm.attention.launch.hip_api import Memory
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.base.errors import TrustError
 from ckpm.base.files import hold_lock, sha256_of
@@ -29,6 +32,14 @@ _FOLDERS = {"gfx942": "MI300/", "gfx950": ""}
 _SUFFIXES = {"gfx942": "_rtna", "gfx950": ""}  # conversion to bf16: the host code's default
 _THREADS = 512
 _TUNING = 5  # s_opt of the host code for heads in eights and at most 16,384 queries
+
+
+class TimedLaunch(NamedTuple):
+    """Mean microseconds of a launch, and the bits of its Q, K, V and O, each as [token, head, dim]."""
+
+    microseconds: float
+    arrays: Mapping[str, NDArray[Any]]
+    o: NDArray[Any]
 
 
 def code_object(arch: str, causal: bool, cache: Path) -> tuple[bytes, str]:
@@ -55,26 +66,34 @@ def _package(cache: Path) -> Path:
 
 def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: PublishedShape) -> None:
     """Run the workgroup that the device's option ``record`` names."""
-    with _upload(device, shape) as (grid, arguments):
+    with _upload(device, shape, _tensors(shape)) as (grid, arguments, _):
         device.launch_code(code[0], code[1], grid, _THREADS, arguments)
 
 
-def time(device: Device, code: tuple[bytes, str], shape: PublishedShape, repeats: int) -> float:
-    """Mean microseconds of a launch on a GPU."""
-    with _upload(device, shape) as (grid, arguments):
-        return device.hip.time_code(code[0], code[1], grid, _THREADS, arguments, repeats)
+def time(device: Device, code: tuple[bytes, str], shape: PublishedShape, repeats: int) -> TimedLaunch:
+    """Launch on a GPU."""
+    arrays = _tensors(shape)
+    with _upload(device, shape, arrays) as (grid, arguments, o):
+        microseconds = device.hip.time_code(code[0], code[1], grid, _THREADS, arguments, repeats)
+        return TimedLaunch(microseconds, arrays, device.hip.read(o, np.uint16, arrays["q"].shape))
 
 
-@contextlib.contextmanager
-def _upload(device: Device, shape: PublishedShape) -> Iterator[tuple[tuple[int, int, int], bytes]]:
-    """The grid and the arguments of a launch, whose tensors are on the device."""
+def _tensors(shape: PublishedShape) -> dict[str, NDArray[np.uint16]]:
+    """Bits of random Q, K and V."""
     generator = np.random.default_rng(0)
     rows = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
-    arrays = {
+    return {
         name: generator.integers(0x3C00, 0x4000, (shape.batch * shape.length, heads, _HEAD_DIM), np.uint16)
         | generator.integers(0, 2, (shape.batch * shape.length, heads, _HEAD_DIM), np.uint16) << 15
         for name, heads in rows.items()
     }
+
+
+@contextlib.contextmanager
+def _upload(
+    device: Device, shape: PublishedShape, arrays: Mapping[str, NDArray[np.uint16]]
+) -> Iterator[tuple[tuple[int, int, int], bytes, Memory]]:
+    """The grid and the arguments of a launch, whose tensors are on the device, and the memory of O."""
     outputs = {"o": arrays["q"].nbytes, "lse": 4 * len(arrays["q"]) * shape.heads}
     # a head's buffer is as long as that of all heads: it ends in the row after the last
     row = _BYTES * _HEAD_DIM * shape.heads
@@ -86,7 +105,7 @@ def _upload(device: Device, shape: PublishedShape) -> Iterator[tuple[tuple[int, 
         tiles = -(-shape.length // ROWS)
         grid = (-(-tiles // 2) if shape.causal else tiles, shape.heads, shape.batch)
         addresses = {name: part.address for name, part in memory.items()}
-        yield grid, _arguments(addresses, shape)
+        yield grid, _arguments(addresses, shape), memory["o"]
 
 
 def _arguments(at: dict[str, int], shape: PublishedShape) -> bytes:

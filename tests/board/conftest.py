@@ -113,14 +113,18 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make_machine(tmp_path: Path, runtime: Path) -> Callable[[str], Machine]:
-    def make(arch: str = "gfx950") -> Machine:
-        machine = Machine(folder=tmp_path, system=tmp_path / "system", rocm=tmp_path / "rocm", arch=arch)
+def make_machine(tmp_path: Path, runtime: Path) -> Callable[..., Machine]:
+    def make(*archs: str) -> Machine:
+        """A machine with boards of these archs, gfx950 alone without one; the last is emulated."""
+        archs = archs or ("gfx950",)
+        machine = Machine(folder=tmp_path, system=tmp_path / "system", rocm=tmp_path / "rocm", arch=archs[-1])
         card = machine.system / "sys/devices/0000:00:00.0"
         nodes = machine.system / "sys/class/kfd/kfd/topology/nodes"
         texts = {card / name: text for name, text in _SENSORS.items()}
         texts |= {machine.system / "dev/kfd": "", nodes / "0/properties": "simd_count 0\n"}
-        texts |= {nodes / "1/properties": f"simd_count 1024\ngfx_target_version {_VERSIONS[arch]}\n"}
+        for number, arch in enumerate(archs, 1):
+            properties = f"simd_count 1024\ngfx_target_version {_VERSIONS[arch]}\n"
+            texts[nodes / f"{number}/properties"] = properties
         for file, text in texts.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -10,15 +11,18 @@ from pathlib import Path
 
 import ckpm_emulator.cli
 from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.base.errors import CkPrefillError
 from ckpm.base.junit import write_junit
 from ckpm.base.results import Results
 from ckpm.commands import main as ckpm
 from ckpm.commands import split
 from ckpm.matrix.problems.performance import performance_problems
+from ckpm.reports.board import parcel
+from ckpm.reports.board.page import RUN
 from tests.fuzz.compiled import LIBRARY, prepare_code
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
 from tests.unit.matrix.test_validate import YAML
-from tests.unit.reports.board_samples import write_parcel
+from tests.unit.reports.board_samples import FILES, write_parcel
 from tests.unit.reports.release.samples import make_bundle, update_sums
 from tests.unit.reports.report_samples import SLOWER, case, write
 from tests.unit.reports.timing_samples import timings
@@ -67,10 +71,20 @@ def commands() -> tuple[Command, ...]:
         replace(_of("verify-bundle bundle --unsigned", "bundle", bundle), amend=lambda at: update_sums(at / "bundle")),
         _of("verify-bundle bundle.tar --unsigned", "bundle", {"bundle.tar": BYTES}),
         _of("gpu-results run.tar.xz", "board", {"run.tar.xz": BYTES}),
+        replace(_of("gpu-results run.tar.xz --against run.tar.xz", "board", _PACKED), amend=_pack_again),
         _of("python -m ckpm_emulator coverage library.o", "code", {"library.o": BYTES}),
         _of("python -m ckpm_emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
         _of("workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
     )
+
+
+_PACKED = {f"run/{name}": DOCUMENT for name in (RUN, *FILES)}
+
+
+def _pack_again(folder: Path) -> None:
+    """Make the file of a first run of its folder's files, with fitting checksums."""
+    with contextlib.suppress(CkPrefillError):  # a name or a link that no such file has
+        parcel.pack({}, {}, folder / "run", epoch=0)
 
 
 _JOB = "artifacts/results-gfx950-aiter-batch_prefill/gfx950/aiter"

@@ -48,13 +48,14 @@ class Device(ABC):
     """A device of one arch. ``kind`` is hip or emulator; :meth:`has` is for features."""
 
     kind: str
+    number = 0  # among the devices of its runtime
     lost = False  # True after a GPU's fault: only a new process gets another context
     arch: str
     hip: HipApi
 
     @property
     def compute_units(self) -> int:
-        return self.hip.properties().compute_units
+        return self.hip.properties(self.number).compute_units
 
     @abstractmethod
     def has(self, feature: str) -> bool:
@@ -251,13 +252,9 @@ class GpuDevice(Device):
         if arch not in present:
             there = f"there are {', '.join(present)}" if present else "there is none"
             raise DeviceError(f"no GPU of arch {arch}: {there}. {_EMULATOR}, or build for the GPU that is there.")
-        self._number = present.index(arch)
-        self.hip.set_device(self._number)
+        self.number = present.index(arch)
+        self.hip.set_device(self.number)
         self.arch = arch
-
-    @property
-    def compute_units(self) -> int:
-        return self.hip.properties(self._number).compute_units
 
     def has(self, feature: str) -> bool:
         return False
@@ -273,12 +270,12 @@ class GpuDevice(Device):
         yield
 
     def context(self) -> Mapping[str, str]:
-        rocm, bus = self.hip.runtime_version(), self.hip.bus_id(self._number)
-        gpu = self.hip.properties(self._number).name
+        rocm, bus = self.hip.runtime_version(), self.hip.bus_id(self.number)
+        gpu = self.hip.properties(self.number).name
         return {**_hardware(self), "gpu": gpu, "rocm": rocm, **gpu_context.settings(bus)}
 
     def sensors(self) -> Mapping[str, str]:
-        bus = self.hip.bus_id(self._number)
+        bus = self.hip.bus_id(self.number)
         return {**gpu_context.sensors(bus), **gpu_context.smi_sensors(bus)}
 
     def fault(self) -> Fault | None:

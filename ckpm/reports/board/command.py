@@ -100,7 +100,8 @@ class Runner:
         if step.stage == PROBE:
             raise DeviceError(f"no step was run: {' '.join(last[-1:]) or 'the GPU does not answer'}")
         if self.lost:
-            number = rocm_places.gpu_archs().index(self.arch) if self.arch in rocm_places.gpu_archs() else 0
+            archs, visible = rocm_places.gpu_archs(), os.environ.get("HIP_VISIBLE_DEVICES", "").partition(",")[0]
+            number = visible or (archs.index(self.arch) if self.arch in archs else 0)
             raise DeviceError(
                 f"the GPU does not answer after {step.name}. Nothing was reset. This command does it, and may reset "
                 f"every GPU of the machine and end what runs there: rocm-smi -d {number} --gpureset. Or restart; "
@@ -165,7 +166,8 @@ def probe(arch: str, file: Path) -> None:
     device.hip.synchronize()
     if device.hip.read(memory)[-1] != 1:
         raise DeviceError(f"the GPU of arch {arch} gives back other bytes than were written.")
-    facts = {**device.context(), **device.sensors(), "memory": str(device.hip.properties().memory_bytes)}
+    total = device.hip.properties(device.number).memory_bytes
+    facts = {**device.context(), **device.sensors(), "memory": str(total)}
     write_atomically(file, as_text({**facts, "archs": ", ".join(rocm_places.gpu_archs())}))
     show(f"{facts['gpu']}, ROCm {facts['rocm']}, driver {facts['driver']}")
 
@@ -215,7 +217,7 @@ def _sources(plan: QualificationPlan, runner: Runner) -> tuple[dict[str, Path], 
     by_stage = {step.stage: step for step in plan.steps}
     steps = []
     for name, stage in runner.table.stages.items():
-        code, files, command = runner.failed.get(name), dict[str, str](), "not for this machine, or not of this tier"
+        code, files, command = runner.failed.get(name), dict[str, str](), "not for this machine"
         if step := by_stage.get(name):
             command = step.shown
             file = plan.work / record_path(step.arch, name)

@@ -23,7 +23,7 @@ RUN, PAGE = "run.json", "first-gpu-run.md"
 JUDGED = (0, CheckFailedError.exit_code, InconclusiveError.exit_code)  # exit codes of steps with results
 _ENDINGS = {**dict(zip(JUDGED, ("passed", "a check failed", "inconclusive"), strict=True)), 1: "something is missing"}
 _ENDINGS |= {DeviceError.exit_code: "the GPU failed", OutputError.exit_code: "could not write"}
-_ENDINGS[OVERDUE] = "ended at its time limit"
+_ENDINGS |= {OVERDUE: "ended at its time limit", -9: "killed, for memory or by somebody"}
 _SHOWN = 40  # rows of a list
 _NEITHER = "not run"
 
@@ -109,10 +109,10 @@ def read_findings(folder: Path) -> BoardFindings:
 def page(findings: BoardFindings) -> str:
     """The page, the claims first."""
     run = findings.run
-    lines = [f"# First run on {run.arch}", ""]
+    lines = [f"# First run on {shown(run.arch)}", ""]
     if run.stand_in:
         lines += ["**A stand-in took the place of the GPU. Nothing below was measured on hardware.**", ""]
-    lines += [f"Board {run.host}, {run.date}, commit {shown(run.commit)}, tier {run.tier}.", ""]
+    lines += [shown(f"Board {run.host}, {run.date}, commit {run.commit}, tier {run.tier}."), ""]
     sections = (
         ("What only hardware decides", ("claim", "answer"), _answers(findings)),
         ("Steps", ("step", "question", "end"), ((s.name, s.question, s.ending) for s in run.steps)),
@@ -149,9 +149,13 @@ def answer(claim: Claim, findings: BoardFindings) -> str:
         text = f"WMAPE {groups[OWN].error:.1%} of {groups[OWN].rows} rows"
         return f"as expected: {text}" if groups[OWN].error <= claim.largest_error else f"otherwise: {text}"
     if claim.verdict:
-        gate = findings.gates.get(claim.step)
-        if gate is None or gate.verdict not in ("regressed", "unchanged", "improved"):
-            return f"open: {gate.summary() if gate else step.ending}"
+        rows = findings.gates[claim.step].rows if claim.step in findings.gates else ()
+        chosen_rows = [row for row in rows if fnmatch.fnmatchcase(row.subject, claim.cases)]
+        if not chosen_rows:
+            return f"open: {step.ending}"
+        gate = Gate.of(chosen_rows, {})
+        if gate.verdict not in ("regressed", "unchanged", "improved"):
+            return f"open: {gate.summary()}"
         return f"{'as expected' if gate.verdict == claim.verdict else 'otherwise'}: {gate.summary()}"
     results = findings.suites.get(claim.step)
     chosen = [case for case in results.cases if fnmatch.fnmatchcase(case.name, claim.cases)] if results else []
@@ -172,6 +176,9 @@ def _wrong(findings: BoardFindings) -> Iterator[tuple[str, str, str]]:
         for case in results.failing:
             other = findings.beside.get(case.name)
             yield f"{step}: {case.name}", case.message, f"{other.status}: {other.message}" if other else _NEITHER
+    for row in findings.times.rows if findings.times else ():
+        if row.reason:
+            yield f"published: {row.kernel}, {row.label}", row.reason, _NEITHER
 
 
 def _times(findings: BoardFindings) -> Iterator[tuple[str, str, str, str]]:
@@ -195,7 +202,8 @@ def _errors(findings: BoardFindings) -> Iterator[tuple[str, str, str]]:
 
 def compare_boards(first: BoardFindings, second: BoardFindings) -> str:
     """The differences of two runs: outcomes of cases, and times or TFLOP/s of the same problems."""
-    lines = [f"# {first.run.arch} {first.run.host} against {second.run.arch} {second.run.host}", ""]
+    names = [f"{side.run.arch} {side.run.host}" for side in (first, second)]
+    lines = [f"# {shown(' against '.join(names))}", ""]
     ends, other_ends = ({c.name: c.status for r in side.suites.values() for c in r.cases} for side in (first, second))
     lines += [
         f"- {shown(name)}: {end} / {other_ends.get(name)}" for name, end in ends.items() if other_ends.get(name) != end

@@ -7,6 +7,7 @@ can be run without a GPU. Its times are the host's, and mostly too noisy for ano
 from __future__ import annotations
 
 import dataclasses
+import logging
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from ckpm.matrix.problems.serving import measured_kernel, serving_kernels
 from ckpm.reports.gates.comparing import presence
 from ckpm.reports.gates.statistics import ARMS, GATE, Settings, earlier_row, ends_early, order, rows
 from ckpm.reports.verdicts import COLD, V3_AGAINST_V2, WARM, Gate, Samples
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,10 @@ def compare(
     samples: list[Samples] = []
     for problem in problems:
         if baseline.serves(problem) and candidate.serves(problem):
-            samples += _take_samples(device, baseline, candidate, problem, settings)
+            for taken in _take_samples(device, baseline, candidate, problem, settings):
+                old, new = map(statistics.median, (taken.baseline, taken.candidate))
+                log.info(f"{taken.subject}, {taken.metric}: {old:.5g} -> {new:.5g} us, {len(taken.baseline)} rounds")
+                samples.append(taken)
     after = device.context()  # if somebody changed the clocks in between, the times can't be compared
     explanation = "the baseline is the candidate's library with V3 turned off"
     provenance = {

@@ -61,6 +61,7 @@ def test_aliases_of_ordinary_tables_are_accepted(tmp_path: Path) -> None:
         (r'{"a": ["\ud800"]}', "holds half a surrogate pair"),
         (r'{"\udfff": 1}', "holds half a surrogate pair"),
         ("[" * 100_000, "nested too deeply"),
+        ('[{"a": 1, "b": {}, "a": 1}]', "'a' is there twice"),
         ("", "Expecting value"),
         ("\udcff", "can't decode byte 0xff"),
         (f"[{'[],' * 2_000_000}1]", "more than 4,000,000 values"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 from pathlib import Path
 
@@ -9,9 +10,14 @@ import pytest
 
 from ckpm.base.errors import DiskFullError
 from ckpm.commands import parse
+from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.tables import problems
 from ckpm.reports.board.command import Runner, log_of
+from ckpm.reports.board.page import BoardStep, answer, read_findings
 from ckpm.reports.board.table import SMOKE, plan_steps, read_claims, read_steps
+from ckpm.reports.verdicts import Gate
+from tests.unit.reports.board_samples import write_parcel
+from tests.unit.reports.report_samples import SLOWER
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
@@ -21,11 +27,7 @@ def test_plan_steps_gives_commands_in_safe_order(arch: str, tier: str) -> None:
     for step in steps:
         assert parse(step.command).run is not None, step.shown
     names = [step.stage for step in steps]
-    assert (names[0], names[-1], "v3-against-v2" in names) == (
-        "board",
-        "page-fault",
-        (arch, tier) == ("gfx950", "full"),
-    )
+    assert (names[0], names[-1], "v3-against-v2" in names) == ("board", "page-fault", arch == "gfx950")
     assert {"build-rocm", "batch-prefill-rocm"}.isdisjoint(
         step.stage for step in plan_steps(read_steps(), arch, tier, rocm=False)
     )
@@ -36,12 +38,32 @@ def test_claims_are_decided_by_what_their_steps_write() -> None:
     assert len(claims) >= 10
     for name, claim in claims.items():
         outputs = stages[claim.step].outputs
-        if claim.verdict or claim.largest_error:
-            assert ("gate" if claim.verdict else "report") in outputs, name
-        else:
-            suite = Path(outputs["results"]).stem
-            names = [case.name for case in problems(suite, "full")]
-            assert fnmatch.filter(names, claim.cases), name
+        if claim.largest_error:
+            assert "report" in outputs, name
+            continue
+        assert ("gate" if claim.verdict else "results") in outputs, name
+        cases = performance_problems("nightly") if claim.verdict else problems(Path(outputs["results"]).stem, "full")
+        assert fnmatch.filter([case.name for case in cases], claim.cases), name
+
+
+def test_claim_of_v3_is_answered_by_its_long_problems(tmp_path: Path) -> None:
+    """Short launches are slower than the host, and say nothing of V3."""
+    findings = read_findings(write_parcel(tmp_path / "run").with_name("run"))
+    claim = read_claims()["v3"]
+    verdicts = {
+        "tensor-q1k": "host-bound", "tensor-q8k": "unchanged", "page-q16k": "regressed", "tensor-q16k": "improved",
+        "tensor-h40q37k": "improved",
+    }  # fmt: skip
+    rows = [
+        dataclasses.replace(SLOWER, subject=f"performance/published_fp8.{name}", verdict=verdict)
+        for name, verdict in verdicts.items()
+    ]
+    step = BoardStep(name="v3-against-v2", question="", command="", code=8)
+    findings = dataclasses.replace(
+        findings, run=dataclasses.replace(findings.run, steps=(step,)), gates={"v3-against-v2": Gate.of(rows, {})}
+    )
+    assert answer(claim, findings) == "as expected: improved: 2 improved"
+    assert answer(claim, dataclasses.replace(findings, gates={})) == "open: a check failed"
 
 
 def test_full_disk_ends_run_and_other_failures_do_not(tmp_path: Path) -> None:

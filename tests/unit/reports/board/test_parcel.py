@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
 import lzma
+import re
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import TrustError
+from ckpm.base.errors import RecordError, TrustError
+from ckpm.base.results import Results
 from ckpm.commands import main
 from ckpm.reports.board import parcel
+from ckpm.reports.board.page import RUN
 from ckpm.reports.board.table import claims_table
 from ckpm.timing.score import OWN, Score
 from tests.docs.pages import ROOT
+from tests.fuzz.running import complaints, known_codes
 from tests.unit.reports.board_samples import MODELLED, write_parcel
+from tests.unit.reports.report_samples import case
 
 
 @pytest.mark.parametrize(
@@ -32,33 +38,117 @@ def test_scrub_hides_paths_addresses_and_hosts(text: str, sent: str) -> None:
     assert parcel.scrub(text, {"node-17": "HOST"}) == sent
 
 
-def repack(file: Path, *entries: tuple[str, bytes, bytes]) -> Path:
-    """Replace the parcel's tar by one of these entries: name, content, kind."""
+@pytest.mark.parametrize("name", ["anna-b", "bender.corp.example", "zorg"])
+def test_no_text_of_a_step_leads_back_to_machine(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Host, user, home and registry have names that nothing else has, and are in all that a step may write."""
+    home, clone, work = (tmp_path / f"{name}-{folder}" for folder in ("home", "private clone", "work"))
+    registry, user = f"index-{name}.example", f"{name}-user"
+    monkeypatch.setattr(parcel.socket, "gethostname", lambda: name)  # type: ignore[attr-defined]
+    monkeypatch.setattr(parcel, "IMPORTS", clone)
+    monkeypatch.setattr(parcel, "data", lambda part: ROOT / part)
+    for variable, value in {
+        "HOME": str(home), "USER": user, "CKPM_CACHE": str(home / "cache"), "PIP_INDEX_URL": f"https://{registry}/simple",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(variable, value)
+    main(["doctor"])
+    log = tmp_path / "doctor"
+    log.write_text(capsys.readouterr().out + f"built by {user} on {name.upper()}: {home}/cache, {clone}/ckpm/a.py\n")
+    trace = (
+        f'Traceback (most recent call last):\n  File "{clone}/ckpm/a b.py", line 1, in f\n'
+        f"OSError: [Errno 28] No space left on device: '{work}/build'\n{work}/x\nclang -I{home}/include -L{work}/lib\n"
+        f"cd /{name}/{user} PATH=/usr/bin:{home}/bin cache:{home}/cache\n"
+        f"HTTPSConnectionPool(host='{registry}', port=443): {user}@{registry} 10.11.12.13\n"
+    )
+    results = Results((case("dispatch/a", "failed", trace, trace),), {"library": f"{work}/libckpm.so"})
+    results.write(tmp_path / "results")
+    packed = parcel.pack({"log": log, "results": tmp_path / "results"}, {"page": trace}, tmp_path / "run", epoch=0)
+    sent = lzma.decompress(packed.read_bytes()).decode()
+    for secret in (name, name.partition(".")[0], tmp_path.name, "private", "10.11.12.13"):
+        assert secret not in sent.lower(), sent[max(0, sent.lower().find(secret) - 200) :][:400]
+    assert "PATH/libckpm.so" in sent
+    Results.read(tmp_path / "run/results")  # still one
+
+
+def tar_of(*entries: tuple[str, bytes, bytes]) -> bytes:
+    """A tar of entries: name, content, kind."""
     stream = io.BytesIO()
     with tarfile.TarFile(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, content, kind in entries:
             info = tarfile.TarInfo(name)
-            info.size, info.type, info.linkname = len(content), kind, "/etc/passwd" if kind == tarfile.SYMTYPE else ""
+            info.size, info.type, info.linkname = len(content), kind, "/etc/passwd" if kind != tarfile.REGTYPE else ""
             tar.addfile(info, io.BytesIO(content))
-    file.write_bytes(lzma.compress(stream.getvalue()))
-    return file
+    return stream.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "kind", "complaint"),
-    [
-        ("run/../../x", b"x", tarfile.REGTYPE, "not a name that a bundle can have"),
-        ("run/link", b"", tarfile.SYMTYPE, "not a plain file but a link"),
-        ("run/SHA256SUMS", b"0" * 64 + b"  x\n", tarfile.REGTYPE, "x: missing, SHA256SUMS lists it"),
-    ],
-)
-def test_open_parcel_refuses_hostile_tar(
-    tmp_path: Path, name: str, content: bytes, kind: bytes, complaint: str
-) -> None:
-    file = repack(tmp_path / "run.tar.xz", (name, content, kind))
-    with pytest.raises(TrustError, match=complaint):
-        parcel.open_parcel(file, tmp_path / "opened")
-    assert not (tmp_path / "x").exists()
+def plain(*names: str) -> bytes:
+    return tar_of(*((name, b"x", tarfile.REGTYPE) for name in names))
+
+
+def declares(size: int) -> bytes:
+    """A tar whose file is not there."""
+    info = tarfile.TarInfo("run/x")
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+NO_NAME, NO_FILE = "not a name that a bundle can have", "not a plain file but a link"
+TARS: dict[str, tuple[bytes, str]] = {
+    "traversal": (plain("run/../../x"), NO_NAME),
+    "absolute path": (plain("/etc/x"), NO_NAME),
+    "control characters": (plain("run/a\x1b[31m\n\n"), NO_NAME),
+    "other folder": (plain("run/a", "other/b"), "not all in one folder"),
+    "two of one name": (plain("run/a", "run/a"), "is there twice"),
+    "names of one file": (plain("run/a", "run/A"), "differ by case alone"),
+    "file and folder": (plain("run/a", "run/a/b"), "is a file and a folder"),
+    "many files": (plain(*(f"run/{number}" for number in range(4097))), "more than 4096 files"),
+    "nothing": (plain(), "there are none"),
+    **{
+        f"kind {kind!r}": (tar_of(("run/link", b"", kind)), NO_FILE)
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
+    },
+    "size of exabytes": (declares(1 << 62), "run.tar.tar: can't be read"),
+    "another archive": (lzma.compress(plain("run/x")), "can't be read as a tar"),
+    "no sums": (plain("run/x"), "SHA256SUMS: can't be read"),
+    "sums of a file that is missing": (
+        tar_of(("run/SHA256SUMS", b"0" * 64 + b"  x\n", tarfile.REGTYPE)), "x: missing, SHA256SUMS lists it",
+    ),
+    "no list of sums": (tar_of(("run/SHA256SUMS", b"\xff\n", tarfile.REGTYPE)), "SHA256SUMS: can't be read"),
+}  # fmt: skip
+RUNS = {
+    "no run": ({"x": "{}"}, "run.json"),
+    "bad JSON": ({RUN: "{"}, "can't be read as a run"),
+    "deep JSON": ({RUN: "[" * 100_000}, "can't be read as a run"),
+    "member twice": ({RUN: '{"arch": "gfx950", "arch": "gfx942"}'}, "'arch' is there twice"),
+    "another record": ({RUN: '{"arch": 1}'}, "run.json: arch"),
+}
+
+
+@pytest.mark.parametrize("name", [*TARS, *RUNS])
+def test_hostile_file_is_refused_in_a_paragraph(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "files/run.tar.xz"
+    file.parent.mkdir()
+    if name in TARS:
+        content, complaint = TARS[name]
+        file.write_bytes(lzma.compress(content))
+    else:
+        texts, complaint = RUNS[name]
+        parcel.pack({}, texts, file.parent / "run", epoch=0)
+    code = main(["gpu-results", str(file)])
+    printed = capsys.readouterr()
+    assert code == (TrustError if name in TARS else RecordError).exit_code, printed.err
+    assert re.search(complaint, printed.err)
+    assert complaints(code, printed.err, printed.out, known_codes()) == ""
+    assert [*tmp_path.iterdir()] == [file.parent]  # nothing is written elsewhere
+
+
+def test_run_names_no_file_outside_its_folder(tmp_path: Path) -> None:
+    run = json.loads((write_parcel(tmp_path / "run").with_name("run") / RUN).read_text())
+    for outside in ("../../x", "/etc/passwd", "missing"):
+        run["beside"] = {"a": outside}
+        file = parcel.pack({}, {RUN: json.dumps(run)}, tmp_path / "run", epoch=0)
+        assert main(["gpu-results", str(file)]) == RecordError.exit_code
 
 
 def test_open_parcel_refuses_changed_cut_long_and_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

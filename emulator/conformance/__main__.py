@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ckpm_emulator.entry import exit_code
@@ -75,16 +75,7 @@ def run_foreign(suite: str, args: argparse.Namespace) -> int:
 
 def run_checks(args: argparse.Namespace) -> int:
     """Run correct programs under all checks. Return 1 if they differ from the stored outcomes."""
-    return gtests.finish(args, OUTCOMES / f"{CHECKS}.yaml", lambda: _print_each(checks.outcomes(args)))
-
-
-def _print_each(outcomes: Iterable[tuple[str, Outcome]]) -> Mapping[str, Outcome]:
-    """Print each outcome as it comes. Return the outcomes by name."""
-    seen = {}
-    for name, outcome in outcomes:
-        seen[name] = outcome
-        print(f"{name}: {': '.join(filter(None, outcome))}", flush=True)
-    return seen
+    return gtests.finish(args, OUTCOMES / f"{CHECKS}.yaml", lambda: gtests.print_each(checks.outcomes(args)))
 
 
 def _examples(args: argparse.Namespace) -> Mapping[str, Outcome]:
@@ -96,7 +87,7 @@ def _examples(args: argparse.Namespace) -> Mapping[str, Outcome]:
     chosen = [example for example in examples if args.only in (None, example.name)]
     if not chosen:
         raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml lists them.")
-    return _print_each((example.name, rocm_examples.outcome(example, args, root, clone)) for example in chosen)
+    return gtests.print_each((example.name, rocm_examples.outcome(example, args, root, clone)) for example in chosen)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +28,7 @@ SECONDS = 1200  # of one process: four times as long as the slowest
 _BEGIN = re.compile(r"^\[ RUN      \] (\S+)$")
 _END = re.compile(r"\[(       OK |  FAILED  |  SKIPPED )\] (\S+?),? (?:where .*)?\(\d+ ms\)$")
 _LIST_OF_TYPES = re.compile(r"^Id\d+/")
-_REPORT = re.compile(r"^emulator: (?!never freed)", re.MULTILINE)  # memory left to the system is refused by no check
+_REPORT = re.compile(r"emulator: (?!never freed)")  # memory left to the system is refused by no check
 _LACKS = re.compile(r"emulator: .*(?:the emulator lacks|for want of these functions:) (.*)$", re.MULTILINE)
 _FAILURE = re.compile(r"^.*(?:Failure|HIP error|emulator: (?!never freed)).*$", re.MULTILINE)
 
@@ -39,7 +39,8 @@ Start = Callable[[Sequence[str]], str]  # a program's arguments -> its output
 class Programs:
     """Programs of googletest. ``smoke`` and ``full`` are filters of tests; ``never`` has tests and why none is started.
 
-    The programs are in ``folder`` below a root, or are compiled from files with flags.
+    The programs are in ``folder`` below a root, or are compiled from files with flags. ``large`` programs don't
+    run under checks.
     """
 
     suite: str
@@ -48,6 +49,7 @@ class Programs:
     programs: Sequence[str] | Mapping[str, Mapping[str, Sequence[str]]]
     folder: str = ""
     never: Mapping[str, str] = field(default_factory=dict)
+    large: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +90,20 @@ def finish(args: argparse.Namespace, file: Path, run: Callable[[], Mapping[str, 
     return compare(file, args.arch, seen, accept=args.accept, checked=args.checks == ALL)
 
 
+def print_each(outcomes: Iterable[tuple[str, Outcome]]) -> Mapping[str, Outcome]:
+    """Print each outcome as it comes. Return the outcomes by name."""
+    seen = {}
+    for name, outcome in outcomes:
+        seen[name] = outcome
+        print(f"{name}: {': '.join(filter(None, outcome))}", flush=True)
+    return seen
+
+
 def run(args: argparse.Namespace, chosen: Programs, start: Callable[[str], Start]) -> Mapping[str, Outcome]:
     """Run the programs of a suite, or one. ``start`` makes a program's starter of its name."""
     seen = dict[str, Outcome]()
-    for name in [args.only] if args.only else [*chosen.programs]:
+    names = [name for name in chosen.programs if not (args.checks and name in chosen.large)]
+    for name in [args.only] if args.only else names:
         seen |= _outcomes(name, start(name), chosen, args.tier)
     return seen
 

@@ -1,13 +1,15 @@
 """Stored outcomes of other projects' test suites on the emulated device, and the differences of a run.
 
 A suite's file in outcomes/ contains its name, source and command. For each arch it contains the number of tests, the
-unsupported tests by the missing function, and the wrong tests by their account. All others passed.
+unsupported tests by the missing function, and the wrong tests by their account. All others passed. A run under all
+checks contains its day and the names of the checks, too: checks that are written later did not run.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import datetime
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import yaml
 
 from ckpm_emulator.errors import UsageError
+from ckpm_emulator.standalone import ALLOWED, CHECKS
 
 OUTCOMES = Path(__file__).with_name("outcomes")
 PASSED, UNSUPPORTED, WRONG = "passed", "unsupported", "wrong"
@@ -32,6 +35,8 @@ class Ran:
     unsupported: Mapping[str, list[str]] = field(default_factory=dict)
     wrong: Mapping[str, list[str]] = field(default_factory=dict)
     checked: Ran | None = None
+    day: str = ""
+    checks: Sequence[str] = ()
 
     def outcomes(self) -> dict[str, str]:
         """The outcomes of the tests that did not pass, by name."""
@@ -69,7 +74,10 @@ def store(file: Path, arch: str, seen: Mapping[str, Outcome], *, checked: bool =
     suite = read(file)
     before = suite.archs.get(arch) or Ran(tests=0)
     if checked:
-        outcomes = dataclasses.replace(before, checked=_ran(seen, before.checked))
+        day, checks = datetime.datetime.now(datetime.UTC).date().isoformat(), sorted({*CHECKS} - {*ALLOWED})
+        outcomes = dataclasses.replace(
+            before, checked=dataclasses.replace(_ran(seen, before.checked), day=day, checks=checks)
+        )
     else:
         outcomes = dataclasses.replace(_ran(seen, before), checked=before.checked)
     archs = {name: _fields(ran) for name, ran in {**suite.archs, arch: outcomes}.items()}
@@ -81,7 +89,8 @@ def store(file: Path, arch: str, seen: Mapping[str, Outcome], *, checked: bool =
 
 def _fields(ran: Ran) -> dict[str, Any]:
     """The fields of a file, without empty ones."""
-    named = {UNSUPPORTED: ran.unsupported, WRONG: ran.wrong, "checked": ran.checked and _fields(ran.checked)}
+    named = {name: getattr(ran, name) for name in ("day", "checks", UNSUPPORTED, WRONG)}
+    named["checked"] = ran.checked and _fields(ran.checked)
     return {"tests": ran.tests, **{name: value for name, value in named.items() if value}}
 
 

@@ -62,6 +62,13 @@ NEEDED = {
         1, "with a scalar offset"),
     "stochastic rounding to the upper half": ("gfx950", "v_cvt_sr_bf16_f32 v0, v1, v2 op_sel:[0,0,1]\n",
         "v_mov_b32 v3, v0\n", 1, "a part was written"),
+    # by the s_nop that clang 22 puts there
+    "fp8 by stochastic rounding and scale to the second byte": ("gfx950",
+        "v_cvt_scalef32_sr_fp8_f32 v0, v1, v2, v3 op_sel:[0,0,1,0]\n", "v_mov_b32 v4, v0\n", 1, "a part was written"),
+    "fp4 to the second byte": ("gfx950", "v_cvt_scalef32_pk_fp4_f32 v0, v1, v2, v3 op_sel:[0,0,1,0]\n",
+        "v_mov_b32 v4, v0\n", 1, "a part was written"),
+    "fp4 by stochastic rounding": ("gfx950", "v_cvt_scalef32_sr_pk_fp4_f32 v0, v[2:3], v1, v4\n",
+        "v_mov_b32 v5, v0\n", 1, "a part was written"),
     "DPP of 64 bits": ("gfx942", "v_mov_b32 v3, 1\n", "v_mov_b64_dpp v[0:1], v[2:3] row_newbcast:1\n",
         2, "DPP reads"),
     "setreg, getreg": ("gfx90a", "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 8), 3\n",
@@ -122,6 +129,8 @@ SOUND = {
         "v_cmp_eq_u32 s[4:5], v0, v1\nv_cndmask_b32 v2, v3, v4, s[4:5]\nv_exp_f32 v0, v1\nv_add_f32 v2, v0, v0\n"),
     "single precision reads its addend early": ("gfx942",
         "v_mfma_f32_16x16x4_f32 v[0:3], v8, v9, v[4:7]\nv_mov_b32 v5, 0\n"),
+    "fp4 and fp8 to the first byte": ("gfx950", "v_cvt_scalef32_pk_fp4_f32 v0, v1, v2, v3\nv_mov_b32 v4, v0\n"
+        "v_cvt_scalef32_sr_fp8_f32 v0, v1, v2, v3\nv_mov_b32 v4, v0\n"),
     "loads into other registers": ("gfx942", "global_load_dword v1, v2, s[4:5]\nglobal_load_dword v3, v2, s[4:5]\n"),
 }  # fmt: skip
 # The later instruction comes on one of two ways, or in a loop's next round: (code, states needed).

@@ -15,10 +15,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import yaml
-
 from ckpm_emulator.errors import DeviceError, InputError
-from conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG
+from ckpm_emulator.standalone import ALLOWED, CHECKS
+from conformance.gtests import ALL
+from conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, store
 from triton_launches.cases import ARCHS, Case
 from triton_launches.machine import Machine
 
@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--arch", choices=ARCHS, required=True)
     arguments.add_argument("--group", choices=GROUPS, action="append", help="all of them, unless one is named")
     arguments.add_argument("--only", action="append", metavar="WORD", help="cases with one of these words in the name")
+    arguments.add_argument("--checks", choices=("", ALL), default="", help="all: what a check reports counts as wrong")
     arguments.add_argument("--store", action="store_true", help="run all cases and store their outcomes for the arch")
     return arguments
 
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     import triton
 
     warnings.filterwarnings("ignore", module="triton.*")
-    machine = Machine(options.arch)
+    machine = Machine(options.arch, {*CHECKS} - {*ALLOWED, "leaks"} if options.checks else ())
     ended: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:  # code in the user's cache may be of an older kernel
         triton.knobs.cache.dir = folder
@@ -80,23 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 ended.append(outcome(case, machine))
                 print(json.dumps(ended[-1]._asdict()), flush=True)
     if options.store:
-        store(options.arch, ended)
+        seen = {case.name: (case.outcome, case.detail) for case in ended}
+        store(STORED, options.arch, seen, checked=bool(options.checks))
     return 0
-
-
-def store(arch: str, ended: Sequence[Outcome]) -> None:
-    """Replace an arch's part of the stored outcomes; the file's first lines, which are comments, stay."""
-    text = STORED.read_text()
-    document = yaml.safe_load(text)
-    by_reason: dict[str, dict[str, list[str]]] = {UNSUPPORTED: {}, WRONG: {}}
-    for outcome in ended:
-        if outcome.outcome != PASSED:
-            by_reason[outcome.outcome].setdefault(outcome.detail, []).append(outcome.name)
-    document["archs"][arch] = {"tests": len(ended), **by_reason}
-    head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
-    draft = STORED.with_suffix(".draft")
-    draft.write_text(head + yaml.safe_dump(document, sort_keys=False, width=120))
-    draft.replace(STORED)
 
 
 if __name__ == "__main__":

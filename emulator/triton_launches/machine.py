@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -52,9 +52,9 @@ class Addresses:
 class Machine:
     """A device of one arch for launches one after the other."""
 
-    def __init__(self, arch: str) -> None:
+    def __init__(self, arch: str, checks: Collection[str] = ()) -> None:
         self.arch = arch
-        self._device = EmulatedGpu(arch)
+        self._device = EmulatedGpu(arch, **dict.fromkeys(checks, True))
 
     def run(
         self, kernel: Any, grid: int | tuple[int, ...], options: Mapping[str, Any] | None = None, /, **parameters: Any

@@ -59,13 +59,18 @@ def configurations() -> dict[str, Configuration]:
     return {row["name"]: Configuration(**row) for row in rows}
 
 
-def verdict(configuration: Configuration, *extra: str, program: Path | None = None) -> Verdict:
+def verdict(configuration: Configuration, *extra: str, program: Path | None = None, checks: str = "") -> Verdict:
     """Run the program, or another ``program``, on the emulated device. ``extra`` arguments come last."""
     arguments = (*_EVERY_RUN, *configuration.arguments.split(), *extra)
     file = program or executable(configuration)
-    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", str(file), *arguments]
+    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, f"--checks={checks}", "--"]
     done = subprocess.run(
-        command, cwd=EMULATOR, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        [*command, str(file), *arguments],
+        cwd=EMULATOR,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     return Verdict(exit_code=done.returncode, output=done.stdout)
 

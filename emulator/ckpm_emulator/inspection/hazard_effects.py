@@ -23,7 +23,8 @@ _USES_M0 = ("s_sendmsg", "s_ttracedata", "ds_write_addtid", "ds_read_addtid", "d
 _LANES = ("v_readlane", "v_readfirstlane")
 _SETREG = ("s_setreg_b32", "s_setreg_imm32_b32")
 _CARRY_IN = ("v_addc_co", "v_subb_co", "v_subbrev_co")
-_FP4 = re.compile(r"v_cvt_scalef32_(sr_)?pk_fp4_")
+_SELECTS_BYTE = re.compile(r"v_cvt_(scalef32_)?sr_[fb][pf]8_|v_cvt_scalef32_pk_fp4_")  # of the result, by op_sel
+_ANY_BYTE = "v_cvt_scalef32_sr_pk_fp4_"  # a part, also if it is the first
 _WHOLE = 6  # dst_sel of SDWA: the whole register
 
 
@@ -128,8 +129,8 @@ class _Masks:
             return bool(getattr(self.record, "dst_sel", _WHOLE) != _WHOLE)
         if self.format != "VOP3" or self.name.startswith(("v_permlane", "v_bitop3")):
             return False
-        byte = self.name.startswith("v_cvt_sr_") and self.record.opsel & 4
-        return bool(self.record.opsel & 8 or byte or _FP4.match(self.name))
+        byte = _SELECTS_BYTE.match(self.name) and self.record.opsel & 4
+        return bool(self.record.opsel & 8 or byte or self.name.startswith(_ANY_BYTE))
 
     def later_effects(self) -> Iterable[tuple[str, int]]:
         if self.is_dma or self.name.startswith(_USES_M0) or getattr(self.record, "gds", False):

@@ -2,18 +2,23 @@
 
 ck-gtests --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 
+ck-examples, ck-attention, ck-smoke-script --arch A [--only NAME] [--accept]
+
+library --upstream U --arch A [--only CASE] [--accept]: a built library's cases of batch-prefill, over HIP
+
 AITER's code objects: objects --arch A [--family F] [--only NAME] [--accept]
 
 table [--check]
 
-The emulator's own suites are run by ``python -m conformance``.
+With ``--checks all`` these run under all checks. The emulator's own suites are run by ``python -m conformance``.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ckpm.base.entry import exit_code
@@ -23,18 +28,41 @@ from ckpm.kernels.code.emulated import translated_errors
 from conformance import gtests
 from conformance.stored import WRONG, Outcome, compare
 from tests.callers.backends.cases import results
-from tests.programs.conformance import ck_gtests
+from tests.programs import example_program
+from tests.programs.conformance import ck_examples, ck_gtests, libraries, smoke_script
+from tests.programs.conformance.ck_tree import ARCH
 from tests.programs.conformance.tables import OUTCOMES, refusals, suites, table, with_table
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs/reference/conformance.md"
 GTESTS = "ck-gtests"
+LIBRARIES = ("aiter", "ckpm", "ckpm-v3")
+Verdicts = Mapping[str, Callable[..., ck_examples.Verdict | example_program.Verdict]]  # by the name of a run
+
+
+def _attention(runs: Mapping[str, example_program.Configuration]) -> Verdicts:
+    shared = " -num_splits="  # the options from here on are the same in all lines of the script
+    return {name.partition(shared)[0]: functools.partial(example_program.verdict, run) for name, run in runs.items()}
+
+
+CK: Mapping[str, Callable[[], Verdicts]] = {
+    "ck-examples": lambda: {
+        name: functools.partial(ck_examples.verdict, run) for name, run in ck_examples.runs().items()
+    },
+    "ck-attention": lambda: _attention(example_program.configurations()),
+    "ck-smoke-script": lambda: _attention(smoke_script.runnable()),
+}
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m tests.programs.conformance", allow_abbrev=False)
     commands = arguments.add_subparsers(required=True)
     gtests.add_options(commands.add_parser(GTESTS, allow_abbrev=False, help="run CK's tests"), run_gtests)
+    for suite in CK:
+        gtests.add_options(commands.add_parser(suite, allow_abbrev=False), functools.partial(run_ck, suite))
+    library = commands.add_parser("library", allow_abbrev=False, help="run a library's cases of batch-prefill")
+    library.add_argument("--upstream", required=True, choices=LIBRARIES)
+    gtests.add_options(library, run_library)
     objects = commands.add_parser("objects", allow_abbrev=False, help="run AITER's code objects")
     objects.add_argument("--arch", required=True, choices=("gfx942", "gfx950"), help="of the emulated device")
     objects.add_argument("--family", help="one folder of the package (default: all)")
@@ -59,6 +87,26 @@ def run_gtests(args: argparse.Namespace) -> int:
         return gtests.starter(ck_gtests.executable(name, rows[name], args.root.absolute()), args, Path("/"))
 
     return gtests.finish(args, OUTCOMES / f"{GTESTS}.yaml", lambda: gtests.run(args, programs, start))
+
+
+def run_ck(suite: str, args: argparse.Namespace) -> int:
+    """Run CK's own programs. Return 1 if they differ from the stored outcomes."""
+    if args.arch != ARCH:
+        raise UsageError(f"CK's programs are compiled for {ARCH}, not for {args.arch}.")
+
+    def outcomes() -> Iterator[tuple[str, Outcome]]:
+        for name, verdict in CK[suite]().items():
+            if args.only in (None, name):
+                ended = verdict(checks=args.checks)
+                yield name, gtests.judge("OK" if ended.valid else None, ended.output)
+
+    return gtests.finish(args, OUTCOMES / f"{suite}.yaml", lambda: gtests.print_each(outcomes()))
+
+
+def run_library(args: argparse.Namespace) -> int:
+    """Run the cases of a built library. Return 1 if they differ from the stored outcomes."""
+    file = OUTCOMES / f"library-{args.upstream}.yaml"
+    return gtests.finish(args, file, lambda: gtests.print_each(libraries.outcomes(args)))
 
 
 def run_objects(args: argparse.Namespace) -> int:

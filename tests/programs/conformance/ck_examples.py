@@ -70,10 +70,10 @@ def executable(run: Run) -> Path:
     return build_program(run.program, "example/ck_tile", run.sources, run.flags)
 
 
-def verdict(run: Run) -> Verdict:
+def verdict(run: Run, checks: str = "") -> Verdict:
     """Run a program on the emulated device."""
     program = [str(executable(run)), *run.arguments.split()]
-    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", *program]
+    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, f"--checks={checks}", "--", *program]
     done = subprocess.run(
         command,
         cwd=EMULATOR,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ckpm.base.errors import UsageError
+from ckpm_emulator.standalone import ALLOWED, CHECKS
 from conformance import stored
 from conformance.stored import Suite
 
 OUTCOMES = Path(__file__).with_name("outcomes")
 THEIRS = "theirs: "  # begins the account of a wrong test whose cause is in the tested code
 BEGIN, END = "<!-- {}: python -m tests.programs.conformance table -->", "<!-- {} ends -->"
-_CHECKED = ("suite", "arch", "tests under all checks", "reported by none", "a defect of theirs", "false refusals")
+HARMLESS = "harmless: "  # begins that of a test whose report is true, and whose results don't depend on it
+_CHECKED = (
+    *("suite", "arch", "on", "tests under all checks", "later checks", "reported by none"),
+    *("a defect of theirs", "true and harmless", "false refusals"),
+)
 _HEAD = ("suite", "toolchain", "arch", "tests", "passed", "unsupported", "their defect", "wrong")
 
 
@@ -27,8 +32,10 @@ def table(stored_suites: Sequence[Suite]) -> list[str]:
     rows = [f"| {' | '.join(_HEAD)} |", "| --- | --- | --- | ---: | ---: | --- | ---: | ---: |"]
     for suite in stored_suites:
         for arch, ran in suite.archs.items():
+            if not ran.tests:  # it ran under checks alone
+                continue
             lacking = "; ".join(f"{len(names)}: {what}" for what, names in ran.unsupported.items()) or "0"
-            defects = sum(len(names) for why, names in ran.wrong.items() if why.startswith(THEIRS))
+            defects = _count(ran.wrong, THEIRS)
             wrong = sum(map(len, ran.wrong.values())) - defects
             passed = ran.tests - len(ran.outcomes())
             cells = (suite.suite, suite.toolchain, arch, ran.tests, passed, lacking, defects, wrong)
@@ -38,17 +45,24 @@ def table(stored_suites: Sequence[Suite]) -> list[str]:
 
 def refusals(stored_suites: Sequence[Suite]) -> list[str]:
     """The lines of a table of the suites that ran under all checks: who is right where a check reports a test."""
-    rows = [f"| {' | '.join(_CHECKED)} |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    rows = [f"| {' | '.join(_CHECKED)} |", "| --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: |"]
     for suite in stored_suites:
         for arch, ran in suite.archs.items():
             if (checked := ran.checked) is None:
                 continue
             run = checked.tests - sum(map(len, checked.unsupported.values()))
             reported = sum(map(len, checked.wrong.values()))
-            defects = sum(len(names) for why, names in checked.wrong.items() if why.startswith(THEIRS))
-            cells = (suite.suite, arch, run, run - reported, defects, reported - defects)
+            defects, harmless = _count(checked.wrong, THEIRS), _count(checked.wrong, HARMLESS)
+            later = ", ".join(name for name in CHECKS if name not in {*checked.checks, *ALLOWED}) or "none"
+            refused = reported - defects - harmless
+            cells = (suite.suite, arch, checked.day, run, later, run - reported, defects, harmless, refused)
             rows.append(f"| {' | '.join(map(str, cells))} |")
     return rows
+
+
+def _count(accounts: Mapping[str, Sequence[str]], kind: str) -> int:
+    """The number of tests with an account that begins with ``kind``."""
+    return sum(len(names) for why, names in accounts.items() if why.startswith(kind))
 
 
 def with_table(page: str, name: str, lines: Sequence[str]) -> str:

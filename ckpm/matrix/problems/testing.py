@@ -7,7 +7,6 @@ have or lack a feature that the shape leaves open (None).
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import itertools
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ckpm.base.errors import UnknownWordError, UsageError
+from ckpm.base.errors import UnknownWordError, UsageError, did_you_mean, unknown_word
 from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import TIERS
@@ -278,9 +277,7 @@ def parse_shape(text: str) -> ListedShape:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, word = part.partition("=")
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else "."
-            raise UsageError(f"--shape {text!r}: unknown field '{name}'{hint} Known: {', '.join(names)}.")
+            raise UsageError(f"--shape {text!r}: {unknown_word('field', name, names)}")
         values[name] = _parse(text, name, word)
     return ListedShape(**{"name": text, **values})
 
@@ -290,7 +287,8 @@ def _parse(text: str, name: str, word: str) -> Any:
     choices = {**_WORDS, "direction": DIRECTIONS}.get(name) or (("true", "false") if kind == "bool" else ())
     if choices:
         if word not in choices:
-            raise UsageError(f"--shape {text!r}: {name} must be one of {', '.join(choices)}, not '{word}'.")
+            hint = did_you_mean(word, choices)
+            raise UsageError(f"--shape {text!r}: {name} must be one of {', '.join(choices)}, not '{word}'{hint}")
         return word == "true" if kind == "bool" else word
     try:
         number = float(word) if kind == "float" else int(word)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ckpm.base import tablefile
-from ckpm.base.errors import CheckFailedError, RecordError
+from ckpm.base.errors import CheckFailedError, RecordError, did_you_mean
 from ckpm.base.records import as_text
 from ckpm.base.results import FOREIGN_LIBRARY, KNOWN_DEFECT, LIBRARY_SHA256, Results
 from ckpm.kernels.library.manifest import Manifest
@@ -190,8 +189,7 @@ def read_waivers(file: Path, defect_names: Collection[str] | None = None) -> Map
     for name, row in tablefile.add_names(table.record.waivers).items():
         item = table.at("waivers", name)
         if defect_names is not None and name not in defect_names:
-            close = difflib.get_close_matches(name, defect_names, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else "."
+            hint = did_you_mean(name, list(defect_names))
             raise item.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this")
         if row.until < row.accepted_on:
             raise item.get("until").fail(f"is before {row.accepted_on}, the day of the acceptance")

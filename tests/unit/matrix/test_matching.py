@@ -375,7 +375,7 @@ def test_match_counts_include_unserved_shapes_and_kernels(run: Run) -> None:
         (
             ("match", "--shape", "mask=windw"),
             2,
-            "--shape 'mask=windw': mask must be one of no, top_left, bottom_right, window, not 'windw'; did you mean 'w",
+            "--shape 'mask=windw': mask must be one of no, top_left, bottom_right, window, not 'windw'; did you mean '",
         ),
         (("match", "--shape", "lse"), 2, "--shape 'lse': lse must be one of true, false, not ''."),
         (("match", "--kernel", "fmha"), 3, "--kernel fmha: a part of 384 of the 384 selected. See --family, --arch."),

@@ -331,9 +331,8 @@ def _tile(field: Field, family: Family) -> Tile:
     if isinstance(field.value, dict):
         field.allow(("tile", "when", "for"))
         word, when = field.get("tile"), field.find("when")
-    tile = parse_tile(
-        family.tile_grammar, word.text(), str(_word("condition", TILE_CONDITIONS, when)) if when else "always"
-    )
+    condition = _word("condition", TILE_CONDITIONS, when) if when else "always"
+    tile = parse_tile(family.tile_grammar, word.text(), condition)
     if tile is None:
         raise word.fail(f"'{word.text()}' is not a tile; the family writes them {family.tile_grammar}")
     for name in _DIVIDED:

@@ -352,7 +352,7 @@ def _extract(archive: Path, tree: Path, prefix: str) -> None:
         return
     with tarfile.open(archive) as sdist:  # plain files one by one: the filters of tarfile are not in Python 3.11.2
         for member in sdist:
-            is_wanted = member.isfile() and member.name.startswith(parts) and ".." not in member.name
+            is_wanted = member.isfile() and member.name.startswith(parts) and "/../" not in member.name
             if is_wanted and (source := sdist.extractfile(member)):
                 (tree / member.name).parent.mkdir(parents=True, exist_ok=True)
                 (tree / member.name).write_bytes(source.read())

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ckpm.base.errors import UnknownWordError, UsageError, unknown_word
+from ckpm.base.errors import UnknownWordError, UsageError, did_you_mean, unknown_word
 from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import TIERS
@@ -287,7 +287,8 @@ def _parse(text: str, name: str, word: str) -> Any:
     choices = {**_WORDS, "direction": DIRECTIONS}.get(name) or (("true", "false") if kind == "bool" else ())
     if choices:
         if word not in choices:
-            raise UsageError(f"--shape {text!r}: {name} must be one of {', '.join(choices)}, not '{word}'.")
+            hint = did_you_mean(word, choices)
+            raise UsageError(f"--shape {text!r}: {name} must be one of {', '.join(choices)}, not '{word}'{hint}")
         return word == "true" if kind == "bool" else word
     try:
         number = float(word) if kind == "float" else int(word)

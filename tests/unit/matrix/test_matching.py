@@ -368,10 +368,15 @@ def test_match_counts_include_unserved_shapes_and_kernels(run: Run) -> None:
         (
             ("match", "--shape", "hdim=128"),
             2,
-            "--shape 'hdim=128': unknown field 'hdim'; did you mean 'hdim_v'? Known: ",
+            "--shape 'hdim=128': unknown field 'hdim'; did you mean 'hdim_v' or 'hdim_q'? Known: ",
         ),
         (("match", "--shape", "hdim_q=0"), 2, "--shape 'hdim_q=0': hdim_q must be a positive number, not '0'."),
         (("match", "--shape", "mask=causal"), 2, "--shape 'mask=causal': mask must be one of no, top_left, "),
+        (
+            ("match", "--shape", "mask=windw"),
+            2,
+            "--shape 'mask=windw': mask must be one of no, top_left, bottom_right, window, not 'windw'; did you mean '",
+        ),
         (("match", "--shape", "lse"), 2, "--shape 'lse': lse must be one of true, false, not ''."),
         (("match", "--kernel", "fmha"), 3, "--kernel fmha: a part of 384 of the 384 selected. See --family, --arch."),
         (("match", "--shape", "", "--uncovered"), 2, "--uncovered lists shapes or kernels: add --by shape or "),

@@ -98,6 +98,17 @@ def test_trait_s_arguments_are_those_of_the_name() -> None:
             assert named.get("scale", scale) == scale
 
 
+@pytest.mark.parametrize(("name", "end"), [("rocm-libraries-2026", ""), (SEPTEMBER, ", false, false")])
+def test_problem_of_september_s_fwd_names_two_flags(name: str, end: str) -> None:
+    """A double KV buffer and progressive loads, which gfx125 alone has; every fwd kernel, V3 included, names them."""
+    keys = select(dialect(name), Selection(archs=("gfx942", "gfx950"), families=("fwd",), where=WHERE["fwd"]))
+    assert {key.pipeline for key in keys} == {"qr", "qr_async", "qr_async_trload", "qr_async_trload_v3"}
+    for key in keys:
+        assert re.search(
+            rf"BlockFmhaPipelineProblem<[^;]*, Traits{end}>;", instance_text(key, spellings.features(name))
+        )
+
+
 def request(key: Key, **changes: Any) -> dict[str, Any]:
     """A problem that the kernel serves, then changed."""
     address, mode = 4096, key.mode == "group"

@@ -14,7 +14,7 @@ from typing import Any
 
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import UsageError, did_you_mean
 from ckpm.commands import parser, split
 
 Commands = Mapping[str, Sequence[str]]  # of sessions: the command with the options that the session itself passes
@@ -89,7 +89,9 @@ def _concerns_none(commands: Commands, of_line: Sequence[str], name: str) -> Usa
     if not name.startswith("-"):
         return UsageError(f"'{name}' is neither an option of a {line} nor its value. Sessions stand before --.")
     having = [session for session in commands if name in _actions(commands[session])]
-    hint = f"Sessions with it: {', '.join(having)}." if having else "No session has it; `nox -l` lists the sessions."
+    known = sorted({option for session in of_line for option in _actions(commands[session])})
+    nearest = f"No session has it{did_you_mean(name, known)} `nox -l` lists the sessions."
+    hint = f"Sessions with it: {', '.join(having)}." if having else nearest
     return UsageError(f"{name} concerns no {line}. {hint}")
 
 

@@ -9,13 +9,13 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from ckpm.base.errors import SetupError, TableError, UnknownWordError, UsageError
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Field, Later, Record, Table, add_names, decode, load, overlay, read_table
+from ckpm.base.tablefile import Field, Later, Positive, Record, Table, add_names, decode, load, overlay, read_table
 from ckpm.matrix.families import Family
 from ckpm.matrix.family_tables import read_family
 
@@ -185,10 +185,10 @@ class PackagedUpstream(Record, frozen=True):
 class ComputeUnit(Record, frozen=True):
     """The bounds of the waves on one compute unit. Sources: matrix/archs.yaml."""
 
-    vgprs: int  # 32-bit registers a lane, on one SIMD, arch and accumulation registers in one file
-    vgpr_granule: int
-    waves: int  # slots of one SIMD
-    simds: int
+    vgprs: Positive  # 32-bit registers a lane, on one SIMD, arch and accumulation registers in one file
+    vgpr_granule: Positive
+    waves: Positive  # slots of one SIMD
+    simds: Positive
     lds_bytes: Annotated[int, msgspec.Meta(ge=0, le=0)] = 0  # the arch's, which compute_units() sets
 
 
@@ -196,8 +196,8 @@ class Arch(Record, frozen=True):
     """An arch. ``compute_unit`` is None for archs that the matrix lists, but no library is built for."""
 
     generation: str
-    wave_size: int
-    lds_bytes: int
+    wave_size: Literal[32, 64]
+    lds_bytes: Positive
     compute_unit: ComputeUnit | None = None
     name: Later = ""
 

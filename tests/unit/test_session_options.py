@@ -43,10 +43,10 @@ def test_emulator_of_session_is_kept() -> None:
             "build-gfx942, build-gfx950, parity, timing-score, release-qualification. `nox -l` lists the sessions.",
         ),
         (
-            ["perf-gate"],
+            ["build-gfx950"],
             ["--tolchain=rocm"],
-            "--tolchain concerns no session of this line (perf-gate). No session has it; did you mean '--toolchain'? "
-            "`nox -l` lists the sessions.",
+            "--tolchain concerns no session of this line (build-gfx950). No session has it; did you mean "
+            "'--toolchain'? `nox -l` lists the sessions.",
         ),
         (
             ["build-gfx950"],

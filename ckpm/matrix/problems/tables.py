@@ -25,7 +25,7 @@ import msgspec
 from ckpm.base.errors import ProblemError, UnknownWordError
 from ckpm.base.tablefile import Field, Record, decode, load
 from ckpm.matrix.dialects import TABLES
-from ckpm.matrix.problems.case import CHOICES, SUITES, TIERS, SuiteCase, complaint
+from ckpm.matrix.problems.case import CHECKS, CHOICES, SUITES, TIERS, SuiteCase, complaint
 from ckpm.matrix.problems.pairs import cover
 
 FOLDER = TABLES / "problems"
@@ -63,7 +63,7 @@ _COMPOSITES: Mapping[str, Any] = {
     **dict.fromkeys(("heads", "window"), tuple[int, int]),
     **dict.fromkeys(("hdim", "pool_bytes", "queries", "keys", "sequences"), int),
     **dict.fromkeys(("q_range", "kv_range"), tuple[float, float]),
-    **dict.fromkeys(("checks", "also_check"), tuple[str, ...]),
+    **dict.fromkeys(("checks", "also_check"), tuple[Literal[tuple(CHECKS)], ...]),  # type: ignore[misc]
 }
 _LISTED = ("k_page_scales", "v_page_scales", *(name for name, kind in _COMPOSITES.items() if kind is not int))  # lists
 FIELDS = (*_PLAIN, *_COMPOSITES)

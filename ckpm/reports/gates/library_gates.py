@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ckpm.base import settings
 from ckpm.base.errors import GateError, LibraryError, UsageError
-from ckpm.kernels.families.libraries import host, is_default, libraries, made_of, option, whole
+from ckpm.kernels.families.libraries import build_command, host, is_default, libraries, made_of, option, whole
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.keys import Key
@@ -82,7 +82,7 @@ def gated_library(arch: str, upstream: str | None, families: str | None, work: P
     """Read the library of these options, which must match the sha256 in its manifest."""
     upstream, name = chosen_upstream(upstream, settings.ck_root()), _library_name(families)
     file = work / "build" / arch / folder_name(upstream, name) / MANIFEST
-    manifest = read_manifest(file)
+    manifest = read_manifest(file, build_command([arch], upstream, name))
     if manifest.upstream != upstream:  # its figures would be compared with, or stored as, another upstream's
         raise GateError(f"{file}: a library of {manifest.upstream}, not of {upstream}. Build {upstream} first.")
     library = file.with_name(LIBRARY)

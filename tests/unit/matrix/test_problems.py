@@ -417,6 +417,11 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
         ("bf16, fp16]", "bf16, bf16]", "two cases are named dispatch/a.bf16-full"),
         ("q: 3", "q: -3", "dispatch/a.bf16-full: a length is negative"),
         ("q: 3", "z: 3", "unknown field; known here: q, k, batch, ragged"),
+        (
+            "set: {",
+            "set: {checks: [nan_canari], ",
+            "7: groups.a.set.checks[0]: unknown word 'nan_canari'; known here: ",
+        ),
         ("set: {", "set: {colour: red, ", "unknown field; known here: dtype"),
         ("{mask: no}", "{mask: no, dtype: fp16}", "two axes set 'dtype'"),
         ("      dtype: [", "      kind: [", "an axis that is not a field needs words"),

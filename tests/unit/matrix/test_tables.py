@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import TableError, UnknownWordError
-from ckpm.base.tablefile import load, overlay
+from ckpm.base.tablefile import load, overlay, read_table
 from ckpm.matrix.dialects import (
     TABLES,
+    ArchTable,
     archs,
     check_receipt,
     check_upstream,
@@ -177,6 +178,20 @@ def test_impossible_tables_are_refused(tmp_path: Path, old: str, new: str, line:
     text = replace_text(file.read_text(), old, new)
     complaint = table_complaint(file, text, lambda _: read_dialect(folder).families["batch_prefill"])
     assert complaint.startswith(f"{line}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("wave_size: 64", "wave_size: 48", "wave_size: unknown word '48'; known here: 32, 64"),
+        ("lds_bytes: 65536", "lds_bytes: -1", "lds_bytes: must be a whole number > 0"),
+        ("waves: 8", "waves: 0", "compute_unit.waves: must be a whole number > 0"),
+    ],
+)
+def test_impossible_arch_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = replace_text((TABLES / "archs.yaml").read_text(), old, new)
+    complaint = table_complaint(tmp_path / "archs.yaml", text, lambda file: read_table(file, ArchTable))
+    assert f": archs.gfx90a.{message}" in complaint
 
 
 def test_file_that_is_not_family(tmp_path: Path) -> None:

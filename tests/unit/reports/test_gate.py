@@ -279,6 +279,14 @@ def test_gate_without_library_names_build(library: Library, command: tuple[str, 
     assert "libckpm.so: no such file. Build it again: " in err
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_gate_without_manifest_names_build_of_this_library(library: Library, command: tuple[str, ...]) -> None:
+    library.file.unlink()
+    code, _, err = library.run(*command)
+    assert code == LibraryError.exit_code
+    assert "no such manifest. Build the library first: ckpm build --arch gfx950 --upstream aiter" in err
+
+
 ROCM_70 = {**FACTS, "arch": "gfx950", "toolchain": "rocm", "identity": "rocm hipcc HIP 7.0.2-9999 clang 20.0.0git"}
 ROCM_71 = {**ROCM_70, "identity": "rocm hipcc HIP 7.1.0-1 clang 20.0.0git roc-7.1.0"}
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ckpm import Pages, fmha
 from ckpm.attention import call, reference
+from ckpm.attention.arrays.posing import pose
 from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm_emulator import device as emulated
@@ -74,7 +75,7 @@ def check_tensors_and_graph() -> None:
     indptr = Tensor(np.array([0, 70, 95], np.int32))
     pages = Pages(indices=Tensor(host.order), indptr=indptr, longest=70)
     lengths, o = Tensor(np.array([0, 40, 60], np.int32)), Tensor(np.zeros(host.q.shape, np.uint16))
-    with mock.patch.object(call, "pose", wraps=call.pose) as posed:
+    with mock.patch("ckpm.attention.call.pose", wraps=pose) as posed:
         for out in (None, o):
             done = fmha(q, k, v, cu_seqlens_q=lengths, pages=pages, out=out, **OPTIONS)
             run("hipStreamSynchronize", STREAM)

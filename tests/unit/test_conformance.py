@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import UsageError
+from ckpm_emulator.standalone import ALLOWED, CHECKS
 from conformance import gtests
 from conformance.stored import Ran, Suite
 from tests.programs.conformance import ck_gtests, tables
@@ -32,7 +33,9 @@ def test_page_has_tables_of_stored_outcomes() -> None:
 
 
 def test_refusals_count_who_is_right() -> None:
-    checked = Ran(tests=9, unsupported={"s_x": ["a"]}, wrong={"theirs: a race": ["b", "c"], "open": ["d"]})
+    wrong = {"theirs: a race": ["b", "c"], "harmless: a gap": ["e"], "open": ["d"]}
+    checks = {*CHECKS} - {*ALLOWED, "heap"}
+    checked = Ran(tests=9, unsupported={"s_x": ["a"]}, wrong=wrong, day="2026-01-02", checks=" ".join(checks))
     suite = Suite(
         suite="S",
         source="s",
@@ -40,7 +43,7 @@ def test_refusals_count_who_is_right() -> None:
         command="c",
         archs={"gfx942": Ran(tests=9, checked=checked), "x": Ran(tests=1)},
     )
-    assert tables.refusals([suite])[2:] == ["| S | gfx942 | 8 | 5 | 2 | 1 |"]
+    assert tables.refusals([suite])[2:] == ["| S | gfx942 | 2026-01-02 | 8 | heap | 4 | 2 | 1 | 1 |"]
 
 
 def test_stored_outcomes_have_accounts() -> None:

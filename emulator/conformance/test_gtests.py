@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 import yaml
 
 from ckpm_emulator.errors import UsageError
+from ckpm_emulator.standalone import ALLOWED, CHECKS
 from conformance import __main__ as command
 from conformance import as_googletest, gtests, stored
 from conformance.__main__ import HIPCUB, main
@@ -132,7 +136,13 @@ def test_store_of_run_under_checks_keeps_plain_outcomes(tmp_path: Path) -> None:
     seen = {"a": (WRONG, "race fault"), "b": (UNSUPPORTED, "s_x"), "c": (PASSED, "")}
     assert stored.compare(file, "gfx942", seen, accept=True, checked=True) == 0
     outcomes = read(file).archs["gfx942"]
-    assert outcomes.checked == Ran(tests=3, unsupported={"s_x": ["b"]}, wrong={"theirs: a race": ["a"]})
+    assert outcomes.checked
+    assert {"heap", "stream_order"} <= {*outcomes.checked.checks.split()} <= {*CHECKS} - {*ALLOWED}
+    age = datetime.datetime.now(datetime.UTC).date() - datetime.date.fromisoformat(outcomes.checked.day)
+    assert age <= datetime.timedelta(days=1)
+    assert dataclasses.replace(outcomes.checked, day="", checks="") == Ran(
+        tests=3, unsupported={"s_x": ["b"]}, wrong={"theirs: a race": ["a"]}
+    )
     assert (outcomes.tests, outcomes.unsupported, outcomes.wrong) == (3, {"s_x": ["b"]}, {})
     assert stored.compare(file, "gfx942", seen, accept=False, checked=True) == 0
     assert stored.compare(file, "gfx942", seen, accept=False) == 1
@@ -146,6 +156,7 @@ def test_memory_left_to_the_system_is_no_refusal() -> None:
     )
     assert gtests.judge("OK", leak) == (PASSED, "")
     assert gtests.judge("OK", leak + fault) == (WRONG, fault.strip())
+    assert gtests.judge("OK", f"time: {fault}")[0] == WRONG, "the program's line had not ended"
 
 
 def test_functions_run_as_tests_of_googletest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,6 +177,26 @@ def test_hipcub_has_programs_and_outcomes() -> None:
     names = gtests.read_programs(OUTCOMES.with_name(f"{HIPCUB}.yaml")).programs
     assert len(set(names)) == len(names) > 0
     assert read(OUTCOMES / f"{HIPCUB}.yaml").archs
+
+
+@pytest.mark.parametrize(("checks", "started"), [("", ["small", "large"]), ("all", ["small"])])
+def test_large_programs_are_left_out_under_checks(checks: str, started: Sequence[str]) -> None:
+    chosen = gtests.Programs(suite="s", smoke="*", full="*", programs=["small", "large"], large=["large"])
+    names = list[str]()
+
+    def start(name: str) -> gtests.Start:
+        names.append(name)
+        return Program("A.\n  a\n", process(("A.a", "", OK)))
+
+    gtests.run(Namespace(checks=checks, only=None, tier="smoke"), chosen, start)
+    assert names == started
+
+
+def test_no_outcome_under_checks_is_of_large_program() -> None:
+    checked = read(OUTCOMES / f"{HIPCUB}.yaml").archs["gfx90a"].checked
+    assert checked
+    of_programs = {test.partition(":")[0] for test in checked.outcomes()}
+    assert not of_programs & {*gtests.read_programs(OUTCOMES.with_name(f"{HIPCUB}.yaml")).large}
 
 
 def test_run_is_compared_with_accepted_outcomes(

@@ -9,7 +9,7 @@ import pytest
 
 from ckpm_emulator.errors import UsageError
 from conformance.rocm_examples import Example, examples, outcome, verdict
-from conformance.stored import PASSED, UNSUPPORTED, WRONG
+from conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, read
 
 EXAMPLE = Example(source="HIP-Basic/saxpy/main.hip", flags=(), prints="Validation passed", module="")
 FAULT = (
@@ -38,6 +38,12 @@ def test_examples_are_named_by_folder() -> None:
     assert len(names) == len(set(names))
     # rocBLAS has no code for gfx950
     assert not [example.name for example in examples("gfx950") if "rocBLAS" in example.name]
+
+
+def test_stored_numbers_are_of_the_listed_examples() -> None:
+    for arch, ran in read(OUTCOMES / "rocm-examples.yaml").archs.items():
+        assert ran.tests == len(examples(arch))
+        assert ran.checked is None or ran.checked.tests == len(examples(arch, "all"))
 
 
 def test_outcome_without_hipcc_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,8 @@ class Machine:
 
     def __init__(self, arch: str, checks: Collection[str] = ()) -> None:
         self.arch = arch
-        self._device = EmulatedGpu(arch, **dict.fromkeys(checks, True))
+        chosen: dict[str, Any] = dict.fromkeys(checks, True)
+        self._device = EmulatedGpu(arch, **chosen)
 
     def run(
         self, kernel: Any, grid: int | tuple[int, ...], options: Mapping[str, Any] | None = None, /, **parameters: Any

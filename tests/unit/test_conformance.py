@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import UsageError
+from ckpm_emulator.standalone import ALLOWED, CHECKS
 from conformance import gtests
 from conformance.stored import Ran, Suite
 from tests.programs.conformance import ck_gtests, tables
-from tests.programs.conformance.__main__ import GTESTS, HERE, PAGE, main, with_tables
+from tests.programs.conformance.__main__ import CK, GTESTS, HERE, PAGE, main, with_tables
+from tests.programs.conformance.ck_examples import Verdict
 
 PASSES = "[ RUN      ] A.a\n[       OK ] A.a (12 ms)\n"
 
@@ -32,7 +34,9 @@ def test_page_has_tables_of_stored_outcomes() -> None:
 
 
 def test_refusals_count_who_is_right() -> None:
-    checked = Ran(tests=9, unsupported={"s_x": ["a"]}, wrong={"theirs: a race": ["b", "c"], "open": ["d"]})
+    wrong = {"theirs: a race": ["b", "c"], "harmless: a gap": ["e"], "open": ["d"]}
+    checks = {*CHECKS} - {*ALLOWED, "heap"}
+    checked = Ran(tests=9, unsupported={"s_x": ["a"]}, wrong=wrong, day="2026-01-02", checks=" ".join(checks))
     suite = Suite(
         suite="S",
         source="s",
@@ -40,7 +44,7 @@ def test_refusals_count_who_is_right() -> None:
         command="c",
         archs={"gfx942": Ran(tests=9, checked=checked), "x": Ran(tests=1)},
     )
-    assert tables.refusals([suite])[2:] == ["| S | gfx942 | 8 | 5 | 2 | 1 |"]
+    assert tables.refusals([suite])[2:] == ["| S | gfx942 | 2026-01-02 | 8 | heap | 4 | 2 | 1 | 1 |"]
 
 
 def test_stored_outcomes_have_accounts() -> None:
@@ -71,6 +75,16 @@ def test_run_of_packaged_tree_starts_without_root_libraries(monkeypatch: pytest.
     arguments = ["ck-gtests", "--arch", "gfx950", "--root", "/r", "--only", "test_memory_copy"]
     assert main(arguments) == 0
     assert started == [(Path("/r/test_memory_copy/test/ck_tile/memory_copy/test_copy.cpp"), "gfx950", Path("/"))]
+
+
+@pytest.mark.parametrize(("report", "code"), [("", 0), ("emulator: uninitialised_memory: 4 bytes\n", 1)])
+def test_run_of_ck_fails_if_check_reports_right_result(monkeypatch: pytest.MonkeyPatch, report: str, code: int) -> None:
+    def verdict(checks: str) -> Verdict:
+        return Verdict(exit_code=0, output=f"{checks} {report}", valid=checks == "all")
+
+    monkeypatch.setitem(CK, "ck-examples", lambda: {"copy": verdict})
+    assert main(["ck-examples", "--arch", "gfx950", "--checks", "all", "--only", "copy"]) == code
+    assert main(["ck-examples", "--arch", "gfx942", "--only", "copy"]) == UsageError.exit_code
 
 
 def test_run_without_googletest_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

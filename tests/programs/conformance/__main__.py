@@ -4,7 +4,7 @@ ck-gtests --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 
 ck-examples, ck-attention, ck-smoke-script --arch A [--only NAME] [--accept]
 
-library --upstream U --arch A [--only CASE] [--accept]: a built library's cases of batch-prefill, over HIP
+library --arch A [--only CASE] [--accept]: the cases of batch-prefill that the built library of ckpm runs, over HIP
 
 AITER's code objects: objects --arch A [--family F] [--only NAME] [--accept]
 
@@ -35,8 +35,7 @@ from tests.programs.conformance.tables import OUTCOMES, refusals, suites, table,
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs/reference/conformance.md"
-GTESTS = "ck-gtests"
-LIBRARIES = ("aiter", "ckpm", "ckpm-v3")
+GTESTS, LIBRARY = "ck-gtests", "library"
 Verdicts = Mapping[str, Callable[..., ck_examples.Verdict | example_program.Verdict]]  # by the name of a run
 
 
@@ -45,7 +44,7 @@ def _attention(runs: Mapping[str, example_program.Configuration]) -> Verdicts:
     return {name.partition(shared)[0]: functools.partial(example_program.verdict, run) for name, run in runs.items()}
 
 
-CK: Mapping[str, Callable[[], Verdicts]] = {
+CK: dict[str, Callable[[], Verdicts]] = {
     "ck-examples": lambda: {
         name: functools.partial(ck_examples.verdict, run) for name, run in ck_examples.runs().items()
     },
@@ -60,9 +59,7 @@ def parser() -> argparse.ArgumentParser:
     gtests.add_options(commands.add_parser(GTESTS, allow_abbrev=False, help="run CK's tests"), run_gtests)
     for suite in CK:
         gtests.add_options(commands.add_parser(suite, allow_abbrev=False), functools.partial(run_ck, suite))
-    library = commands.add_parser("library", allow_abbrev=False, help="run a library's cases of batch-prefill")
-    library.add_argument("--upstream", required=True, choices=LIBRARIES)
-    gtests.add_options(library, run_library)
+    gtests.add_options(commands.add_parser(LIBRARY, allow_abbrev=False), run_library)
     objects = commands.add_parser("objects", allow_abbrev=False, help="run AITER's code objects")
     objects.add_argument("--arch", required=True, choices=("gfx942", "gfx950"), help="of the emulated device")
     objects.add_argument("--family", help="one folder of the package (default: all)")
@@ -104,9 +101,8 @@ def run_ck(suite: str, args: argparse.Namespace) -> int:
 
 
 def run_library(args: argparse.Namespace) -> int:
-    """Run the cases of a built library. Return 1 if they differ from the stored outcomes."""
-    file = OUTCOMES / f"library-{args.upstream}.yaml"
-    return gtests.finish(args, file, lambda: gtests.print_each(libraries.outcomes(args)))
+    """Run cases of ckpm's built library. Return 1 if they differ from the stored outcomes."""
+    return gtests.finish(args, OUTCOMES / f"{LIBRARY}.yaml", lambda: gtests.print_each(libraries.outcomes(args)))
 
 
 def run_objects(args: argparse.Namespace) -> int:

@@ -15,12 +15,12 @@ from ckpm.suites.pool import ENVIRONMENT, START_SECONDS, Worker, worker_command
 from conformance.gtests import ROOT, judge
 from conformance.stored import UNSUPPORTED, Outcome
 
-SUITE = "batch-prefill"
+SUITE, UPSTREAM = "batch-prefill", "ckpm"
 
 
 def outcomes(args: argparse.Namespace) -> Iterator[tuple[str, Outcome]]:
-    """The outcome of each case that the library of an upstream runs."""
-    library = suites.locate(Path(), args.arch, args.upstream)
+    """The outcome of each case that the built library runs."""
+    library = suites.locate(Path(), args.arch, UPSTREAM)
     setup = {
         "device": "hip", "arch": args.arch, "library": str(library.library), "manifest": str(library.manifest_file),
         "family": DEFAULT_FAMILY, "threads": 0, "hazards": False, "sha256": library.file_facts[LIBRARY_SHA256],

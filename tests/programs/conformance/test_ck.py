@@ -11,6 +11,7 @@ from conformance.stored import read
 from tests.programs.conformance.ck_examples import runs, verdict
 from tests.programs.conformance.smoke_script import Features, features, runnable, script_lines
 from tests.programs.conformance.tables import OUTCOMES
+from tests.programs.example_program import configurations
 from tests.programs.example_program import verdict as attention_verdict
 
 
@@ -28,7 +29,9 @@ def test_verdict_of_run_without_comparison_is_not_valid() -> None:
     assert not result.valid
 
 
-@pytest.mark.parametrize(("suite", "names"), [("ck-examples", runs), ("ck-smoke-script", runnable)])
+@pytest.mark.parametrize(
+    ("suite", "names"), [("ck-examples", runs), ("ck-attention", configurations), ("ck-smoke-script", runnable)]
+)
 def test_stored_outcomes_are_all_passed(suite: str, names: Callable[[], Mapping[str, object]]) -> None:
     stored = read(OUTCOMES / f"{suite}.yaml").archs["gfx950"]
     assert stored.tests == len(names())

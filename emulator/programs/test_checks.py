@@ -12,6 +12,8 @@ RESULTS = {  # of each thread
     "atomics": [THREADS + THREADS - 1 + 7] * THREADS,  # the sum, the greatest value before it, the first exchange
     "bytes": [(5 * thread + 1) % 256 for thread in range(THREADS)],
     "list": [3 + 4 + 5] * THREADS,
+    "generic": [5] * THREADS,
+    "padding": [THREADS - 1 - thread + 2 for thread in range(THREADS)],
 }
 
 

@@ -394,6 +394,18 @@ void doubt_unwritten(const Wave& w, uint64_t base, const Offset* offsets, uint64
                 data[i][l] ^= bits;
 }
 
+// What an atomic leaves depends on what it finds in device memory.
+template <typename Offset>
+void must_be_written(const Wave& w, const MicroOp* op, uint64_t base, const Offset* offsets, uint64_t mask,
+                     unsigned bytes)
+{
+    if(w.twin == nullptr || !w.twin->group->doubts) [[likely]]
+        return;
+    for(unsigned l = 0; l < LANES; ++l)
+        if(mask >> l & 1 && (never_written(base + offsets[l]) || never_written(base + offsets[l] + bytes - 1)))
+            raise_uninitialised(w, op, l, "what this atomic changes depends on");
+}
+
 // Check the accesses of all lanes of `mask`, first their hull, then each.
 inline void check_lanes(Wave& w, const MicroOp* op, Access access, const uint64_t* addresses, uint64_t mask,
                         unsigned bytes)

@@ -1,6 +1,7 @@
 // What the hardware allows and a check might refuse, by the first argument: LDS atomics of two
 // waves (`atomics`), copies from any byte of global memory and LDS (`bytes`), a load whose result
-// replaces its address (`list`). Each prints its numbers.
+// replaces its address (`list`), waves that store one value to LDS by a generic address
+// (`generic`), a copy of structures with padding (`padding`). Each prints its numbers.
 #include "check.h"
 
 #include <cstring>
@@ -49,6 +50,32 @@ __global__ void list(const Node* node, int* out)
     out[threadIdx.x] = sum;
 }
 
+struct Padded
+{
+    int number; // and four bytes that no one writes
+    double value;
+};
+
+__global__ void padding(int* out)
+{
+    __shared__ Padded s[THREADS];
+    s[threadIdx.x].number = threadIdx.x;
+    s[threadIdx.x].value  = 2;
+    __syncthreads();
+    Padded* const to = reinterpret_cast<Padded*>(out + 2 * THREADS);
+    to[threadIdx.x]  = s[THREADS - 1 - threadIdx.x];
+    out[threadIdx.x] = to[threadIdx.x].number + static_cast<int>(to[threadIdx.x].value);
+}
+
+__global__ void generic(int* out)
+{
+    __shared__ int same;
+    int* const to = blockIdx.x == 0 ? &same : out;
+    *to           = 5;
+    __syncthreads();
+    out[threadIdx.x] = same;
+}
+
 int main(int, char** words)
 {
     int* out;
@@ -57,6 +84,10 @@ int main(int, char** words)
     HIP_CHECK(hipMalloc(&in, 5 * THREADS));
     if(std::strcmp(words[1], "atomics") == 0)
         atomics<<<dim3(1), dim3(THREADS)>>>(out);
+    else if(std::strcmp(words[1], "generic") == 0)
+        generic<<<dim3(1), dim3(THREADS)>>>(out);
+    else if(std::strcmp(words[1], "padding") == 0)
+        padding<<<dim3(1), dim3(THREADS)>>>(out);
     else if(std::strcmp(words[1], "bytes") == 0)
     {
         std::vector<char> values(5 * THREADS);

@@ -1,7 +1,8 @@
 // What the hardware allows and a check might refuse, by the first argument: LDS atomics of two
 // waves (`atomics`), copies from any byte of global memory and LDS (`bytes`), a load whose result
 // replaces its address (`list`), waves that store one value to LDS by a generic address
-// (`generic`), a copy of structures with padding (`padding`). Each prints its numbers.
+// (`generic`), a copy of structures with padding (`padding`), numbers of 8 bytes
+// at multiples of 4 in LDS (`wide`). Each prints its numbers.
 #include "check.h"
 
 #include <cstring>
@@ -67,6 +68,15 @@ __global__ void padding(int* out)
     out[threadIdx.x] = to[threadIdx.x].number + static_cast<int>(to[threadIdx.x].value);
 }
 
+__global__ void wide(int* out)
+{
+    __shared__ __attribute__((aligned(8))) char s[8 * THREADS + 8];
+    double* const to = reinterpret_cast<double*>(s + 8 * threadIdx.x + 4 * gridDim.x);
+    *to              = threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = static_cast<int>(*to);
+}
+
 __global__ void generic(int* out)
 {
     __shared__ int same;
@@ -86,6 +96,8 @@ int main(int, char** words)
         atomics<<<dim3(1), dim3(THREADS)>>>(out);
     else if(std::strcmp(words[1], "generic") == 0)
         generic<<<dim3(1), dim3(THREADS)>>>(out);
+    else if(std::strcmp(words[1], "wide") == 0)
+        wide<<<dim3(1), dim3(THREADS)>>>(out);
     else if(std::strcmp(words[1], "padding") == 0)
         padding<<<dim3(1), dim3(THREADS)>>>(out);
     else if(std::strcmp(words[1], "bytes") == 0)

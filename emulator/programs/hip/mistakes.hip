@@ -114,7 +114,7 @@ static bool misuse(const char* how, int* out)
 static int run(const char* how, int* out)
 {
     if(misuse(how, out))
-        return 0;
+        return hipFree(out) == hipSuccess ? 0 : 1;
     const auto is = [how](const char* name) { return std::strcmp(how, name) == 0; };
     int on_the_stack[64];
     if(is("twice") || is("later"))

@@ -36,6 +36,7 @@ CHECKS = (
     *("open_rules", "unaligned", "heap", "stream_order"),
 )
 ALLOWED = ("unaligned",)  # by the hardware, and so not among all
+OF_PROCESS = ("poison_memory", "hazards")  # of allocations and of translated code, whichever kernel runs
 # Below the root of a distribution.
 _LOADER = "lib64/ld-linux-x86-64.so.2"
 _LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "opt/rocm/lib")

@@ -12,6 +12,9 @@ RESULTS = {  # of each thread
     "atomics": [THREADS + THREADS - 1 + 7] * THREADS,  # the sum, the greatest value before it, the first exchange
     "bytes": [(5 * thread + 1) % 256 for thread in range(THREADS)],
     "list": [3 + 4 + 5] * THREADS,
+    "generic": [5] * THREADS,
+    "wide": list(range(THREADS)),
+    "padding": [THREADS - 1 - thread + 2 for thread in range(THREADS)],
 }
 
 
@@ -22,9 +25,10 @@ def test_allowed_accesses_pass_all_checks(how: str, arch: str) -> None:
     assert [int(line) for line in printed.split()] == RESULTS[how]
 
 
-def test_unaligned_copies_are_reported_on_request() -> None:
+@pytest.mark.parametrize("how", ["bytes", "wide"])
+def test_unaligned_accesses_are_reported_on_request(how: str) -> None:
     for checks in ("unaligned", "all,unaligned"):
-        done = run(sample("allowed"), "bytes", options=("--checks", checks))
+        done = run(sample("allowed"), how, options=("--checks", checks))
         assert b"alignment fault" in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,34 @@ def test_memory_freed_twice_by_host_is_reported(how: str) -> None:
     assert (done.returncode, done.stdout) == (REPORTED, b"hipErrorInvalidValue\n")
     assert "which was freed before: allocation 1 (device, 1024 bytes)" in done.stderr.decode()
     assert output(sample("mistakes"), how, options=("--checks", "all", "--quiet")) == done.stdout
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("past", r"hipMemcpy: the destination \[0x\w+, \+1028\) ends 4 bytes past the allocation of 1024 bytes"),
+        ("source", r"hipMemcpyAsync: the source \[0x\w+, \+1024\) ends 4 bytes past the allocation of 1024 bytes"),
+        ("direction", r"hipMemcpy: the source \[0x\w+, \+1024\) is a pointer of the host"),
+        ("clear", r"hipMemset: the destination \[0x\w+, \+1025\) ends 1 bytes past the allocation of 1024 bytes"),
+        ("variable", r"hipMemcpyToSymbol: 36 bytes from byte 0 of the variable variable, which has 32"),
+    ],
+)
+def test_call_outside_of_memory_is_reported(how: str, reason: str) -> None:
+    done = run(sample("mistakes"), how, options=("--checks", "all"))
+    assert (done.returncode, done.stdout) == (REPORTED, b"hipErrorInvalidValue\n")
+    assert re.search(f"emulator: heap: {reason}", done.stderr.decode())
+    assert output(sample("mistakes"), how, options=("--checks", "all", "--quiet")) == done.stdout
+    assert output(sample("mistakes"), how) == done.stdout
+
+
+def test_launch_on_destroyed_stream_is_reported() -> None:
+    report = run(sample("mistakes"), "destroyed").stderr.decode()
+    assert report == "emulator: hipLaunchKernel: hipErrorInvalidHandle: not a live stream\n"
+
+
+def test_memory_that_kernel_allocates_begins_uninitialised() -> None:
+    report = run(sample("mistakes"), "fresh", options=("--checks", "all")).stderr.decode()
+    assert "uninitialised fault: what is stored" in report
 
 
 def test_leaks_end_with_exit_code_if_named() -> None:
@@ -112,9 +141,11 @@ def test_suppressed_check_of_kernel_is_off(tmp_path: Path, line: str, reported: 
     assert (b"alignment fault" in done.stderr) == reported
 
 
-def test_suppression_of_unknown_check_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("check", ["nonsense", "hazards", "poison_memory"])
+def test_suppression_of_unknown_check_is_refused(tmp_path: Path, check: str) -> None:
+    """Of checks that no launch can do without, too."""
     file = tmp_path / "suppressions"
-    file.write_text("nonsense kernel\n")
+    file.write_text(f"{check} kernel\n")
     done = run(sample("saxpy"), options=("--suppressions", str(file)))
     assert done.returncode == 3
-    assert b"'nonsense kernel' has no check of poison" in done.stderr
+    assert f"'{check} kernel' has no check of poison, late_loads" in done.stderr.decode()

@@ -19,6 +19,8 @@ MISTAKES = {
     "selected": (UNKNOWN, "in[i] == 5 ? 1 : 2"),
     "within": (UNKNOWN, "in[i] < 2000"),
     "smallest": (UNKNOWN, "in[i] < 100"),
+    "least": (UNKNOWN, "fminf"),
+    "added": ("uninitialised fault: what this atomic changes", "atomicAdd"),
     "voted": (UNKNOWN, "__any"),
     "branched": (JUMP, "if(in["),
     "counted": (JUMP, "i < in["),

@@ -21,6 +21,7 @@ ACCESSES = {
     "atomic-of-two": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nglobal_atomic_add_x2 v9, v[2:3], s[4:5]", 8),
     "buffer": (f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen", 4),
     "lds": ("ds_write_b32 v9, v0", 4),
+    "lds-of-two": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nds_write_b64 v9, v[2:3]", 8),
     "flat-lds": (f"{SHARED}flat_load_dwordx2 v[10:11], v[2:3]", 4),
     "flat-lds-atomic": (f"{SHARED}flat_atomic_add v[2:3], v0", 4),
     "lds-atomic": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nds_add_u64 v9, v[2:3]", 8),

@@ -5,6 +5,7 @@
 #include "isa/operands.h"
 
 #include <bit>
+#include <cstring>
 
 namespace emu {
 std::string name_of_row(unsigned row)
@@ -101,6 +102,45 @@ void compare_lanes(const Wave& wave, const MicroOp* op, unsigned row, uint64_t m
     for(unsigned l = 0; l < LANES; ++l)
         if(mask >> l & 1 && ((mine[l] ^ other[l]) & bits) != 0)
             raise_uninitialised(wave, op, l, std::string(what) + " (" + name_of_row(row) + ") depends on");
+}
+
+void compare_stored(const Wave& wave, const MicroOp* op, unsigned row, unsigned dwords, uint64_t mask,
+                    const uint64_t* addresses)
+{
+    const auto known = [&](unsigned i, unsigned l) { return wave.v[row + i][l] == wave.twin->v[row + i][l]; };
+    for(unsigned i = 0; i < dwords; ++i)
+        for(unsigned l = 0; l < LANES; ++l)
+        {
+            if((mask >> l & 1) == 0 || known(i, l))
+                continue;
+            const uint64_t address = addresses[l] + 4 * i, in_eight = address % 8 / 4, in_sixteen = address % 16 / 4;
+            const bool copied  = address % 4 == 0 && looks_unwritten(wave.v[row + i][l]) &&
+                                 wave.twin->v[row + i][l] != wave.twin->in_flight; // nothing that was not waited for
+            const auto follows = [&](uint64_t place) { return place != 0 && i >= place && known(i - place, l); };
+            if(!copied || (!follows(in_eight) && !follows(in_sixteen)))
+                compare_lanes(wave, op, row + i, uint64_t{1} << l, ~0u, "what is stored");
+        }
+}
+
+// The other bytes were never written: any will do.
+void end_marks(const Wave& wave, uint64_t mask, uint64_t base, const uint64_t* offsets, unsigned bytes)
+{
+    for(unsigned l = 0; l < LANES && wave.twin->group->doubts; ++l)
+        if(const uint64_t address = base + offsets[l];
+           mask >> l & 1 && address % 4 + bytes <= 4 && never_written(address))
+            *reinterpret_cast<uint8_t*>(address ^ bytes) ^= 1;
+}
+
+void unwrite_padding(const Wave& wave, unsigned row, unsigned dwords, uint64_t mask, const uint64_t* addresses)
+{
+    for(unsigned i = 0; i < dwords && wave.twin->group->doubts; ++i)
+        for(unsigned l = 0; l < LANES; ++l)
+            if(mask >> l & 1 && wave.v[row + i][l] != wave.twin->v[row + i][l])
+            {
+                const uint64_t address = addresses[l] + 4 * i;
+                const uint32_t mark    = fresh_mark(address);
+                std::memcpy(reinterpret_cast<void*>(address), &mark, sizeof mark);
+            }
 }
 
 void compare_scalars(const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what)

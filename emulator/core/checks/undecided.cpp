@@ -1,5 +1,6 @@
 #include "checks/undecided.h"
 
+#include "checks/twin.h"
 #include "isa/operands.h"
 #include "isa/registry.h"
 
@@ -52,7 +53,7 @@ Rule rule_of(std::string_view name)
         }
     for(const auto& [prefix, result] : {std::pair{"v_", Result::Row}, std::pair{"s_", Result::Scalar}})
         for(const auto& [operation, test] : {std::pair{"min_", Test::Least}, std::pair{"max_", Test::Greatest}})
-            for(const char* type : {"u32", "i32"})
+            for(const char* type : {"u32", "i32", "f32"})
                 if(name == std::string(prefix) + operation + type)
                     return of_type(result, name, test);
     for(const char* operation : {"s_and_b", "s_or_b", "s_xor_b", "s_andn2_b", "s_orn2_b"})
@@ -121,6 +122,13 @@ void compare(const Rule& rule, unsigned lanes, First&& first, Second&& second, U
     for(unsigned l = 0; l < lanes; ++l)
     {
         const Between a = first(l), b = second(l);
+        if(rule.result == Result::Row && rule.test == Test::Float)
+        {
+            open.lanes |= uint64_t{(a.unknown | b.unknown) != 0} << l;
+            open.known[l] = POISON;
+            open.other[l] = twin_poison(l);
+            continue;
+        }
         if(rule.test != Test::Least && rule.test != Test::Greatest)
         {
             open.lanes |= uint64_t{is_open(rule, a, b)} << l;

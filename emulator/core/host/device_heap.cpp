@@ -63,9 +63,10 @@ uint64_t kernel_malloc(uint64_t bytes)
     if(whole > end - next)
     {
         PlacementRequest request;
-        request.bytes = ARENA_BYTES;
-        next          = map_memory(request, [](uint64_t, uint64_t) { return uint64_t{0}; });
-        end           = next == 0 ? 0 : next + ARENA_BYTES;
+        request.bytes  = ARENA_BYTES;
+        request.poison = request.marks = options().uninitialised_memory != 0;
+        next                           = map_memory(request, [](uint64_t, uint64_t) { return uint64_t{0}; });
+        end                            = next == 0 ? 0 : next + ARENA_BYTES;
     }
     if(next == 0 || bytes > capacity() - std::min(capacity(), bytes_in_use()) ||
        !import_range(reinterpret_cast<void*>(next), bytes, AllocationKind::Heap, MALLOC_LABEL))

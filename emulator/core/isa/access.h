@@ -329,16 +329,16 @@ inline void deliver_old(Wave& w, const MicroOp* op, Counter counter, const Rows&
 }
 
 // Stop at the first lane of `mask` whose address is not a multiple of what it moves at once: a
-// byte, a short or a dword, of an atomic all (option alignment).
+// byte, a short or a dword, of LDS up to `most` bytes, of an atomic all (option alignment).
 [[noreturn]] void raise_misaligned(const Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t address,
                                    uint64_t bytes, uint64_t step);
 template <typename Offset>
 void must_be_aligned(const Wave& w, const MicroOp* op, Access access, uint64_t base, const Offset* offsets,
-                     uint64_t mask, unsigned bytes)
+                     uint64_t mask, unsigned bytes, unsigned most = 4)
 {
     if(!w.group->aligned || (access != Access::Atomic && !w.group->unaligned)) [[likely]]
         return;
-    const uint64_t step = access == Access::Atomic ? bytes : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
+    const uint64_t step = access == Access::Atomic ? bytes : std::min(bytes & -bytes, most);
     for(unsigned l = 0; l < LANES; ++l)
         if(mask >> l & 1 && (base + offsets[l]) % step != 0)
             raise_misaligned(w, op, access, l, base + offsets[l], bytes, step);
@@ -392,6 +392,18 @@ void doubt_unwritten(const Wave& w, uint64_t base, const Offset* offsets, uint64
         for(unsigned i = 0; 4 * i < bytes; ++i)
             if(mask >> l & 1 && never_written(base + offsets[l] + 4 * i))
                 data[i][l] ^= bits;
+}
+
+// What an atomic leaves depends on what it finds in device memory.
+template <typename Offset>
+void must_be_written(const Wave& w, const MicroOp* op, uint64_t base, const Offset* offsets, uint64_t mask,
+                     unsigned bytes)
+{
+    if(w.twin == nullptr || !w.twin->group->doubts) [[likely]]
+        return;
+    for(unsigned l = 0; l < LANES; ++l)
+        if(mask >> l & 1 && (never_written(base + offsets[l]) || never_written(base + offsets[l] + bytes - 1)))
+            raise_uninitialised(w, op, l, "what this atomic changes depends on");
 }
 
 // Check the accesses of all lanes of `mask`, first their hull, then each.

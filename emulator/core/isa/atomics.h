@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 
 namespace emu {
@@ -119,6 +120,8 @@ inline uint32_t packed_add_bf16(uint32_t a, uint32_t b)
     X("xor" SIZE, UNSIGNED, m ^ d)                \
     X("inc" SIZE, UNSIGNED, m >= d ? 0 : m + 1)   \
     X("dec" SIZE, UNSIGNED, m == 0 || m > d ? d : m - 1)
+// Whether what it leaves depends on what it finds.
+constexpr bool atomic_reads(std::string_view name) { return !name.starts_with("swap"); }
 #define EMU_INTEGER_ATOMICS(X)               \
     EMU_ATOMICS_OF(X, "", int32_t, uint32_t) \
     EMU_ATOMICS_OF(X, "_x2", int64_t, uint64_t)

@@ -59,7 +59,8 @@ inline uint64_t lds_addresses(Wave& w, const MicroOp* op, uint32_t offset, unsig
     uint64_t within     = mask;
     if(mask != 0 && (most > size || size - most < bytes)) [[unlikely]]
         within = lanes_in_lds(w, op, out.d, bytes, mask, use);
-    must_be_aligned(w, op, access_of(use), 0, out.d, within, bytes);
+    // Compilers choose 8 and 16 bytes at once if they may rely on the alignment (LLVM, SIISelLowering.cpp).
+    must_be_aligned(w, op, access_of(use), 0, out.d, within, bytes, 16);
     if(w.group->shadow != nullptr || w.group->late_reads) [[unlikely]]
     {
         for(unsigned l = 0; l < LANES; ++l)

@@ -42,21 +42,24 @@ LaunchChecks::LaunchChecks(const std::string& kernel)
     const Options& now = options();
     if(now.checked_kernel.empty() && now.launch_skip == 0 && now.launch_count == 0 && now.suppressions.empty())
         return;
-    before_                 = now;
-    const std::string names = kernel + "\n" + readable_name(kernel);
-    const bool chosen       = is_chosen(names);
+    const std::string names   = kernel + "\n" + readable_name(kernel);
+    const bool chosen         = is_chosen(names);
+    const bool unknown_counts = chosen && !is_suppressed("uninitialised", names);
     for(const auto& [name, member] : CHECKS)
-        if(!chosen || is_suppressed(name, names))
-            options().*member = 0;
-    // One check stands on another.
-    if(options().uninitialised == 0)
-        options().uninitialised_memory = 0;
+    {
+        const bool stays = chosen && !is_suppressed(name, names) &&
+                           (member != &Options::uninitialised_memory || unknown_counts); // stands on another
+        if(stays || options().*member == 0)
+            continue;
+        options().*member = 0;
+        off_.push_back(member);
+    }
 }
 
 LaunchChecks::~LaunchChecks()
 {
-    if(before_)
-        options() = *before_;
+    for(const auto member : off_)
+        options().*member = 1;
 }
 
 bool is_suppressed(const std::string& check, const std::string& text)

@@ -4,8 +4,8 @@
 
 #include "run/options.h"
 
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace emu {
 // While it lives, checks are off that a launch of this kernel does without. One at a time.
@@ -18,7 +18,7 @@ public:
     LaunchChecks& operator=(const LaunchChecks&) = delete;
 
 private:
-    std::optional<Options> before_; // empty: every launch is checked
+    std::vector<int64_t Options::*> off_; // what was on before
 };
 
 // Whether a suppression names the check, and a part of the text or nothing more.

@@ -20,11 +20,18 @@ HIP_API const char* hipGetErrorName(hipError_t error);
 
 namespace emu {
 namespace {
-// Failures of launches and of the code that is launched. Others are the program's to explain.
+// Failures of launches, of the code that is launched, and of streams and events. Others are the program's to explain.
 constexpr hipError_t EXPLAINED[] = {
     hipErrorInvalidConfiguration, hipErrorInvalidDeviceFunction, hipErrorInvalidImage,
     hipErrorNoBinaryForGpu,       hipErrorIllegalAddress,        hipErrorLaunchOutOfResources,
-    hipErrorLaunchTimeOut,        hipErrorLaunchFailure,         hipErrorUnknown};
+    hipErrorLaunchTimeOut,        hipErrorLaunchFailure,         hipErrorUnknown,
+    hipErrorInvalidHandle,        hipErrorIllegalState};
+
+bool is_explained(hipError_t error)
+{
+    const bool of_capture = error >= hipErrorStreamCaptureUnsupported && error <= hipErrorStreamCaptureWrongThread;
+    return of_capture || std::find(std::begin(EXPLAINED), std::end(EXPLAINED), error) != std::end(EXPLAINED);
+}
 
 struct Reports
 {
@@ -117,8 +124,7 @@ void report_line(const std::string& text)
 void report_failure(const char* function, hipError_t error, const std::string& text)
 {
     const bool provoked = settings().quiet != 0 && fault_status() == hipSuccess;
-    if(!settings().standalone || provoked ||
-       std::find(std::begin(EXPLAINED), std::end(EXPLAINED), error) == std::end(EXPLAINED))
+    if(!settings().standalone || provoked || !is_explained(error))
         return;
     const std::string whole = std::string(function) + ": " + hipGetErrorName(error) + ": " + text;
     {

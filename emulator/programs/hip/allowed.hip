@@ -1,6 +1,8 @@
 // What the hardware allows and a check might refuse, by the first argument: LDS atomics of two
 // waves (`atomics`), copies from any byte of global memory and LDS (`bytes`), a load whose result
-// replaces its address (`list`). Each prints its numbers.
+// replaces its address (`list`), waves that store one value to LDS by a generic address
+// (`generic`), a copy of structures with padding (`padding`), numbers of 8 bytes
+// at multiples of 4 in LDS (`wide`). Each prints its numbers.
 #include "check.h"
 
 #include <cstring>
@@ -49,6 +51,41 @@ __global__ void list(const Node* node, int* out)
     out[threadIdx.x] = sum;
 }
 
+struct Padded
+{
+    int number; // and four bytes that no one writes
+    double value;
+};
+
+__global__ void padding(int* out)
+{
+    __shared__ Padded s[THREADS];
+    s[threadIdx.x].number = threadIdx.x;
+    s[threadIdx.x].value  = 2;
+    __syncthreads();
+    Padded* const to = reinterpret_cast<Padded*>(out + 2 * THREADS);
+    to[threadIdx.x]  = s[THREADS - 1 - threadIdx.x];
+    out[threadIdx.x] = to[threadIdx.x].number + static_cast<int>(to[threadIdx.x].value);
+}
+
+__global__ void wide(int* out)
+{
+    __shared__ __attribute__((aligned(8))) char s[8 * THREADS + 8];
+    double* const to = reinterpret_cast<double*>(s + 8 * threadIdx.x + 4 * gridDim.x);
+    *to              = threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = static_cast<int>(*to);
+}
+
+__global__ void generic(int* out)
+{
+    __shared__ int same;
+    int* const to = blockIdx.x == 0 ? &same : out;
+    *to           = 5;
+    __syncthreads();
+    out[threadIdx.x] = same;
+}
+
 int main(int, char** words)
 {
     int* out;
@@ -57,6 +94,12 @@ int main(int, char** words)
     HIP_CHECK(hipMalloc(&in, 5 * THREADS));
     if(std::strcmp(words[1], "atomics") == 0)
         atomics<<<dim3(1), dim3(THREADS)>>>(out);
+    else if(std::strcmp(words[1], "generic") == 0)
+        generic<<<dim3(1), dim3(THREADS)>>>(out);
+    else if(std::strcmp(words[1], "wide") == 0)
+        wide<<<dim3(1), dim3(THREADS)>>>(out);
+    else if(std::strcmp(words[1], "padding") == 0)
+        padding<<<dim3(1), dim3(THREADS)>>>(out);
     else if(std::strcmp(words[1], "bytes") == 0)
     {
         std::vector<char> values(5 * THREADS);

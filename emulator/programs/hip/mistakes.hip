@@ -1,7 +1,9 @@
 // Mistakes with memory, by the first argument: `double`, `inside` and `foreign` free memory wrongly
 // in a kernel, `overrun`, `reuse` and `leak` use malloc() in one wrongly; `twice` and `later` free
 // memory of the device twice on the host, `null` and `host` give a kernel such a pointer, `endless`
-// counts for ever, `grid` synchronises the grid of an ordinary launch, `sizes` is right.
+// counts for ever, `grid` synchronises the grid of an ordinary launch, `sizes` is right. `fresh`
+// reads what malloc() gave; `past`, `source`, `direction`, `clear` and `variable` are copies and a
+// fill of memory that is not there, `destroyed` launches on a stream that is gone.
 #include "check.h"
 #include "device_library.h"
 
@@ -41,6 +43,15 @@ __global__ void reuse(int* out)
     out[threadIdx.x] = static_cast<volatile int*>(all)[3];
 }
 
+__global__ void fresh(int* out)
+{
+    auto* const all  = static_cast<volatile int*>(device_malloc(10 * sizeof(int)));
+    out[threadIdx.x] = all[3];
+    device_free(const_cast<int*>(all));
+}
+
+__device__ int variable[8];
+
 __global__ void leak(int** out) { out[threadIdx.x] = static_cast<int*>(device_malloc(40)); }
 
 // Sizes of all kinds, each filled to its last byte.
@@ -78,8 +89,32 @@ __global__ void synchronise(int* out)
     out[0] = static_cast<int>(atomicAdd(arrived, 1u));
 }
 
+// Copies and fills of memory that is not there; false for other names.
+static bool misuse(const char* how, int* out)
+{
+    const auto is   = [how](const char* name) { return std::strcmp(how, name) == 0; };
+    int values[260] = {};
+    hipError_t status;
+    if(is("past"))
+        status = hipMemcpy(out, values, 1028, hipMemcpyHostToDevice);
+    else if(is("source"))
+        status = hipMemcpyAsync(values, out + 1, 1024, hipMemcpyDeviceToHost, nullptr);
+    else if(is("direction"))
+        status = hipMemcpy(out, values, 1024, hipMemcpyDeviceToHost);
+    else if(is("clear"))
+        status = hipMemset(out, 0, 1025);
+    else if(is("variable"))
+        status = hipMemcpyToSymbol(variable, values, 36, 0, hipMemcpyHostToDevice);
+    else
+        return false;
+    std::printf("%s\n", hipGetErrorName(status));
+    return true;
+}
+
 static int run(const char* how, int* out)
 {
+    if(misuse(how, out))
+        return hipFree(out) == hipSuccess ? 0 : 1;
     const auto is = [how](const char* name) { return std::strcmp(how, name) == 0; };
     int on_the_stack[64];
     if(is("twice") || is("later"))
@@ -91,6 +126,15 @@ static int run(const char* how, int* out)
             std::printf("%s\n", hipGetErrorName(hipFree(out)));
         return 0;
     }
+    if(is("destroyed"))
+    {
+        hipStream_t stream;
+        HIP_CHECK(hipStreamCreate(&stream));
+        HIP_CHECK(hipStreamDestroy(stream));
+        set<<<dim3(1), dim3(64), 0, stream>>>(out);
+    }
+    if(is("fresh"))
+        fresh<<<dim3(1), dim3(1)>>>(out);
     if(is("double"))
         free_twice<<<dim3(1), dim3(64)>>>(out);
     if(is("inside"))

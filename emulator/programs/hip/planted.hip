@@ -29,6 +29,21 @@ __global__ void smallest(const unsigned* in, unsigned* out, unsigned*, bool)
     out[i]           = in[i] < 100 ? in[i] : 100;
 }
 
+// A minimum of floats, whatever number is made up.
+__global__ void least(const unsigned* in, unsigned* out, unsigned*, bool)
+{
+    const unsigned i   = blockIdx.x * THREADS + threadIdx.x;
+    const float number = __builtin_bit_cast(float, in[i]);
+    out[i]             = __builtin_bit_cast(unsigned, __builtin_fminf(number, -1e38f));
+}
+
+__global__ void added(const unsigned* in, unsigned* out, unsigned*, bool)
+{
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    atomicAdd(const_cast<unsigned*>(in) + i, 1);
+    out[i] = 1;
+}
+
 __global__ void voted(const unsigned* in, unsigned* out, unsigned*, bool)
 {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
@@ -321,7 +336,8 @@ struct Kernel
 
 // clang-format off
 const Kernel KERNELS[] = {
-    READS(selected), READS(within), READS(smallest), READS(voted), READS(branched), READS(counted),
+    READS(selected), READS(within), READS(smallest), READS(least), READS(added),
+    READS(voted), READS(branched), READS(counted),
     KERNEL(copied), KERNEL(copied_structures), KERNEL(local_select), KERNEL(vector_overwritten), KERNEL(scalar_overwritten),
     KERNEL(lds_overwritten), KERNEL(misaligned), KERNEL(lanes_of_lds), KERNEL(lanes_of_memory),
     KERNEL(atomic_and_store), KERNEL(atomic_and_load), KERNEL(store_and_atomic), KERNEL(atomic_of_lds_and_load),

@@ -3,7 +3,10 @@
 // wait for it, `nonblocking` does not wait for the default stream. In order: by an `event`, by the
 // `host` that waits, by the `default` stream, by a `query`; `halves` of the buffer, `reads`,
 // `atomics`, the `same` value, a `graph` twice. `early` reads memory of the host before it waits,
-// `late` after that, and `told` gets them from a kernel with a fence.
+// `late` after that, and `told` gets them from a kernel with a fence. `zeros` are copied over
+// zeros. Memory of a pool is `allocated` or `freed` by another stream than uses it, or in order
+// (`pool`). `forked` is a graph with two nodes, of which the second one does not wait, in `joined`
+// it does.
 #include "more_hip.h"
 
 #include <cstring>
@@ -55,6 +58,42 @@ static void replay(hipStream_t one, hipStream_t two, int* all)
     HIP_CHECK(hipGraphLaunch(exec, two));
 }
 
+static void use_pool(hipStream_t one, hipStream_t two, hipEvent_t event, bool allocates, bool frees)
+{
+    void* memory;
+    HIP_CHECK(hipMallocAsync(&memory, BYTES, one));
+    HIP_CHECK(hipEventRecord(event, one));
+    if(!allocates)
+        HIP_CHECK(hipStreamWaitEvent(two, event, 0));
+    set<<<dim3(4), dim3(N / 4), 0, two>>>(static_cast<int*>(memory), 5);
+    HIP_CHECK(hipEventRecord(event, two));
+    if(!frees)
+        HIP_CHECK(hipStreamWaitEvent(one, event, 0));
+    HIP_CHECK(hipFreeAsync(memory, one));
+}
+
+static void fork(hipStream_t one, hipStream_t two, hipEvent_t event, int* all, bool joined)
+{
+    hipGraph_t graph;
+    hipGraphExec_t exec;
+    HIP_CHECK(hipStreamBeginCapture(one, hipStreamCaptureModeGlobal));
+    if(!joined)
+        HIP_CHECK(hipEventRecord(event, one));
+    add<<<dim3(4), dim3(N / 4), 0, one>>>(all, 1);
+    if(joined)
+        HIP_CHECK(hipEventRecord(event, one));
+    HIP_CHECK(hipStreamWaitEvent(two, event, 0));
+    add<<<dim3(4), dim3(N / 4), 0, two>>>(all, 1);
+    HIP_CHECK(hipEventRecord(event, two));
+    HIP_CHECK(hipStreamWaitEvent(one, event, 0));
+    HIP_CHECK(hipStreamEndCapture(one, &graph));
+    HIP_CHECK(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0));
+    for(int i = 0; i < 2; ++i)
+        HIP_CHECK(hipGraphLaunch(exec, one));
+    set<<<dim3(4), dim3(N / 4), 0, one>>>(all, 5);
+    HIP_CHECK(hipStreamSynchronize(one));
+}
+
 int main(int, char** words)
 {
     const auto is = [how = words[1]](const char* name) { return std::strcmp(how, name) == 0; };
@@ -82,6 +121,12 @@ int main(int, char** words)
         add<<<grid, block>>>(all, 1);
     else if(is("graph"))
         replay(one, two, all);
+    else if(is("allocated") || is("freed") || is("pool"))
+        use_pool(one, two, event, is("allocated"), is("freed"));
+    else if(is("forked") || is("joined"))
+        fork(one, two, event, all, is("joined"));
+    else if(is("zeros"))
+        sum_up<<<grid, block, 0, one>>>(all, out);
     else
         set<<<grid, block, 0, one>>>(all, 5);
 
@@ -97,6 +142,8 @@ int main(int, char** words)
 
     if(is("copy"))
         HIP_CHECK(hipMemcpyAsync(host, all, BYTES, hipMemcpyDeviceToHost, two));
+    else if(is("zeros"))
+        HIP_CHECK(hipMemcpyAsync(all, all + N / 2, BYTES / 2, hipMemcpyDeviceToDevice, two));
     else if(is("fill"))
         HIP_CHECK(hipMemsetAsync(all, 1, BYTES, two));
     else if(is("reads"))

@@ -49,6 +49,7 @@ void launch_graph(hipGraphExec& exec, hipStream_t stream)
     if(exec.flags & AUTO_FREE)
         free_left(exec);
     run_nodes(exec.order);
+    order_graph(exec.clock);
 }
 
 enum class Update : int // hipGraphExecUpdateResult

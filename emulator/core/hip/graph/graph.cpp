@@ -112,8 +112,13 @@ void add_edge(hipGraphNode& from, hipGraphNode& to)
 void run_nodes(const std::vector<hipGraphNode_t>& order)
 {
     for(const hipGraphNode_t node : order)
+    {
+        const auto launch = begin_node(*node);
         if(node->enabled)
             std::visit([](const auto& params) { run(params); }, node->params);
+        end_node(*node, launch);
+    }
+    join_nodes(order);
 }
 } // namespace emu
 

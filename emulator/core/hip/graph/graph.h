@@ -155,6 +155,9 @@ struct hipGraphNode
     bool enabled = true;
     std::vector<hipGraphNode_t> dependencies, dependents;
     std::vector<void*> argument_pointers = {}; // what hipGraphKernelNodeGetParams shows
+    // As a stream with one operation at each launch (hip/launch/stream_order.h); 0: not launched yet.
+    uint32_t stream  = 0;
+    emu::Clock clock = {};
 };
 
 struct ihipGraph

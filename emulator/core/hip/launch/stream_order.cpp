@@ -1,6 +1,7 @@
 #include "hip/launch/stream_order.h"
 
 #include "hip/call.h"
+#include "hip/graph/graph.h"
 #include "hip/launch/stream.h"
 #include "run/options.h"
 
@@ -81,7 +82,9 @@ Clock reached(ihipStream_t& stream)
 
 std::string name_of(const Operation& one)
 {
-    return one.name + (one.stream == 0 ? " on the default stream" : " on stream " + std::to_string(one.stream));
+    return one.name + (one.in_graph      ? " in a graph"
+                       : one.stream == 0 ? " on the default stream"
+                                         : " on stream " + std::to_string(one.stream));
 }
 
 std::string place_text(uint64_t address)
@@ -164,7 +167,7 @@ Operation::Page& Operation::page_of(uint64_t number)
 
 void Operation::mark(Bits kind, uint64_t address, uint64_t bytes)
 {
-    while(bytes > 0)
+    while(bytes > 0 && pages_.size() <= MOST_PAGES)
     {
         const uint64_t at = address % PAGE_BYTES, word = at / 64, first = at % 64;
         const uint64_t count = std::min(bytes, 64 - first);
@@ -285,6 +288,36 @@ void catch_faults()
     sigemptyset(&ours.sa_mask);
     sigaction(SIGSEGV, &ours, nullptr);
 }
+
+// Of an operation that begins on a stream: it has seen itself.
+uint32_t next_tick(uint32_t stream, Clock& clock)
+{
+    std::vector<uint32_t>& ticks = streams().ticks;
+    ticks.resize(std::max<size_t>(ticks.size(), stream + 1));
+    Clock tick(stream + 1);
+    tick[stream] = ++ticks[stream];
+    join(clock, tick);
+    return tick[stream];
+}
+
+// The operation has ended: look for earlier ones in conflict, and remember it.
+void remember(const std::shared_ptr<Operation>& now)
+{
+    Streams& all = streams();
+    now->finish();
+    for(const auto& before : all.open)
+        if(const uint64_t address = now->conflict(*before))
+            report_conflict(*now, *before, address);
+    all.open.push_back(now);
+    size_t pages = 0;
+    for(const auto& one : all.open)
+        pages += one->page_count();
+    for(; all.open.size() > MOST_OPERATIONS || (pages > MOST_PAGES && all.open.size() > 1); all.open.pop_front())
+    {
+        pages -= all.open.front()->page_count();
+        all.open.front()->protect(false);
+    }
+}
 } // namespace
 
 void number_stream(ihipStream_t& stream)
@@ -309,12 +342,9 @@ void begin_operation(ihipStream_t& stream, bool host_waits)
     join(stream.clock, all.host);
     if(blocks)
         join(stream.clock, &stream == &legacy ? all.blocking : legacy.clock);
-    all.ticks.resize(std::max<size_t>(all.ticks.size(), stream.number + 1));
-    Clock tick(stream.number + 1);
-    tick[stream.number] = ++all.ticks[stream.number];
-    join(stream.clock, tick);
+    const uint32_t tick = next_tick(stream.number, stream.clock);
     reach(stream, stream.clock);
-    operation = std::make_shared<Operation>(current_function(), stream.number, tick[stream.number], stream.clock);
+    operation             = std::make_shared<Operation>(current_function(), stream.number, tick, stream.clock);
     operation->host_waits = host_waits;
     operation_stream      = &stream;
     ++all.running;
@@ -330,19 +360,7 @@ void end_operation()
     const std::lock_guard lock(all.mutex);
     --all.running;
     reach(*operation_stream, now->seen);
-    now->finish();
-    for(const auto& before : all.open)
-        if(const uint64_t address = now->conflict(*before))
-            report_conflict(*now, *before, address);
-    all.open.push_back(now);
-    size_t pages = 0;
-    for(const auto& one : all.open)
-        pages += one->page_count();
-    for(; all.open.size() > MOST_OPERATIONS || (pages > MOST_PAGES && all.open.size() > 1); all.open.pop_front())
-    {
-        pages -= all.open.front()->page_count();
-        all.open.front()->protect(false);
-    }
+    remember(now);
     if(now->host_waits)
         host_waits_for(now->seen);
     if(all.running != 0)
@@ -406,10 +424,49 @@ void order_graph(Clock& graph)
     graph = operation->seen;
 }
 
+std::shared_ptr<Operation> begin_node(hipGraphNode& node)
+{
+    const std::shared_ptr<Operation> launch = operation;
+    if(!launch)
+        return launch;
+    const std::lock_guard lock(streams().mutex);
+    if(node.stream == 0)
+        node.stream = streams().count++;
+    Clock seen = launch->seen;
+    for(const hipGraphNode* before : node.dependencies)
+        join(seen, before->clock);
+    const uint32_t tick = next_tick(node.stream, seen);
+    operation           = std::make_shared<Operation>(launch->name, node.stream, tick, seen);
+    operation->in_graph = true;
+    return launch;
+}
+
+void end_node(hipGraphNode& node, const std::shared_ptr<Operation>& launch)
+{
+    if(!launch)
+        return;
+    const std::lock_guard lock(streams().mutex);
+    node.clock = operation->seen;
+    launch->host_waits |= operation->host_waits;
+    remember(operation);
+    operation = launch;
+}
+
+void join_nodes(const std::vector<hipGraphNode*>& nodes)
+{
+    if(!operation)
+        return;
+    const std::lock_guard lock(streams().mutex);
+    for(const hipGraphNode* node : nodes)
+        join(operation->seen, node->clock);
+}
+
 void record_in_graph(ihipEvent_t& event)
 {
     const std::lock_guard lock(streams().mutex);
     event.clock = streams().all;
+    if(operation)
+        join(event.clock, operation->seen);
 }
 
 void wait_in_graph(const ihipEvent_t& event)

@@ -9,7 +9,8 @@
 // What may order two operations counts, so that no correct program is reported: allocations wait for the
 // device, and all of the host's threads are one. A launch that stores coherently, or that makes atomics of
 // memory of the host, or with a fence, may have told the host: it is before whatever follows. One that makes atomics is
-// before a later one that does. Stores of the value that is there already do not conflict with others.
+// before a later one that does. A kernel's stores of the value that is there already do not conflict with others;
+// copies and fills do. Memory of a pool is written when it is allocated and when it is freed.
 // Remembered are the last operations that the host has not waited for.
 //
 // The host must not touch what such an operation writes, or write what it reads: of memory that both
@@ -20,10 +21,12 @@
 #include "run/fault.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+struct hipGraphNode;
 struct ihipStream_t;
 struct ihipEvent_t;
 
@@ -54,7 +57,7 @@ public:
     std::string name;
     uint32_t stream, tick;
     Clock seen; // up to what it is after, itself included
-    bool host_waits = false;
+    bool host_waits = false, in_graph = false;
 
 private:
     enum Bits
@@ -100,6 +103,11 @@ void record_order(ihipEvent_t& event, ihipStream_t& stream);
 void wait_in_stream(ihipStream_t& stream, const ihipEvent_t& event);
 // Launches of one executable graph are in order; an event of a graph's node is after everything.
 void order_graph(Clock& graph);
+// A node of the graph that the calling thread launches is an operation after the nodes that it depends on; what
+// begin_node answers is the launch. What follows the launch is after all nodes.
+std::shared_ptr<Operation> begin_node(hipGraphNode& node);
+void end_node(hipGraphNode& node, const std::shared_ptr<Operation>& launch);
+void join_nodes(const std::vector<hipGraphNode*>& nodes);
 void record_in_graph(ihipEvent_t& event);
 void wait_in_graph(const ihipEvent_t& event);
 } // namespace emu

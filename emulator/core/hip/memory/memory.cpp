@@ -65,6 +65,13 @@ void set(void* to, T value, size_t count)
 }
 } // namespace
 
+void fail_with_memory(const std::string& what, const std::string& text)
+{
+    if(options().heap != 0 && settings().quiet == 0) // as of every call that fails
+        report_defect("heap", what + text);
+    throw HipFailure(hipErrorInvalidValue, text);
+}
+
 void new_memory(void** pointer, size_t bytes, AllocationKind kind)
 {
     require(pointer, hipErrorInvalidValue, "null pointer");
@@ -94,10 +101,7 @@ void free_memory(void* pointer, bool host)
                                      : found.kind == AllocationKind::Device || found.kind == AllocationKind::Managed);
     if(!fits)
     {
-        const std::string text = hex_text(address) + ", " + why_not_freed(address);
-        if(options().heap != 0 && settings().quiet == 0) // as of every call that fails
-            report_defect("heap", "the host frees " + text);
-        throw HipFailure(hipErrorInvalidValue, text);
+        fail_with_memory("the host frees ", hex_text(address) + ", " + why_not_freed(address));
     }
     release(pointer);
 }
@@ -128,7 +132,7 @@ void check_range(const void* pointer, size_t bytes, const char* what)
                 hex_text(found.base) + (found.freed ? " and was freed" : "");
     else
         text += "is not device memory: nothing was allocated";
-    throw HipFailure(hipErrorInvalidValue, text);
+    fail_with_memory(std::string(current_function()) + ": ", text);
 }
 
 void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
@@ -152,7 +156,7 @@ void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
     if(Operation* const now = current_operation())
     {
         now->touch(Access::Load, reinterpret_cast<uint64_t>(from), bytes, false);
-        now->touch(Access::Store, reinterpret_cast<uint64_t>(to), bytes, std::memcmp(to, from, bytes) != 0);
+        now->touch(Access::Store, reinterpret_cast<uint64_t>(to), bytes, true);
         now->host_waits |= !is_ours(to) || !is_ours(from); // pageable memory is copied at once
     }
     std::memmove(to, from, bytes);

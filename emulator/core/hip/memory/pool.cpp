@@ -63,6 +63,13 @@ Pools& pools()
     return only;
 }
 
+// An allocation and its end are operations of their stream: what uses the memory comes in between.
+void change_all(const Allocation& one)
+{
+    if(Operation* const now = current_operation())
+        now->touch(Access::Store, one.base, one.bytes, true);
+}
+
 // With pools().mutex held.
 ihipMemPoolHandle_t& pool_of(hipMemPool_t pool)
 {
@@ -105,6 +112,7 @@ void allocate_in(hipMemPool_t handle, void** pointer, size_t bytes, hipStream_t 
     new_memory(pointer, bytes, AllocationKind::Device);
     Allocation made;
     find_allocation(reinterpret_cast<uint64_t>(*pointer), &made);
+    change_all(made);
     pool.allocations.push_back(made);
     pool.high = std::max(pool.high, used(pool));
 }
@@ -188,6 +196,8 @@ HIP_API hipError_t hipFreeAsync(void* pointer, hipStream_t stream)
         require(pointer, hipErrorInvalidValue, "null pointer");
         if(emu::captured(stream, [&] { return emu::FreeNode{pointer}; }))
             return;
+        if(emu::Allocation freed; emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &freed))
+            emu::change_all(freed);
         emu::free_memory(pointer, false);
         require(emu::fault_status() == hipSuccess, emu::fault_status(), "a launch faulted before");
     });

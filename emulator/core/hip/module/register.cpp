@@ -4,6 +4,7 @@
 #include "hip/graph/capture.h"
 #include "hip/launch/launch.h"
 #include "hip/launch/stream.h"
+#include "hip/memory/memory.h"
 #include "hip/module/modules.h"
 
 #include <cstring>
@@ -68,7 +69,10 @@ unsigned char* symbol_range(const void* symbol, size_t bytes, size_t offset)
 {
     const Registered found = find_registered(registry().variables, symbol, hipErrorInvalidSymbol);
     const Symbol& variable = variable_of(*found.module, found.name);
-    require(offset <= variable.bytes && bytes <= variable.bytes - offset, hipErrorInvalidValue, "outside the variable");
+    if(offset > variable.bytes || bytes > variable.bytes - offset)
+        fail_with_memory(std::string(current_function()) + ": ",
+                         std::to_string(bytes) + " bytes from byte " + std::to_string(offset) + " of the variable " +
+                             found.name + ", which has " + std::to_string(variable.bytes));
     return reinterpret_cast<unsigned char*>(variable.address) + offset;
 }
 

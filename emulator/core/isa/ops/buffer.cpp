@@ -325,6 +325,8 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     const uint32_t* row = w.v[op->dst];
     lanes_must_agree_in_memory(w, op, lanes.offset, lanes.whole, Bytes, &row, Shift);
     scatter_narrow<Bytes, Shift>(base, lanes.offset, lanes.whole, row);
+    if(w.twin != nullptr && !lanes.resource.scratch) [[unlikely]]
+        end_marks(w, lanes.whole, lanes.resource.base, lanes.offset, Bytes);
     issue(w, Counter::Vector);
     return advance(op);
 }
@@ -337,8 +339,8 @@ const MicroOp* write_back(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// What memory held goes to `old`; Data: registers that hold the operands, in units of T.
-template <typename T, unsigned Data, auto ChangeLanes>
+// What memory held goes to `old`; Data: registers that hold the operands, in units of T; Reads: a swap does not.
+template <typename T, unsigned Data, auto ChangeLanes, bool Reads = true>
 const MicroOp* change(Wave& w, const MicroOp* op)
 {
     constexpr unsigned DWORDS = sizeof(T) / 4;
@@ -348,18 +350,20 @@ const MicroOp* change(Wave& w, const MicroOp* op)
         must_be_defined(w, op, op->dst + i, lanes.whole, "the atomic's operand");
     Rows old   = {};
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
+    if(Reads)
+        must_be_written(w, op, lanes.resource.base, lanes.offset, lanes.whole, sizeof(T));
     ChangeLanes(base, lanes.offset, lanes.whole, &w.v[op->dst], old);
     deliver_old(w, op, Counter::Vector, old, DWORDS);
     return advance(op);
 }
 
-template <typename T, auto F>
-constexpr Handler atomic = change<T, 1, modify_lanes<T, modify<T, F>, uint64_t>>;
+template <typename T, auto F, bool Reads>
+constexpr Handler atomic = change<T, 1, modify_lanes<T, modify<T, F>, uint64_t>, Reads>;
 template <typename T>
 constexpr Handler compare_swap = change<T, 2, compare_swap_lanes<T, uint64_t>>;
 
 #define ATOMIC(NAME, T, ...) \
-    {"buffer_atomic_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
+    {"buffer_atomic_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); }), atomic_reads(NAME)>},
 
 constexpr Entry ENTRIES[] = {
     // clang-format off

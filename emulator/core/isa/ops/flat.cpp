@@ -91,8 +91,28 @@ uint64_t resolve_apertures(Wave& w, const MicroOp* op, Access access, unsigned b
         watch_lds(w, op, l, within, bytes, use);
         out.d[l] = reinterpret_cast<uint64_t>(w.group->lds) + within;
     }
-    end_watch(w, op);
+    if(access != Access::Store) // else when it is known what is written
+        end_watch(w, op);
     return global;
+}
+
+// What lanes of a FLAT store write to LDS.
+template <Segment S>
+void judge_lds_store(const Wave& w, const MicroOp* op, const Addresses& at, uint64_t mask, unsigned bytes,
+                     const uint32_t* const* rows, unsigned shift = 0)
+{
+    if(S != Segment::Flat || w.group->shadow == nullptr) [[likely]]
+        return;
+    Offsets within;
+    uint64_t lanes = 0;
+    for(unsigned l = 0; l < LANES; ++l)
+        if(const uint64_t from = at.d[l] - reinterpret_cast<uint64_t>(w.group->lds);
+           mask >> l & 1 && from < w.group->lds_bytes)
+        {
+            within.d[l] = static_cast<uint32_t>(from);
+            lanes |= uint64_t{1} << l;
+        }
+    lanes_must_agree_in_lds(w, op, within, lanes, bytes, rows, shift);
 }
 
 // Host addresses of the lanes of `mask`, all checked. Returns the lanes that go to global memory.
@@ -171,12 +191,14 @@ const MicroOp* store(Wave& w, const MicroOp* op)
     const uint64_t global = resolve<S>(w, op, Access::Store, 4 * Dwords, mask, at);
     const uint32_t* rows[Dwords];
     for(unsigned i = 0; i < Dwords; ++i)
-    {
-        must_be_defined(w, op, op->src[2].code + i, global, "what is stored");
         rows[i] = w.v[op->src[2].code + i];
-    }
+    if(w.twin != nullptr) [[unlikely]]
+        compare_stored(w, op, op->src[2].code, Dwords, global, at.d);
+    judge_lds_store<S>(w, op, at, mask & ~global, 4 * Dwords, rows);
     lanes_must_agree_in_memory(w, op, at.d, mask, 4 * Dwords, rows);
     scatter<Dwords>(static_cast<uint8_t*>(nullptr), at.d, mask, rows);
+    if(w.twin != nullptr) [[unlikely]]
+        unwrite_padding(w, op->src[2].code, Dwords, global, at.d);
     issue(w, COUNTER<S>);
     return advance(op);
 }
@@ -190,14 +212,17 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     const uint16_t data   = op->src[2].code;
     must_be_defined(w, op, data, global, "what is stored", part_bits(Bytes, Shift));
     const uint32_t* row = w.v[data];
+    judge_lds_store<S>(w, op, at, mask & ~global, Bytes, &row, Shift);
     lanes_must_agree_in_memory(w, op, at.d, mask, Bytes, &row, Shift);
     scatter_narrow<Bytes, Shift>(static_cast<uint8_t*>(nullptr), at.d, mask, row);
+    if(w.twin != nullptr) [[unlikely]]
+        end_marks(w, global, 0, at.d, Bytes);
     issue(w, COUNTER<S>);
     return advance(op);
 }
 
-// What memory held goes to `old`; Data: registers that hold the operands, in units of T.
-template <Segment S, typename T, unsigned Data, auto ChangeLanes>
+// What memory held goes to `old`; Data: registers that hold the operands, in units of T; Reads: a swap does not.
+template <Segment S, typename T, unsigned Data, auto ChangeLanes, bool Reads = true>
 const MicroOp* change(Wave& w, const MicroOp* op)
 {
     constexpr unsigned DWORDS = sizeof(T) / 4;
@@ -207,20 +232,23 @@ const MicroOp* change(Wave& w, const MicroOp* op)
     const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
     for(unsigned i = 0; i < Data * DWORDS; ++i)
         must_be_defined(w, op, data + i, global, "the atomic's operand");
+    if(Reads)
+        must_be_written(w, op, 0, at.d, global, sizeof(T));
     Rows old = {};
     ChangeLanes(nullptr, at.d, mask, &w.v[data], old);
     deliver_old(w, op, COUNTER<S>, old, DWORDS);
     return advance(op);
 }
 
-template <Segment S, typename T, auto F>
-constexpr Handler atomic = change<S, T, 1, modify_lanes<T, modify<T, F>, uint64_t>>;
+template <Segment S, typename T, auto F, bool Reads>
+constexpr Handler atomic = change<S, T, 1, modify_lanes<T, modify<T, F>, uint64_t>, Reads>;
 // The data are the new value, then the one compared with.
 template <Segment S, typename T>
 constexpr Handler compare_swap = change<S, T, 2, compare_swap_lanes<T, uint64_t>>;
 
 #define ATOMIC_IN(SEGMENT, PREFIX, NAME, T, ...) \
-    {PREFIX NAME, atomic<Segment::SEGMENT, T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
+    {PREFIX NAME,                                \
+     atomic<Segment::SEGMENT, T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); }), atomic_reads(NAME)>},
 #define FLAT_ATOMIC(NAME, T, ...)   ATOMIC_IN(Flat, "flat_atomic_", NAME, T, __VA_ARGS__)
 #define GLOBAL_ATOMIC(NAME, T, ...) ATOMIC_IN(Global, "global_atomic_", NAME, T, __VA_ARGS__)
 

@@ -92,8 +92,8 @@ class Field:
 
 def _known_here(word: object, names: Iterable[object]) -> str:
     """The end of a complaint about a word: the known words, and the nearest."""
-    known = [str(name) for name in names]
-    return f"known here: {', '.join(known)}{did_you_mean(str(word), known).removesuffix('.')}"
+    allowed = [str(name) for name in names]
+    return f"known here: {', '.join(allowed)}{did_you_mean(str(word), allowed).removesuffix('.')}"
 
 
 def load(file: Path) -> Field:
@@ -287,7 +287,8 @@ class Table(Generic[T]):
         listed = list(vocabulary)
         for word in word_list(value):
             if word not in listed:
-                raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}", *path)
+                hint = did_you_mean(word, listed).removesuffix(".")
+                raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}{hint}", *path)
 
 
 def add_names(records: Mapping[str, R], field: str = "name") -> dict[str, R]:

@@ -62,7 +62,7 @@ def trait_start(key: Key) -> str:
 
 
 def choices(key: Key, features: Features) -> dict[str, object]:
-    """What the templates of all stages ask for before they are filled for a key."""
+    """Return the features, which the templates of all stages read."""
     return {"d": features}
 
 

@@ -80,8 +80,8 @@ def _hidden(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     names |= {**dict.fromkeys(users, "USER"), host: "HOST", host.partition(".")[0]: "HOST"}
     folders = IMPORTS / "ckpm", data("matrix"), data("reports")
     files = (file for folder in folders for file in folder.rglob("*") if file.suffix in (".py", ".yaml"))
-    words = {word for file in files for word in _WORD.findall(file.read_text(encoding="utf-8").lower())}
-    yield from ((name, word) for name, word in names.items() if name and name.lower() not in words)
+    vocabulary = {word for file in files for word in _WORD.findall(file.read_text(encoding="utf-8").lower())}
+    yield from ((name, word) for name, word in names.items() if name and name.lower() not in vocabulary)
     paths = {settings.cache_path(): "CACHE", IMPORTS: "CLONE", Path(sys.prefix): "PYTHON", home: "/HOME"}
     yield from ((str(path), word) for path, word in paths.items() if len(path.parts) > 1)
 

@@ -131,7 +131,7 @@ def _jobs(folder: Path) -> None:
     plan = {
         "check_commands": {},
         "builds": [{**target, "shard": "1/1", "command": "nox -s build-gfx950"}],
-        "runs": [{**target, "command": "nox -s test-dispatch perf-gate"}],
+        "runs": [{**target, "suites": ["dispatch"], "gate": True, "command": "nox -s test-dispatch perf-gate"}],
     }
     (folder / _JOB).mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(plan))

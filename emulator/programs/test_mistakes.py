@@ -142,8 +142,7 @@ def test_suppressed_check_of_kernel_is_off(tmp_path: Path, line: str, reported: 
 
 
 @pytest.mark.parametrize("check", ["nonsense", "hazards", "poison_memory"])
-def test_suppression_of_unknown_check_is_refused(tmp_path: Path, check: str) -> None:
-    """Checks that no launch can do without are refused, too."""
+def test_suppression_of_unknown_check_or_of_process_is_refused(tmp_path: Path, check: str) -> None:
     file = tmp_path / "suppressions"
     file.write_text(f"{check} kernel\n")
     done = run(sample("saxpy"), options=("--suppressions", str(file)))

@@ -41,8 +41,9 @@ const MicroOp* step_both(Wave& wave, const MicroOp* op);
 [[noreturn]] void raise_uninitialised(const Wave& wave, const MicroOp* op, unsigned lane, const std::string& what);
 void compare_lanes(const Wave& wave, const MicroOp* op, unsigned row, uint64_t mask, uint32_t bits, const char* what);
 void compare_scalars(const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what);
-// Compare a store from `row` on. Padding may be copied with its structure: an unwritten dword next to a written one of
-// the same 8 or 16 bytes. The bytes in memory are then unwritten, too.
+// Of a store from `row` on. Padding of a copied structure may be unknown: a dword that was never
+// written, after a known dword in the same 8 or 16 bytes. After the store that place is as
+// unwritten as what was copied.
 void compare_stored(const Wave& wave, const MicroOp* op, unsigned row, unsigned dwords, uint64_t mask,
                     const uint64_t* addresses);
 // After a store of less than a dword: the dword no longer is its mark, even if the stored bytes are the mark's.

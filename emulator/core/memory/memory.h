@@ -72,7 +72,7 @@ constexpr uint32_t fresh_mark(uint64_t address)
     const auto half  = [](uint32_t bits) { return 0x7f81 + bits % 126 + (bits & 0x8000); };
     return half(mixed >> 16) << 16 | half(mixed & 0xffff);
 }
-// Whether a value is a mark, or the poison of registers, LDS and scratch (isa/wave.h).
+// Whether it is a mark, or the poison of registers, LDS and scratch (isa/wave.h), by its value.
 constexpr bool looks_unwritten(uint32_t value)
 {
     const auto is_half = [](uint32_t half) { return (half & 0x7fff) >= 0x7f81 && (half & 0x7fff) < 0x7f81 + 126; };

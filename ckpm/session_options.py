@@ -89,8 +89,8 @@ def _concerns_none(commands: Commands, of_line: Sequence[str], name: str) -> Usa
     if not name.startswith("-"):
         return UsageError(f"'{name}' is neither an option of a {line} nor its value. Sessions stand before --.")
     having = [session for session in commands if name in _actions(commands[session])]
-    known = sorted({option for command in commands.values() for option in _actions(command)})
-    hint = f"Sessions with it: {', '.join(having)}." if having else f"No session has it{did_you_mean(name, known)}"
+    options = sorted({option for command in commands.values() for option in _actions(command)})
+    hint = f"Sessions with it: {', '.join(having)}." if having else f"No session has it{did_you_mean(name, options)}"
     return UsageError(f"{name} concerns no {line}. {hint} `nox -l` lists the sessions.")
 
 

@@ -92,8 +92,8 @@ class Field:
 
 def _known_here(word: object, names: Iterable[object]) -> str:
     """The end of a complaint about a word: the known words, and the nearest."""
-    known = [str(name) for name in names]
-    return f"known here: {', '.join(known)}{did_you_mean(str(word), known).removesuffix('.')}"
+    choices = [str(name) for name in names]
+    return f"known here: {', '.join(choices)}{did_you_mean(str(word), choices).removesuffix('.')}"
 
 
 def load(file: Path) -> Field:

@@ -51,16 +51,16 @@ _DERIVED = ("name", "family", "tile", *REQUEST_FIELDS)
 _DIVIDED = ("bm0", "bn0", "bk0", "bn1", "bk1")
 
 
-def _word(name: str, words: Sequence[str], field: Field) -> str:
+def _read_word(name: str, choices: Sequence[str], field: Field) -> str:
     """Read a word of an axis, or of a tile's condition."""
-    if (word := field.text()) not in words:
-        known = f"Known: {', '.join(words)} (ckpm/matrix/keys.py)"
-        raise field.fail(f"{name} '{one_line(word, 80)}' is unknown{did_you_mean(word, words)} {known}")
+    if (word := field.text()) not in choices:
+        hint = f"{did_you_mean(word, choices)} Known: {', '.join(choices)} (ckpm/matrix/keys.py)"
+        raise field.fail(f"{name} '{one_line(word, 80)}' is unknown{hint}")
     return word
 
 
 _READERS: Mapping[str, Callable[[Field], Value]] = {
-    **{name: functools.partial(_word, name, words) for name, words in CHOICES.items()},
+    **{name: functools.partial(_read_word, name, choices) for name, choices in CHOICES.items()},
     **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
     **dict.fromkeys(
         ["logits", "lse", "dropout", "sink", "skip", "trload", "paged_kv", "dbias", "deterministic"], Field.boolean
@@ -331,7 +331,7 @@ def _tile(field: Field, family: Family) -> Tile:
     if isinstance(field.value, dict):
         field.allow(("tile", "when", "for"))
         word, when = field.get("tile"), field.find("when")
-    condition = _word("condition", TILE_CONDITIONS, when) if when else "always"
+    condition = _read_word("condition", TILE_CONDITIONS, when) if when else "always"
     tile = parse_tile(family.tile_grammar, word.text(), condition)
     if tile is None:
         raise word.fail(f"'{word.text()}' is not a tile; the family writes them {family.tile_grammar}")

@@ -30,7 +30,7 @@ def typed_fields(prefix: str, record: type, choices: Mapping[str, tuple[str, ...
 
 
 # "" is the word of a family without the field
-_WORDS = {name: (*words, "") for name, words in CHOICES.items()} | {"family": (*FAMILIES, *HAND_WRITTEN)}
+_WORDS = {name: (*choices, "") for name, choices in CHOICES.items()} | {"family": (*FAMILIES, *HAND_WRITTEN)}
 _FIELDS = (
     *(field for field in typed_fields("key", Key, _WORDS) if field[1] is not Tile),
     *typed_fields("key.tile", Tile, {"when": TILE_CONDITIONS}),
@@ -224,12 +224,12 @@ def _check_kinds(left: ast.expr, operation: ast.cmpop, right: ast.expr, source: 
 
 def _check_word(node: ast.expr, other: ast.expr, source: _Source) -> None:
     """Refuse a word that the field of a node never has."""
-    words = source.fields.get(ast.unparse(node))
+    choices = source.fields.get(ast.unparse(node))
     word = other.value if isinstance(other, ast.Constant) else None
-    if isinstance(words, tuple) and isinstance(word, str) and word not in words:
-        known = [known_word for known_word in words if known_word]
-        hint = did_you_mean(word, known)
-        raise source.fail(f"{ast.unparse(node)} is never '{word}'{hint} Its words: {', '.join(known)}")
+    if isinstance(choices, tuple) and isinstance(word, str) and word not in choices:
+        shown = list(filter(None, choices))
+        hint = did_you_mean(word, shown)
+        raise source.fail(f"{ast.unparse(node)} is never '{word}'{hint} Its words: {', '.join(shown)}")
 
 
 def _kind_of(node: ast.expr, source: _Source) -> str:

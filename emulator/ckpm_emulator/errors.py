@@ -88,7 +88,7 @@ class TrustError(EmulatorError):
 
 def unknown_words(kind: str, unknown: Sequence[str], names: Iterable[str]) -> DeviceError:
     """Return the error about words that are none of ``names``, with the nearest to the first."""
-    known = list(names)
-    close = difflib.get_close_matches(unknown[0], known, n=1)
+    choices = list(names)
+    close = difflib.get_close_matches(unknown[0], choices, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else "."
-    return DeviceError(f"no such {kind}: {', '.join(unknown)}{hint} Known: {', '.join(known)}.", 1)
+    return DeviceError(f"no such {kind}: {', '.join(unknown)}{hint} Known: {', '.join(choices)}.", 1)

@@ -58,10 +58,10 @@ NOT_HERE = {"test-callers": "it needs clones of the callers"}
 def commands_in(line: str) -> Iterator[list[str]]:
     """The commands of a line of shell, as words, without variables before them."""
     for part in re.split(r"&&|\|\||[|;&\n]|\$\(", line):
-        words = shlex.split(part.replace("'", " ").replace('"', " "))
-        while words and re.fullmatch(r"\w+=.*", words[0]):
-            del words[0]
-        yield words
+        command = shlex.split(part.replace("'", " ").replace('"', " "))
+        while command and re.fullmatch(r"\w+=.*", command[0]):
+            del command[0]
+        yield command
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +71,14 @@ def commands() -> list[list[str]]:
     runnable = (block for block in page_blocks if block.kind == "console" and block.is_run)
     lines = [command.text for block in runnable for command in block.commands() if command.exit_code == 0]
     everything = plan._plan("", {"x": Effect(reason="all", everything=True)}, (), {}, rules())
-    return [words for line in (*lines, *everything.commands) for words in commands_in(line)]
+    return [command for line in (*lines, *everything.commands) for command in commands_in(line)]
 
 
 @pytest.fixture(scope="module")
 def sessions(commands: list[list[str]]) -> set[str]:
     """The sessions that these commands run; `environment` comes before each."""
-    of_nox = [words[2:] for words in commands if words[:2] == ["nox", "-s"]]
-    return {"environment", *(name for words in of_nox for name in " ".join(words).partition(" -- ")[0].split())}
+    of_nox = [command[2:] for command in commands if command[:2] == ["nox", "-s"]]
+    return {"environment", *(name for line in of_nox for name in " ".join(line).partition(" -- ")[0].split())}
 
 
 def test_every_session_has_a_smoke_form(sessions: set[str]) -> None:
@@ -89,9 +89,9 @@ def test_every_session_has_a_smoke_form(sessions: set[str]) -> None:
 
 def test_every_command_has_a_smoke_form(commands: list[list[str]], sessions: set[str]) -> None:
     begins = (["ckpm"], ["python", "-m", "ckpm"], ["nox", "-s", "ckpm", "--"])
-    calls = [words[len(begin) :] for words in commands for begin in begins if words[: len(begin)] == begin]
-    calls += [list(words) for session, words in noxfile().COMMANDS.items() if session in sessions]
-    lacking = [name for name in COMMANDS if not any(words[: len(name.split())] == name.split() for words in calls)]
+    calls = [command[len(begin) :] for command in commands for begin in begins if command[: len(begin)] == begin]
+    calls += [list(command) for session, command in noxfile().COMMANDS.items() if session in sessions]
+    lacking = [name for name in COMMANDS if not any(call[: len(name.split())] == name.split() for call in calls)]
     assert lacking == [name for name in COMMANDS if name in {*TESTS, *STEPS}]
     assert {*STEPS.values()} <= {*TESTS}
 
@@ -101,8 +101,8 @@ def test_listed_test_runs_command_to_its_end(name: str) -> None:
     """The file or its conftest.py calls the command as words of one list; the function compares an exit code with 0."""
     file, _, function = TESTS[name].partition("::")
     text = (ROOT / file).read_text()
-    words = r",\s*".join(f'"{word}"' for word in name.split())
-    called = re.compile(rf'[(\[]\s*(?:sys\.executable,\s*"-m",\s*"ckpm",\s*)?{words}')
+    quoted = r",\s*".join(f'"{word}"' for word in name.split())
+    called = re.compile(rf'[(\[]\s*(?:sys\.executable,\s*"-m",\s*"ckpm",\s*)?{quoted}')
     files = (ROOT / file, (ROOT / file).with_name("conftest.py"))
     assert any(called.search(path.read_text()) for path in files if path.is_file())
     bodies = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == function]

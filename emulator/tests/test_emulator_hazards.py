@@ -110,6 +110,8 @@ NEEDED = {
         "v_mfma_f32_4x4x4_16b_f16 v[0:3], v[8:9], v[10:11], v[0:3]\n" * 2, "", 2, "adds to the result"),
     "single precision": ("gfx942", SGEMM8, "v_mov_b32 v20, v0\n", 10, "the result of an MFMA is read"),
     "f64 to memory": ("gfx942", DGEMM, "global_store_dword v30, v7, s[4:5]\n", 18, "memory gets the result"),
+    "f64 to memory, before VALU may read it": ("gfx950", DGEMM, "global_store_dword v30, v7, s[4:5]\n",
+        18, "memory gets the result"),
     "f64 to VALU": ("gfx950", DGEMM, "v_mov_b32 v30, v7\n", 19, "the result of an MFMA is read"),
     "scalar loads in a row": ("gfx942", "s_load_dwordx2 s[4:5], s[0:1], 0\n",
         "s_load_dwordx2 s[0:1], s[2:3], 0\n", 1, "memory operations in a row"),

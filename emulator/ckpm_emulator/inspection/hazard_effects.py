@@ -143,6 +143,8 @@ class _Masks:
             yield "setreg again", 1 << (self.record.simm16 & 0x3F)
         if self.is_memory:
             yield "memory reads", self.vector_reads
+        if self.is_valu and not self.is_mfma:
+            yield "valu reads", self.vector_reads
         if (self.is_memory or self.is_valu) and not self.is_mfma:
             yield "reads", self.vector_reads
             yield "writes", self.vector_writes

@@ -95,9 +95,9 @@ def test_malformed_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "include_prefill",
         ),
         (
-            ["dialect: ck-2025-11", "default_tier: ful"],
-            "default_tier: unknown 'ful'; known: full, nightly, smoke",
-            "full",
+            ["dialect: ck-2025-11", "default_tier: smoky"],
+            "default_tier: unknown 'smoky'; known: full, nightly, smoke",
+            "smoke",
         ),
     ],
 )

@@ -89,8 +89,8 @@ def _concerns_none(commands: Commands, of_line: Sequence[str], name: str) -> Usa
     if not name.startswith("-"):
         return UsageError(f"'{name}' is neither an option of a {line} nor its value. Sessions stand before --.")
     having = [session for session in commands if name in _actions(commands[session])]
-    known = sorted({option for session in of_line for option in _actions(commands[session])})
-    nearest = f"No session has it{did_you_mean(name, known)} `nox -l` lists the sessions."
+    options = sorted({option for session in of_line for option in _actions(commands[session])})
+    nearest = f"No session has it{did_you_mean(name, options)} `nox -l` lists the sessions."
     hint = f"Sessions with it: {', '.join(having)}." if having else nearest
     return UsageError(f"{name} concerns no {line}. {hint}")
 

@@ -347,8 +347,8 @@ def _misfit(value: Any, kind: inspect.Type) -> Misfit | None:
         return [], reason
     for part, member, member_kind in _members(value, fitting):
         if member_kind is None:
-            known = list(_fields(fitting))
-            return [part], f"unknown field; known here: {', '.join(known)}{did_you_mean(str(part), known)}"
+            fields = list(_fields(fitting))
+            return [part], f"unknown field; known here: {', '.join(fields)}{did_you_mean(str(part), fields)}"
         if misfit := _misfit(member, member_kind):
             return [part, *misfit[0]], misfit[1]
     if missing := [name for name, field in _fields(fitting).items() if field.required and name not in value]:
@@ -371,8 +371,8 @@ def _class_of(kind: inspect.Type) -> type[inspect.Type]:
 def _against(value: Any, kind: inspect.Type) -> str:
     """The reason against a value of the right kind without its members; "" if there is none."""
     if isinstance(kind, inspect.LiteralType) and value not in kind.values:
-        words = [str(word) for word in kind.values]
-        return f"unknown word '{value}'; known here: {', '.join(words)}{did_you_mean(str(value), words)}"
+        choices = [str(choice) for choice in kind.values]
+        return f"unknown word '{value}'; known here: {', '.join(choices)}{did_you_mean(str(value), choices)}"
     if isinstance(kind, inspect.DictType):
         numbered = isinstance(kind.key_type, inspect.IntType)
         keys = (int(key) if numbered and key.isdecimal() else key for key in value)

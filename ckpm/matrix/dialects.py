@@ -277,13 +277,16 @@ def upstreams() -> Mapping[str, PackagedUpstream]:
 def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
     """Read a table of upstreams."""
     table = read_table(file, UpstreamTable)
-    own_headers = sorted(folder.name for folder in data("kernels").glob("include_*"))
+    choices = {
+        "dialect": dialect_names(),
+        "default_tier": list(selections().record.tiers),
+        "headers": sorted(folder.name for folder in data("kernels").glob("include_*")),
+    }
     by_name: dict[str, PackagedUpstream] = {}
     for name, row in add_names(table.record.upstreams).items():
-        choices = {"dialect": dialect_names(), "default_tier": list(selections().record.tiers), "headers": own_headers}
-        for field, names in choices.items():
-            if word := getattr(row, field):
-                table.demand_known(word, names, "upstreams", name, field)
+        for field, allowed in choices.items():
+            if value := getattr(row, field):
+                table.demand_known(value, allowed, "upstreams", name, field)
         if row.base and row.base not in by_name:
             raise table.fail(f"must be an upstream listed above: {', '.join(by_name)}", "upstreams", name, "base")
         required = ("headers",) if row.base else _PACKAGE

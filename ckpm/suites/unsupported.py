@@ -27,7 +27,7 @@ _WORDS = {  # of a key's field with values
 
 
 def unsupported_line(problems: Sequence[Problem], manifest: Manifest, arch: str) -> str:
-    """List what kernels lack by its number of problems, most first; then who serves how many."""
+    """The values that kernels lack, each with its number of problems, and the upstream that serves most of them."""
     needs = Counter(_need(problem) for problem in problems)
     examples = {_need(problem): problem for problem in problems}
     keys = manifest.keys(tuple(manifest.kernels))

@@ -62,7 +62,7 @@ def trait_start(key: Key) -> str:
 
 
 def choices(key: Key, features: Features) -> dict[str, object]:
-    """What the templates of all stages ask for before they are filled for a key."""
+    """Values that the templates of all stages ask for before they are filled for a key."""
     return {"d": features}
 
 

@@ -1,7 +1,7 @@
 """September's bwd: its texts compile against the declared interface, and its dispatch follows upstream's rules.
 
 The rules are those of fmha_bwd.py of September 2026, worked out here anew. A library refuses launches, because its C
-ABI has no workspace; tests/data/interface_2026/backward_calls.hip calls the dispatch itself.
+ABI has no workspace. tests/data/interface_2026/backward_calls.hip calls the dispatch without it.
 """
 
 from __future__ import annotations

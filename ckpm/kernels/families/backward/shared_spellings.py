@@ -62,7 +62,7 @@ def trait_start(key: Key) -> str:
 
 
 def choices(key: Key, features: Features) -> dict[str, object]:
-    """Return the features, which the templates of all stages read."""
+    """Values that the templates of all stages ask for before they are filled for a key."""
     return {"d": features}
 
 

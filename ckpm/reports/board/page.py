@@ -23,7 +23,7 @@ RUN, PAGE = "run.json", "first-gpu-run.md"
 JUDGED = (0, CheckFailedError.exit_code, InconclusiveError.exit_code)  # exit codes of steps with results
 _ENDINGS = {**dict(zip(JUDGED, ("passed", "a check failed", "inconclusive"), strict=True)), 1: "something is missing"}
 _ENDINGS |= {DeviceError.exit_code: "the GPU failed", OutputError.exit_code: "could not write"}
-_ENDINGS |= {OVERDUE: "ended at its time limit", -9: "killed, for memory or by somebody"}
+_ENDINGS |= {OVERDUE: "ended at its time limit", 137: "killed, for memory or by somebody"}
 _SHOWN = 40  # rows of a list
 _NEITHER = "not run"
 

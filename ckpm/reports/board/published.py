@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
         row = time_figure(device, figure, loaded, REPEATS[args.tier])
         rows.append(row)
         Score(tier=args.tier, rows=tuple(rows), groups={}, clocks={}).write(args.output)  # at once: the next may hang
-        time = f"{row.published:.1f} TFLOP/s{f' at {row.ghz:.2f} GHz' if row.ghz else ''}"
+        time = f"{row.published:.4g} TFLOP/s{f' at {row.ghz:.2f} GHz' if row.ghz else ''}"
         show(f"{row.kernel}, {row.label}: {row.reason or time}")
     show(f"{len(rows)} published problems: {args.output}")
     if wrong := sum(bool(row.reason) for row in rows):

@@ -197,7 +197,7 @@ Runner::Runner(const Shape& shape, Counts& counts)
         if(!twins_)
             continue;
         waves_[i].twin         = &(*twins_)[i];
-        (*twins_)[i].in_flight = twin_poison(i);
+        (*twins_)[i].in_flight = twin_poison(~i); // as no place of LDS or scratch
         (*twins_)[i].is_twin   = true;
     }
 }

@@ -36,6 +36,7 @@ MISTAKES = {
     "atomic_and_store": ("race fault: store", "*word = 7"),
     "atomic_and_load": ("race fault: load", "out[1] = *word"),
     "store_and_atomic": ("race fault: atomic", "__hip_atomic_fetch_add(word"),
+    "swapped": ("race fault: store", "*word = 5"),
     "atomic_of_lds_and_load": ("race fault: no barrier", "= s;"),
     "flag": ("race fault: load", "out[0] = word[0]"),
     "waves_of_lds": ("race fault: no barrier", "s[threadIdx.x ^ 64]"),

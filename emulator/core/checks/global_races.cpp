@@ -33,6 +33,22 @@ bool has_weak_stores(const Wave& wave)
     return wave.group->arch == GFX90A;
 }
 
+// The load before a loop of compare-and-swap, as LLVM writes atomics that the arch lacks: the swap finds out if its
+// value is an old one.
+bool begins_swaps(const MicroOp& load, const Kernel& kernel)
+{
+    const MicroOp* const ops = kernel.code->ops.data();
+    for(const MicroOp* op = &load; op >= ops + kernel.entry && op < ops + kernel.end; ++op)
+    {
+        const bool in_place = load.src[0].code >= SCALAR
+                                  ? op->src[1].code == load.src[0].code
+                                  : op->src[0].code == load.src[0].code && op->src[1].code == load.src[1].code;
+        if(in_place && op->offset == load.offset && std::strstr(kernel.code->text(*op), "_atomic_cmpswap") != nullptr)
+            return true;
+    }
+    return false;
+}
+
 std::string id_text(const uint32_t id[3])
 {
     return "workgroup (" + std::to_string(id[0]) + ", " + std::to_string(id[1]) + ", " + std::to_string(id[2]) + ")";
@@ -236,11 +252,15 @@ void GlobalRaces::compare(const Now& now, const Touch& touch, uint64_t address, 
 {
     if(before == 0 || is_ordered(before, now.number))
         return;
+    const Record &other = records_[before - 1], &own = records_[now.number - 1];
+    const Record& load  = other.access == Access::Load ? other : own;
+    const Access beside = (other.access == Access::Load ? own : other).access;
+    if(load.access == Access::Load && beside == Access::Atomic && begins_swaps(*load.op, *now.wave.group->kernel))
+        return;
     if(touch.lane != NO_LANE)
         racing_ |= uint64_t{1} << touch.lane;
     if(race_)
         return;
-    const Record& other = records_[before - 1];
     const bool in_group = other.group == now.wave.group->order;
     std::string detail  = std::string(access_name(touch.access)) + " at " + hex_text(address);
     Allocation place;

@@ -226,6 +226,16 @@ __global__ void atomic_and_load(const unsigned*, unsigned* out, unsigned* word, 
         out[1] = __hip_atomic_load(word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 
+__global__ void swapped(const unsigned*, unsigned* out, unsigned* word, bool wrong)
+{
+    if(wrong)
+        *word = 5;
+    unsigned next = *word;
+    for(unsigned before = ~next; before != next;)
+        next = atomicCAS(word, before = next, next + 1);
+    out[blockIdx.x] = 1;
+}
+
 __global__ void store_and_atomic(const unsigned*, unsigned* out, unsigned* word, bool wrong)
 {
     if(threadIdx.x != 0)
@@ -340,7 +350,7 @@ const Kernel KERNELS[] = {
     READS(voted), READS(branched), READS(counted),
     KERNEL(copied), KERNEL(copied_structures), KERNEL(local_select), KERNEL(vector_overwritten), KERNEL(scalar_overwritten),
     KERNEL(lds_overwritten), KERNEL(misaligned), KERNEL(lanes_of_lds), KERNEL(lanes_of_memory),
-    KERNEL(atomic_and_store), KERNEL(atomic_and_load), KERNEL(store_and_atomic), KERNEL(atomic_of_lds_and_load),
+    KERNEL(atomic_and_store), KERNEL(atomic_and_load), KERNEL(store_and_atomic), KERNEL(swapped), KERNEL(atomic_of_lds_and_load),
     KERNEL(flag), KERNEL(waves_of_lds), KERNEL(groups_of_memory), KERNEL(shuffled), {"reduced", reduced, true, 48},
     KERNEL(divergent),
 };

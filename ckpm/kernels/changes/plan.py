@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from ckpm.base.display import show
 from ckpm.base.errors import TableError
 from ckpm.base.files import write_atomically
+from ckpm.base.logs import print_logs
 from ckpm.base.paths import PROJECT
 from ckpm.base.tablefile import load, plain
 from ckpm.kernels.changes.history import changed_paths, commit_of, extract
@@ -32,6 +34,7 @@ from ckpm.matrix.problems.asked import unasked_values
 from ckpm.matrix.selection import Selection, select, take_shard
 from ckpm.matrix.sessions import sessions
 
+log = logging.getLogger(__name__)
 SMOKE = "smoke"  # the tier that suites and gates run on: the default of every session
 
 
@@ -137,6 +140,7 @@ def _compare(root: Path, commit: str, changes: Mapping[str, Effect]) -> tuple[Se
     compared = {effect.compare for effect in changes.values()}
     if not compared - {""}:
         return (), {}
+    log.info("kernels and problems before and after the change are listed and compared: a minute or two")
     with tempfile.TemporaryDirectory(prefix="ckpm-plan-") as name:
         folder = Path(name)
         extract(root, commit, folder)
@@ -359,7 +363,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the plan, and write it to ``--output``."""
-    plan = plan_since(PROJECT, args.since)
+    with print_logs("stderr"):
+        plan = plan_since(PROJECT, args.since)
     if args.output:
         write_atomically(args.output, to_json(plan).encode())
     show(to_json(plan) if args.json else _text(plan), end="")

@@ -232,11 +232,13 @@ def test_command_prints_and_writes_the_plan(
     assert all(f"{number:5d}  {command}\n" in printed for command, number in minutes.items())
 
 
-def test_to_json_has_every_reason(make_plan: Callable[..., ChangePlan]) -> None:
+def test_to_json_has_every_reason(make_plan: Callable[..., ChangePlan], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ckpm")
     document = json.loads(to_json(make_plan({SMALL_TABLE: lambda text: text + "# before\n"})))
     reason = "kernels and their selection, compared by text"
     assert document["changes"] == [{"path": SMALL_TABLE, "reason": reason, "everything": False}]
     assert document["kernels"] == []
+    assert "are listed and compared" in caplog.text
 
 
 def test_rules_have_libraries_that_can_be_rendered() -> None:

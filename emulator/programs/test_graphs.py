@@ -18,7 +18,7 @@ def test_capture_of_two_streams() -> None:
     """A capture runs nothing. Each launch reads host memory again, and has copies of the kernels' arguments."""
     before, after, *rest = _lines("capture")
     assert before == ["capturing", "1", "calls", "0"]
-    # Copy in, copy over, add, two times scale, sum, copy out, host function; two nodes wait for the first copy, two for
+    # Copy in, copy in, add, two times scale, sum, copy out, host function; two nodes wait for the first copy, two for
     # the sum's predecessors.
     assert after == ["capturing", "0", "nodes", "8", "edges", "8", "roots", "1"]
     *results, last = rest

@@ -52,7 +52,7 @@ static int capture()
     HIP_CHECK(hipMemcpyAsync(x, host, BYTES, hipMemcpyHostToDevice, first));
     HIP_CHECK(hipEventRecord(fork, first));
     HIP_CHECK(hipStreamWaitEvent(second, fork, 0));
-    HIP_CHECK(hipMemcpyAsync(y, x, BYTES, hipMemcpyDeviceToDevice, second));
+    HIP_CHECK(hipMemcpyAsync(y, host, BYTES, hipMemcpyHostToDevice, second));
     int summand = 5;
     add<<<dim3(1), dim3(N), 0, first>>>(x, summand);
     summand = 1000; // was copied

@@ -1,5 +1,5 @@
 // Pools, managed memory, streams' values and variants of calls, by the first argument: `pools`,
-// `freed` (used after hipFreeAsync), `managed` or `streams`. One line "name value" each.
+// `freed` (used after hipFreeAsync), `managed`, `refused` or `streams`. One line "name value" each.
 #include "more_hip.h"
 
 #include <cstring>
@@ -114,6 +114,13 @@ static int managed()
     ask("read_mostly", hipMemRangeAttributeReadMostly, 4096);
     ask("read_mostly_partly", hipMemRangeAttributeReadMostly, 8192);
     ask("prefetched", hipMemRangeAttributeLastPrefetchLocation, 8192);
+    return 0;
+}
+
+static int refused()
+{
+    int* x;
+    HIP_CHECK(hipMallocManaged(reinterpret_cast<void**>(&x), 8192, 1));
     name_of("too_long", hipMemPrefetchAsync(x, 8193, 0, nullptr));
     name_of("device", hipMemPrefetchAsync(x, 8192, 3, nullptr));
     return 0;
@@ -167,5 +174,7 @@ int main(int, char** words)
         return twice();
     if(std::strcmp(what, "freed") == 0)
         return freed();
+    if(std::strcmp(what, "refused") == 0)
+        return refused();
     return std::strcmp(what, "managed") == 0 ? managed() : streams();
 }

@@ -14,6 +14,7 @@ import pytest
 
 from ckpm.base.paths import IMPORTS
 from tests.board.conftest import Machine
+from tests.faults.test_full_disk import UNSHARE
 
 Make = Callable[..., Machine]
 FEW = ("--only", "build", "--only", "dispatch")
@@ -87,6 +88,36 @@ def test_step_that_is_killed_for_memory_runs_again(make_machine: Make) -> None:
     assert machine.endings()["dispatch"] == "killed, for memory or by somebody"
     assert machine.run(*FEW).returncode == 0
     assert machine.endings()["dispatch"] == "passed"
+
+
+def test_full_disk_keeps_finished_steps(make_machine: Make) -> None:
+    """The disk and the host's name are those of a namespace. The file has neither the name nor the path."""
+    machine = make_machine()
+    work = machine.folder / "work"
+    work.mkdir()
+    command = [*UNSHARE, "--uts", "sh", "-c", _SMALL_DISK, "-", str(work), *machine.command(*FEW, "--only", "doctor")]
+    run = subprocess.run(
+        command, env=machine.environment(), cwd=machine.folder, capture_output=True, text=True, check=False
+    )
+    if run.stderr.startswith("unshare"):
+        pytest.skip("this system does not let a user mount a file system")
+    assert [line for line in run.stdout.splitlines() if line.startswith("ended")] == ["ended: 10", "ended: 0"], run
+    assert "Free some space; then run the same command" in run.stderr
+    assert "project/doctor: passed earlier for the same inputs" in run.stderr
+    (file,) = machine.folder.glob("*.tar.xz")
+    sent = lzma.decompress(file.read_bytes()).decode()
+    assert not [name for name in ("zorglub", machine.folder.name) if name in sent]
+
+
+_SMALL_DISK = """
+echo zorglub > /proc/sys/kernel/hostname
+work=$1; shift
+mount -t tmpfs -o size=800k none "$work"
+"$@"; echo "ended: $?"
+mount -o remount,size=100m "$work"
+"$@"; echo "ended: $?"
+cp "$work"/*/*.tar.xz .
+"""
 
 
 def test_wrong_kernel_is_shown_beside_emulator(make_machine: Make) -> None:

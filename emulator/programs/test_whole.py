@@ -38,7 +38,7 @@ def test_launches_between_events(arch: str, tmp_path: Path) -> None:
     """The time of an unrecorded event is hipErrorInvalidHandle (HIP's manual, hipEventElapsedTime)."""
     program, module = sample("launching"), tmp_path / "module"
     module.write_bytes(dict(code_object.code_objects(program))[arch])
-    *results, values = output(program, module, options=("--arch", arch)).decode().splitlines()
+    *results, values = output(program, module, options=("--arch", arch, "--quiet")).decode().splitlines()
     recorded, not_recorded = "hipSuccess", "hipErrorInvalidHandle"
     assert results == [not_recorded, recorded, recorded, recorded, recorded, not_recorded, recorded]
     assert values == f"{1 + 10 + 2 * 100 + 2 * 1000} {1 + 10 + 2 * 100 + 2 * 1000}"

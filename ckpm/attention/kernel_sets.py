@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckpm.attention.registry import Instance
-from ckpm.base.errors import LibraryError, demand_type, did_you_mean, unknown_word
+from ckpm.base.errors import LibraryError, demand_type, nearest_and_known, unknown_word
 from ckpm.matrix.dialects import check_upstream, dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import MASK_IMPLS
@@ -90,8 +90,7 @@ def _wanted_values(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str,
 
 def _check_field(name: str, names: tuple[str, ...]) -> str:
     if name not in names:
-        hint = did_you_mean(name, names)
-        raise LibraryError(f"a kernel has no field '{name}'{hint} Known: {', '.join(names)}.", kind="unknown-kernel")
+        raise LibraryError(f"a kernel has no field '{name}'{nearest_and_known(name, names)}", kind="unknown-kernel")
     return name
 
 

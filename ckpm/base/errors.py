@@ -54,8 +54,13 @@ class UnknownWordError(UsageError):
 
 def unknown_word(kind: str, word: str, choices: Iterable[str]) -> str:
     """The message about a word that is not in its table, with the words that continue it, or the nearest ones."""
+    return f"unknown {kind} '{one_line(word, _LONGEST_WORD)}'{nearest_and_known(word, choices)}"
+
+
+def nearest_and_known(word: str, choices: Iterable[str]) -> str:
+    """The end of a sentence about an unknown word, by :func:`did_you_mean`, and a sentence with all words."""
     names = [str(k) for k in choices]
-    return f"unknown {kind} '{one_line(word, _LONGEST_WORD)}'{did_you_mean(word, names)} Known: {', '.join(names)}."
+    return f"{did_you_mean(word, names)} Known: {', '.join(names)}."
 
 
 def did_you_mean(word: str, names: Sequence[str]) -> str:

@@ -87,13 +87,13 @@ class Field:
         allowed = list(names)
         for name, field in self.mapping().items():
             if name not in allowed:
-                raise field.fail(f"unknown field; {_known_here(name, allowed)}")
+                raise field.fail(f"unknown field; known here: {_known(name, allowed)}")
 
 
-def _known_here(word: object, names: Iterable[object]) -> str:
+def _known(word: object, names: Iterable[object]) -> str:
     """The end of a complaint about a word: the known words, and the nearest."""
     allowed = [str(name) for name in names]
-    return f"known here: {', '.join(allowed)}{did_you_mean(str(word), allowed).removesuffix('.')}"
+    return f"{', '.join(allowed)}{did_you_mean(str(word), allowed).removesuffix('.')}"
 
 
 def load(file: Path) -> Field:
@@ -287,8 +287,7 @@ class Table(Generic[T]):
         listed = list(vocabulary)
         for word in word_list(value):
             if word not in listed:
-                hint = did_you_mean(word, listed).removesuffix(".")
-                raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}{hint}", *path)
+                raise self.fail(f"unknown '{word}'; known: {_known(word, listed)}", *path)
 
 
 def add_names(records: Mapping[str, R], field: str = "name") -> dict[str, R]:
@@ -354,7 +353,7 @@ def _misfit(value: Any, kind: inspect.Type) -> Misfit | None:
         return [], reason
     for part, member, member_kind in _members(value, fitting):
         if member_kind is None:
-            return [part], f"unknown field; {_known_here(part, _fields(fitting))}"
+            return [part], f"unknown field; known here: {_known(part, _fields(fitting))}"
         if misfit := _misfit(member, member_kind):
             return [part, *misfit[0]], misfit[1]
     if missing := [name for name, field in _fields(fitting).items() if field.required and name not in value]:
@@ -377,7 +376,7 @@ def _class_of(kind: inspect.Type) -> type[inspect.Type]:
 def _against(value: Any, kind: inspect.Type) -> str:
     """The reason against a value of the right kind without its members; "" if there is none."""
     if isinstance(kind, inspect.LiteralType) and value not in kind.values:
-        return f"unknown word '{value}'; {_known_here(value, kind.values)}"
+        return f"unknown word '{value}'; known here: {_known(value, kind.values)}"
     if isinstance(kind, inspect.DictType):
         numbered = isinstance(kind.key_type, inspect.IntType)
         keys = (int(key) if numbered and key.isdecimal() else key for key in value)

@@ -18,7 +18,7 @@ from rich.table import Table
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.console import console
 from ckpm.base.display import show
-from ckpm.base.errors import CheckFailedError, UsageError, did_you_mean
+from ckpm.base.errors import CheckFailedError, UsageError, nearest_and_known
 from ckpm.decode.attention import SOURCE, compiled_stages
 from ckpm.decode.guard.candidates import JudgedCandidate
 from ckpm.decode.guard.command import OWN
@@ -60,8 +60,7 @@ def _tune(name: str, arch: str) -> int:
     check_built_arch(arch)
     problems_by_name = {problem.name: problem for problem in problems(arch) if problem.form == "streaming"}
     if name not in problems_by_name:
-        hint = did_you_mean(name, list(problems_by_name))
-        raise UsageError(f"--tune {name}: no such problem{hint} Known: {', '.join(problems_by_name)}.")
+        raise UsageError(f"--tune {name}: no such problem{nearest_and_known(name, problems_by_name)}")
     ranking, pruned = rank(EmulatedDevice(arch), problems_by_name[name])
     printed = Table("launch", "VGPRs", "waves", "modelled cycles a token")
     for ranked in ranking:

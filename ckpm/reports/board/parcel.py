@@ -5,6 +5,7 @@ It is the tar of ckpm.reports.release.archive, compressed by xz: Python's librar
 
 from __future__ import annotations
 
+import functools
 import lzma
 import os
 import re
@@ -76,14 +77,19 @@ def _hidden(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     """
     host, home = socket.gethostname(), Path(os.environ.get("HOME", "/"))
     users = {os.environ.get("USER", ""), os.environ.get("SUDO_USER", ""), home.name}
-    names = {**dict.fromkeys({name for text in texts for name in _HOST.findall(text)}, "ADDRESS")}
+    names = dict.fromkeys((name for text in texts for name in _HOST.findall(text)), "ADDRESS")
     names |= {**dict.fromkeys(users, "USER"), host: "HOST", host.partition(".")[0]: "HOST"}
-    folders = IMPORTS / "ckpm", data("matrix"), data("reports")
-    files = (file for folder in folders for file in folder.rglob("*") if file.suffix in (".py", ".yaml"))
-    vocabulary = {word for file in files for word in _WORD.findall(file.read_text(encoding="utf-8").lower())}
-    yield from ((name, word) for name, word in names.items() if name and name.lower() not in vocabulary)
+    yield from ((name, word) for name, word in names.items() if name and name.lower() not in _vocabulary())
     paths = {settings.cache_path(): "CACHE", IMPORTS: "CLONE", Path(sys.prefix): "PYTHON", home: "/HOME"}
     yield from ((str(path), word) for path, word in paths.items() if len(path.parts) > 1)
+
+
+@functools.cache  # a run is packed twice
+def _vocabulary() -> frozenset[str]:
+    """The words of this program's code and tables, in lower case."""
+    folders = IMPORTS / "ckpm", data("matrix"), data("reports")
+    files = (file for folder in folders for file in folder.rglob("*") if file.suffix in (".py", ".yaml"))
+    return frozenset(word for file in files for word in _WORD.findall(file.read_text(encoding="utf-8").lower()))
 
 
 def open_parcel(file: Path, target: Path) -> Path:

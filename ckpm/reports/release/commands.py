@@ -12,7 +12,7 @@ import msgspec
 
 from ckpm.base import settings
 from ckpm.base.display import show
-from ckpm.base.errors import SetupError, TrustError, UnsignedError, UsageError, did_you_mean
+from ckpm.base.errors import SetupError, TrustError, UnsignedError, UsageError, nearest_and_known
 from ckpm.base.files import hold_lock, sha256_of
 from ckpm.base.paths import PROJECT
 from ckpm.base.rocm_choice import add_rocm_options
@@ -74,8 +74,7 @@ def run_qualify(args: argparse.Namespace) -> None:
     demand_pinned(args.image)
     table = read_stages()
     if unknown := sorted(set(args.only) - set(table.stages)):
-        hint, stage_names = did_you_mean(unknown[0], list(table.stages)), ", ".join(table.stages)
-        raise UsageError(f"--only {', '.join(unknown)}: no such stage{hint} Known: {stage_names}.")
+        raise UsageError(f"--only {', '.join(unknown)}: no such stage{nearest_and_known(unknown[0], table.stages)}")
     read_ledger().check_dates(_today())
     waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}
     checkout = read_checkout(PROJECT)

@@ -294,8 +294,10 @@ def test_option_that_does_not_exist_is_type_error_with_nearest(
 ) -> None:
     dispatcher, _ = make_dispatcher(prefill())
     arrays = [Q] * (3 if function is ckpm.fmha else 6)
-    with pytest.raises(TypeError, match=f"^{re.escape(hint)}"):
+    with pytest.raises(TypeError, match=f"^{re.escape(hint)}") as caught:
         function(*arrays, dispatcher=dispatcher, **{option: 30.0})
+    options = str(caught.value).partition("Options: ")[2].removesuffix(".").split(", ")
+    assert {*options} == {*inspect.signature(function).parameters}
 
 
 @pytest.mark.parametrize(

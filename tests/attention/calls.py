@@ -15,6 +15,7 @@ from ckpm.attention.call import Attention, fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
+from ckpm.matrix.problems.problem import KvLayout
 
 ARCH = "gfx950"
 Floats = NDArray[np.float64]
@@ -88,7 +89,7 @@ def paged_call(
     lengths: tuple[tuple[int, int], ...],
     page: int = 1,
     table: str = "sglang",
-    layout: str = "linear",
+    layout: KvLayout = "linear",
     heads: tuple[int, int] = (2, 1),
     hdim: int = 128,
     **options: Any,

@@ -13,6 +13,7 @@ from ckpm.attention.chunks import chunk_lengths, chunk_pages
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.registry import Registry
+from ckpm.matrix.problems.problem import KvLayout
 from tests.attention.calls import Call, Floats, contiguous, paged_call
 
 LENGTHS = ((100, 150), (20, 25), (1, 300), (48, 48))
@@ -32,7 +33,7 @@ def mask_chunks(call: Call, chunk: int = CHUNK) -> Floats:
 
 
 @pytest.mark.parametrize(("size", "layout"), [(1, "linear"), (16, "vectorized")])
-def test_pages_in_chunks_agree_with_chunked_mask(size: int, layout: str, dispatcher: Dispatcher) -> None:
+def test_pages_in_chunks_agree_with_chunked_mask(size: int, layout: KvLayout, dispatcher: Dispatcher) -> None:
     call = paged_call(21, LENGTHS, size, layout=layout)
     sums, pages = chunk_pages(call.options["cu_seqlens_q"], call.options["pages"], size, CHUNK)
     done = fmha(*call.arrays, dispatcher=dispatcher, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums, pages=pages)

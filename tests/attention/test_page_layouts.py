@@ -14,6 +14,7 @@ from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
+from ckpm.matrix.problems.problem import KvLayout
 from tests.attention.cache_views import LAYOUTS, View, view_cache, view_latent
 from tests.attention.calls import ARCH, Call, copy_to_device, paged_call
 
@@ -29,7 +30,7 @@ VECTORS = [(256, "vllm"), (48, "sglang"), (112, "sglang"), (528, "sglang")]
 def test_view_of_cache_gives_bits_of_contiguous_pages(
     size: int, table: str, layout: str, dispatcher: Dispatcher, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kv_layout = "vectorized" if "vectors" in layout else "linear"
+    kv_layout: KvLayout = "vectorized" if "vectors" in layout else "linear"
     call = paged_call(3, LENGTHS, size, table, kv_layout, heads=(4, 2), mask="bottom_right")
     _, k, v = call.arrays
     cache = np.zeros(k.size + v.size)

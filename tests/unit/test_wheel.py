@@ -134,7 +134,8 @@ def test_editable_installs_run_in_another_folder(tmp_path: Path) -> None:
 
 def test_mypy_sees_types_of_fmha_in_project_of_a_user(ckpm: Path, tmp_path: Path) -> None:
     calls = (
-        "fmha(q, k, v, soft_cap=30.0).o", "fmha(q, k, v, softcap=30.0)", "fmha(q, k, v, mask=3)", "fhma(q, k, v)",
+        "fmha(q, k, v, soft_cap=30.0, mask='window').o", "fmha(q, k, v, softcap=30.0)", "fmha(q, k, v, mask='windw')",
+        "fhma(q, k, v)", "fmha(q, k, v, dtype='bfloat16')",
         "fmha_backward(q, q, k, v, q, q, dbias=True).dq", "fmha_backward(q, q, k, v, q, q, family='fwd')",
     )  # fmt: skip
     lines = ["import ckpm", "q = k = v = [0.0]", *(f"ckpm.{call}" for call in calls), "reveal_type(ckpm.fmha(q, k, v))"]
@@ -145,10 +146,11 @@ def test_mypy_sees_types_of_fmha_in_project_of_a_user(ckpm: Path, tmp_path: Path
     assert complaints[0].startswith('project.py:4: error: Unexpected keyword argument "softcap" for "fmha"'), (
         done.stdout
     )
-    assert complaints[1].startswith('project.py:5: error: Argument "mask" to "fmha" has incompatible type "int"')
+    assert complaints[1].startswith('project.py:5: error: Argument "mask" to "fmha" has incompatible type "Literal[')
     assert complaints[2].startswith('project.py:6: error: Module has no attribute "fhma"')
-    assert complaints[3].startswith('project.py:8: error: Unexpected keyword argument "family" for "fmha_backward"')
-    assert complaints[4] == 'project.py:9: note: Revealed type is "ckpm.attention.call.Attention"'
+    assert complaints[3].startswith('project.py:7: error: Argument "dtype" to "fmha" has incompatible type "Literal[')
+    assert complaints[4].startswith('project.py:9: error: Unexpected keyword argument "family" for "fmha_backward"')
+    assert complaints[5] == 'project.py:10: note: Revealed type is "ckpm.attention.call.Attention"'
 
 
 def test_wheel_has_no_generic_package_names(ckpm: Path, tmp_path: Path) -> None:

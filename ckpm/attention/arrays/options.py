@@ -17,7 +17,7 @@ import numpy as np
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import Pages
 from ckpm.base.errors import ArgumentError, demand_type, did_you_mean
-from ckpm.matrix.problems.problem import tensor_dtypes
+from ckpm.matrix.problems.problem import Dtype, Layout, Mask, tensor_dtypes
 
 # Q, K, V and options of fmha, and functions that make them of a caller's tensors (or stand-ins) and numbers.
 Posable = tuple[tuple[Any, Any, Any], dict[str, Any]]
@@ -95,14 +95,14 @@ def _name_unknown(options: type[T]) -> type[T]:
 class SharedOptions:
     """The options that the forward and the backward pass share."""
 
-    dtype: str | None = None
-    layout: str = "BSHD"
+    dtype: Dtype | None = None
+    layout: Layout = "BSHD"
     cu_seqlens_q: Any = None
     cu_seqlens_k: Any = None
     max_seqlen_q: int | None = None
     max_seqlen_k: int | None = None
     pages: Pages | None = None
-    mask: str = "no"
+    mask: Mask = "no"
     window: tuple[int, int] | None = None
     sink_size: int = 0
     sink_logits: Any = None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ckpm.attention.arrays.tensors import Operand, demand_shape
 from ckpm.base.errors import ArgumentError
-from ckpm.matrix.problems.problem import ELEMENT_BYTES
+from ckpm.matrix.problems.problem import ELEMENT_BYTES, KvLayout
 
 Lengths = NDArray[np.integer[Any]]
 MOST_KEYS = 1 << 28  # of an estimated longest length; validation.py limits keys and queries together
@@ -37,7 +37,7 @@ class Pages:
     indptr: Any = None
     last_page_lens: Any = None
     seqlens_k: Any = None
-    kv_layout: str = "linear"
+    kv_layout: KvLayout = "linear"
     longest: int | None = None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from ckpm.matrix.keys import MIXED_DTYPES, has_large_head
 
@@ -16,11 +17,13 @@ STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 NAMED = ("batch_prefill",)  # a launch may name its kernel
+# Words as types, for signatures that type checkers and editors read.
+Dtype = Literal["fp32", "fp16", "bf16", "fp8", "fp8bf16", "fp8fp32", "fp16kvfp8", "bf16kvfp8"]
+Layout = Literal["BSHD", "BHSD"]
+Mask = Literal["no", "top_left", "bottom_right", "window"]
+KvLayout = Literal["linear", "vectorized"]
 # The bytes of an element of K and V.
-ELEMENT_BYTES: Mapping[str, int] = {
-    **{"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1},
-    **dict.fromkeys(MIXED_DTYPES, 1),
-}
+ELEMENT_BYTES: Mapping[str, int] = {**dict.fromkeys(get_args(Dtype), 1), "fp32": 4, "fp16": 2, "bf16": 2}
 
 
 def tensor_dtypes(dtype: str) -> tuple[str, str, str]:
@@ -33,14 +36,14 @@ def tensor_dtypes(dtype: str) -> tuple[str, str, str]:
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "family": ("fwd", "fwd_splitkv", "fwd_pagedkv", "fwd_appendkv", "batch_prefill", "fwd_v3", "bwd_dq_dk_dv"),
-    "dtype": tuple(ELEMENT_BYTES),
+    "dtype": get_args(Dtype),
     "mode": ("batch", "group"),
-    "layout": ("BSHD", "BHSD"),
+    "layout": get_args(Layout),
     "vlayout": ("row", "col"),
-    "mask": ("no", "top_left", "bottom_right", "window"),
+    "mask": get_args(Mask),
     "bias": ("no", "bias", "alibi"),
     "qscale": ("no", "pertensor", "kv_blockscale", "perhead"),  # perhead: K's and V's, of each KV head
-    "kv_layout": ("linear", "vectorized"),
+    "kv_layout": get_args(KvLayout),
     "kv_table": ("sglang", "vllm"),
     "rope": ("no", "inter", "half"),
     "v3": ("any", "on", "off"),  # on: a V3 kernel must serve it; off: V3 is turned off for the launch

@@ -22,7 +22,7 @@ from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.reference import TOLERANCES
 from ckpm.matrix.keys import Key, example_page
 from ckpm.matrix.problems.matching import Matcher, is_tried
-from ckpm.matrix.problems.problem import ELEMENT_BYTES
+from ckpm.matrix.problems.problem import ELEMENT_BYTES, KvLayout
 from ckpm.matrix.problems.testing import ListedShape
 
 _MASKS = {"no": "no", "": "no", "generic": "window"}  # a key's mask -> its shape's; others get top_left
@@ -229,17 +229,17 @@ def _to_pages(k: Floats, v: Floats, s: ListedShape, family: str, options: dict[s
     of_k, of_v = (np.pad(tensor, padding).reshape(-1, size, *tensor.shape[2:])[::-1] for tensor in (k, v))
     table = np.arange(s.batch * count, dtype=np.int32)[::-1].reshape(s.batch, count)
     lengths = np.full(s.batch, s.seqlen_k, np.int32)
+    layout: KvLayout = "vectorized" if is_prefill and s.kv_layout == "vectorized" else "linear"
     if is_prefill and s.kv_table == "sglang":
         options["pages"] = Pages(
             indices=np.ascontiguousarray(table.reshape(-1)),
             indptr=np.arange(s.batch + 1, dtype=np.int32) * count,
             last_page_lens=(lengths - 1) % size + 1 if size > 1 else None,
-            kv_layout=s.kv_layout or "linear",
+            kv_layout=layout,
         )
     else:
-        layout = (s.kv_layout or "linear") if is_prefill else "linear"
         options["pages"] = Pages(indices=np.ascontiguousarray(table), seqlens_k=lengths, kv_layout=layout)
-    if is_prefill and s.kv_layout == "vectorized":
+    if layout == "vectorized":
         return _vectorize(of_k, of_v, 16 // ELEMENT_BYTES[s.dtype])
     return np.ascontiguousarray(of_k), np.ascontiguousarray(of_v)
 

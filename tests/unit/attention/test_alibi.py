@@ -15,7 +15,7 @@ from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.call import fmha
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ProblemError
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.problem import Mask, Problem
 from tests.unit.attention.fakes import FakeDevice, built, floats_at, make_dispatcher, make_writer
 
 SLOPES = np.array([[0.5, 0.125, 0.03125, 0.25], [0.25, 0.5, 0.125, 0.0625]], np.float32)
@@ -65,7 +65,7 @@ def page_options(size: int, table: str) -> dict[str, Any]:
 @pytest.mark.parametrize("mask", ["top_left", "bottom_right"])
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("keys", [(0, ""), (1, "sglang"), (16, "sglang"), (16, "vllm")])
-def test_causal_lse_of_a_call_is_softmax_s(mask: str, keys: tuple[int, str], kind: Any) -> None:
+def test_causal_lse_of_a_call_is_softmax_s(mask: Mask, keys: tuple[int, str], kind: Any) -> None:
     top = mask == "top_left"
     size, table = keys
     options: dict[str, Any] = {"cu_seqlens_k": np.array([0, 70, 95], np.int32), "shape": (95,)}

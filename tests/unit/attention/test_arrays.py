@@ -26,6 +26,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, DefectWarning, InputError, ProblemError
+from ckpm.matrix.problems.problem import KvLayout
 from tests.unit.attention.fakes import (
     ARCH,
     FakeDevice,
@@ -489,7 +490,7 @@ def test_scores_beyond_float32_are_refused_on_the_host() -> None:
 
 @pytest.mark.parametrize("layout", ["linear", "vectorized"])
 @pytest.mark.parametrize("table", ["sglang", "vllm"])
-def test_keys_of_no_sequence_have_no_scores(layout: str, table: str) -> None:
+def test_keys_of_no_sequence_have_no_scores(layout: KvLayout, table: str) -> None:
     """Other pages and slots after the last token of a page hold numbers that would be refused."""
     dispatcher, _ = make_dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", page_size=16)))
     k = np.full((9, 2, 16, 16, 8) if layout == "vectorized" else (9, 16, 2, 128), 3e38)

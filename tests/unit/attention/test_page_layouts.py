@@ -14,6 +14,7 @@ from ckpm.attention.call import fmha
 from ckpm.attention.callers.tensors import listed_pages
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError
+from ckpm.matrix.problems.problem import KvLayout
 from tests.attention.cache_views import LAYOUTS, view_cache, view_latent
 from tests.unit.attention.fakes import PREFILL, FakeDevice, built, make_dispatcher
 
@@ -36,7 +37,7 @@ LATENT = Registry(
 
 
 def launch(
-    k: OnDevice, v: OnDevice, size: int, kv_layout: str, table: str, kernels: Registry = KERNELS
+    k: OnDevice, v: OnDevice, size: int, kv_layout: KvLayout, table: str, kernels: Registry = KERNELS
 ) -> tuple[Any, str, FakeDevice]:
     """Launch 60 queries over 9 pages; the C struct, the kernel's name and the device."""
     dispatcher, device = make_dispatcher(kernels)
@@ -57,7 +58,7 @@ def launch(
     ("size", "layout"),
     [(size, layout) for size in SIZES for layout in LAYOUTS if size > 1 or not layout.startswith("vectors")],
 )
-def test_view_of_cache_reaches_kernel_as_it_lies(size: int, layout: str, table: str) -> None:
+def test_view_of_cache_reaches_kernel_as_it_lies(size: int, layout: KvLayout, table: str) -> None:
     vectorized = layout.startswith("vectors")
     cache = np.arange(9 * size * HEADS * HDIM * 2, dtype=np.uint32)
     k, v = view_cache(cache, layout, 9, size, HEADS, HDIM)

@@ -338,7 +338,9 @@ def dialect_names() -> list[str]:
 @functools.cache
 def feature_table() -> Table[FeatureTable]:
     """The features of pull requests."""
-    return read_table(TABLES / "dialects" / "features.yaml", FeatureTable)
+    table = read_table(TABLES / "dialects" / "features.yaml", FeatureTable)
+    table.demand_known(table.record.base, dialect_names(), "base")
+    return table
 
 
 def features() -> Mapping[str, Feature]:
@@ -426,7 +428,7 @@ def _check_features(own: Table[DialectHead], chosen: Sequence[str], ancestors: S
         if name in chosen[:index]:
             raise own.fail(f"the dialect has the feature {name} twice")
     if table.base not in ancestors:
-        raise own.fail(f"features are laid over dialect {table.base}, and this dialect has other ancestors")
+        raise own.fail(f"features.yaml's base is {table.base}, and this dialect has other ancestors")
     last = {variant_of: name for name in chosen if (variant_of := table.features[name].variant_of)}
     return tuple(name for name in chosen if last.get(table.features[name].variant_of, name) == name)
 

@@ -12,10 +12,9 @@ from ckpm.base.console import number
 from ckpm.base.errors import CompileError, DiskFullError, MemoryLimitError, ProcessLimitError
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, BuildRequest
-from ckpm.kernels.library.run_step import FAILURE
+from ckpm.kernels.library.run_step import FAILURE, first_error
 from ckpm.kernels.upstream import headers
 
-_ERROR = re.compile(r"[^\s:]+:\d+:\d+: (?:fatal )?error: .*")
 _NOISE = re.compile(r"\s*(In file included from|from) ")
 _LINES = 25  # lines of the compiler's message shown for each unit; the record keeps all
 # Messages of compilers, zig and Python if the system refuses them memory, a process or a thread.
@@ -80,8 +79,7 @@ def _common_reason(records: Sequence[Mapping[str, Any]]) -> str | None:
 
     No kernel is to blame for such an error: it is in a file that all steps include.
     """
-    matches = {_ERROR.search(str(record["output"])) for record in records}
-    reasons = {match[0] if match else "" for match in matches}
+    reasons = {first_error(str(record["output"])) for record in records}
     if len(reasons) != 1 or not {"unit", "host"} <= {str(record["kind"]) for record in records}:
         return None
     return reasons.pop() or None

@@ -67,7 +67,7 @@ def follow(lines: Iterable[str], steps: Sequence[BuildStep], *, linking: str = "
     """Read SCons's output to its end, show progress, return the tally. ``linking`` is shown when the link begins.
 
     A log gets a line at the end of each step. It gets a line at the start only where a long silence would follow:
-    before the first step has ended, and at the link.
+    before the first step has ended, and at the link. A failed step has its first error beside it, also on a terminal.
     """
     compiles = {step.target: step for step in steps if step.kind in ("unit", "host")}
     tally = Tally()
@@ -105,9 +105,10 @@ class _Display(Steps):
     def end(self, step: BuildStep, event: Mapping[str, Any]) -> None:
         self.done += 1
         self.show_bar()
-        if self.in_lines:
+        if self.in_lines or event["event"] == "failed":
             word = {"done": "compiled", "failed": "FAILED", "retrieved": "from cache"}[event["event"]]
-            self.line(f"{word} {_label(step)}{_took(event)}")
+            error = f": {event['error']}" if event.get("error") else ""
+            self.line(f"{word} {_label(step)}{_took(event)}{error}")
 
     def link(self, linking: str, ended: str) -> None:
         """Show that the link begins (with the message ``linking``) or has ended; no step is compiling then."""

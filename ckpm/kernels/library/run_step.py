@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from ckpm.kernels.upstream import headers
 
 EVENT = "@ckpm "
 FAILURE = ".failure.json"
+_ERROR = re.compile(r"[^\s:]+:\d+:\d+: (?:fatal )?error: .*")
 _stopping = threading.Event()
 
 
@@ -86,7 +88,8 @@ def run_step(step: BuildStep, environment: Mapping[str, str], folder: str, execu
         record |= {"output": ran.output, "source": step.sources[0], "argv": list(step.argv), "refused": ran.refused}
         write_atomically(failure, json.dumps(record).encode())
     where = {"host": ran.host} if ran.host else {}
-    _emit("failed" if ran.code else "done", step, seconds=round(seconds, 2), **where)
+    why = {"error": first_error(ran.output) or ran.output.strip().rpartition("\n")[2]} if ran.code else {}
+    _emit("failed" if ran.code else "done", step, seconds=round(seconds, 2), **where, **why)
     return ran.code
 
 
@@ -120,6 +123,12 @@ def run_command(argv: Sequence[str], environment: Mapping[str, str], folder: Pat
     except OSError as error:
         return 127, f"{argv[0]} can't be started: {error}"
     return run.returncode, run.stdout
+
+
+def first_error(output: str) -> str:
+    """The compiler's first error with its file and line, or an empty text."""
+    match = _ERROR.search(output)
+    return match[0] if match else ""
 
 
 def refuse_steps() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -139,7 +141,9 @@ def test_changed_selection_compiles_only_what_it_touches(stub_toolchain: Stub, r
     assert sources == {step.label for step in prepare(request)[0].steps if step.kind in ("unit", "host")}
 
 
-def test_failing_kernel_does_not_stop_others(stub_toolchain: Stub, request_for: Make) -> None:
+def test_failing_kernel_does_not_stop_others(
+    stub_toolchain: Stub, request_for: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = stub_toolchain(breaks="namespace ckpm::k2 {")
     request = request_for(broken, where=("key.bias == 'no'", "key.logits"))
     (request.work / request.folder).mkdir(parents=True)
@@ -147,8 +151,10 @@ def test_failing_kernel_does_not_stop_others(stub_toolchain: Stub, request_for: 
     units = [step for step in prepare(request)[0].steps if step.kind == "unit"]
     hit = [step for step in units if len(step.kernels) > 2]
     assert hit
+    caplog.set_level(logging.INFO)
     with pytest.raises(CompileError) as failure:
         build(request)
+    assert len(re.findall(r"FAILED .* s: .*error: no such thing", caplog.text)) == len(hit)
     message = str(failure.value)
     assert f"{len(hit)} steps failed, {len(hit)} kernels at fault; everything else was compiled." in message
     for step in hit:

@@ -20,15 +20,17 @@ STEPS = [
     BuildStep(kind="library", target="l", sources=("a.o", "b.o", "c.o"), argv=(), signature="", label="l"),
     BuildStep(kind="manifest", target="m", sources=("l",), argv=(), signature="", label="m"),
 ]
+ERROR = "a.hpp:3:5: error: no member named 'p_scale'"
 
 
 def follow_events(*events: tuple[str, str]) -> tuple[Tally, list[str]]:
     """Return the tally and the lines, without times, of events given as (target, event)."""
     steps = {step.target: step for step in STEPS}
-    lines = [
-        EVENT + json.dumps({"event": event, "kind": steps[target].kind, "label": steps[target].label, "target": target})
-        for target, event in events
-    ]
+    lines = []
+    for target, event in events:
+        fields = {"event": event, "kind": steps[target].kind, "label": steps[target].label, "target": target}
+        fields |= {"error": ERROR} if event == "failed" else {}
+        lines.append(EVENT + json.dumps(fields))
     tally, text = capture_logs(lambda: follow(lines, STEPS, linking="linking it"))
     return tally, [re.sub(r" +\d+ s  ", " ", line) for line in text.splitlines()]
 
@@ -41,7 +43,7 @@ def test_starts_are_logged_until_step_ends_and_for_link() -> None:
         "[0/3] compiling a (2 kernels)",
         "[0/3] compiling b (1 kernel)",
         "[1/3] compiled a (2 kernels)",
-        "[2/3] FAILED b (1 kernel)",
+        f"[2/3] FAILED b (1 kernel): {ERROR}",
         "[3/3] compiled c",
     ]
     assert tally.failed == 1

@@ -98,7 +98,7 @@ def test_bootstrap_on_full_disk_fails(small: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def somebody(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """The only engine in PATH, started as a user without rights. The user can read the test's files."""
+    """The only engine in PATH, started as a user without rights in a folder that the user can read."""
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / engine.name
@@ -108,6 +108,7 @@ def somebody(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for above in (tmp_path, *tmp_path.parents):
         if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
             above.chmod(above.stat().st_mode | 0o011)
+    monkeypatch.chdir(tmp_path)  # a clone in another user's home can't be entered
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):

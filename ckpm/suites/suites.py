@@ -31,7 +31,7 @@ from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.sessions import FAMILY_SUITE
 
-# The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
+# The sanitizer's runs of a case: these checks, and the waves of a workgroup in three orders.
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
 SANITIZER = tuple({**dict.fromkeys(_CHECKS, True), "wave_order": order} for order in (0, 1, 2))
 _SECONDS_AT_LEAST = 120.0

@@ -74,7 +74,7 @@ def values(machine: Mapping[str, ModelNumber], workgroups: int = 1, offset: int 
     return {**{name: number.value for name, number in machine.items()}, **copies, **shown}
 
 
-OFFSETS = 20  # start offsets of one copy after another, evenly over a fourth of its time
+OFFSETS = 20  # start offsets, evenly spaced over the first quarter of the time of one copy
 _OFFSETS_SHARE = 4
 
 

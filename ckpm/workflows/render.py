@@ -138,10 +138,10 @@ def settings() -> dict[str, Any]:
 
 
 def _release_stages(release: StageTable) -> dict[str, Any]:
-    """The jobs of a release, without the stages that need every arch: these run in the job that joins the shards.
+    """Group the stages of each arch into jobs. Stages that need every arch run in the job that joins the shards.
 
-    A stage that one other stage needs is in that stage's job. A stage that several stages need has a job of its own.
-    Stages of one arch that need the same jobs are a matrix.
+    A stage that one other stage needs runs in that stage's job. Every other stage gets a job of its own. Jobs of one
+    arch that need the same jobs become a matrix.
     """
     table = release.stages
     own = {name: stage for name, stage in table.items() if stage.each_arch}

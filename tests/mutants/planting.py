@@ -186,7 +186,7 @@ def _has_equal_operands(instruction: Instruction, old: str) -> bool:
 
 
 def _offsets(instruction: Instruction) -> Iterator[int]:
-    """Move the address by one element of 16 bytes, as an index that is off by one does."""
+    """Move the address by 16 bytes, in LDS and for scalar loads by 8, as an index that is off by one does."""
     step = {"MUBUF": 16, "GLOBAL": 16, "FLAT": 16, "SMEM": 8}.get(instruction.format)
     if step is not None:
         yield _set(instruction, offset=(_get(instruction, "offset") or 0) ^ step)

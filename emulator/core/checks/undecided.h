@@ -1,6 +1,6 @@
-// What never-written values decide (twin.h): a comparison of one gives either result, and so does a
-// least or greatest value, or a test for zero. A twin gets the other result than its wave, whatever
-// its patterns happen to give, so that the two part where the result is used.
+// A comparison, a minimum or maximum, or a test for zero of a value that was never written may give
+// either result (twin.h). The twin takes the other result than its wave, so the two differ where the
+// result is used.
 //
 // Bytes that differ between wave and twin are unknown, of masks of lanes bits. Integers are known to
 // lie in between; a float with an unknown bit is unknown.

@@ -84,7 +84,7 @@ inline const uint32_t* flushed_row(const uint32_t* from, Row& buffer)
     return buffer.d;
 }
 
-// The same with a first argument that is one value for all lanes: G(w). F takes a lane, or Words.
+// As map_f32, but F's first argument is G(w), computed once for all lanes. F takes a lane, or Words.
 template <unsigned N, auto F, auto G, typename Word = uint32_t>
 const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
 {

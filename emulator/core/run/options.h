@@ -1,4 +1,4 @@
-// Settings of the emulated device: one global, changed through emu_set_option (api.h) between
+// Settings of the emulated device: one global, changed through emu_set_option (hip/device_api.h) between
 // launches.
 #pragma once
 

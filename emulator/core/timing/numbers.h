@@ -1,5 +1,5 @@
 // Numbers of the timing model: cycles, widths and depths of one compute unit. Their values and
-// sources are in attention/timing/machine.yaml.
+// sources are in reports/timing/machine.yaml.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 A group has its reason and its tier, by default smoke. It ``set``s fields and lists ``axes``. With ``cover: pairs`` its
 cases are a part of the product, in which any two values of two axes meet (pairs.py). An axis is a list of values of the
 field that it is named after, or of words. A word's parts between underscores set the fields that ``matrix/words.yaml``
-lists, or a number (``d64``). A mapping gives a word other fields, or other parts. A case is named after its suite, group
+lists, or a number (``d64``). A mapping gives a word other fields or other parts. A case is named after its suite, group
 and words. The axes ``queries``, ``keys`` and ``sequences`` take the place of ``lengths``.
 The first sequence has these queries and keys, each further one fewer by a third of them (300, 200, 100). ``drop`` lists
 conditions of cases to leave out; other impossible cases are errors. ``picks`` has, for each smaller tier, the condition

@@ -24,7 +24,7 @@ from ckpm.matrix.configurations.sweeps import SweepTable
 from ckpm.matrix.defects import DefectTable
 from ckpm.matrix.dialects import ArchTable, DialectHead, FeatureTable, SelectionTable, UpstreamTable
 from ckpm.matrix.problems.ledger import LedgerTable
-from ckpm.matrix.problems.tables import ProblemTable
+from ckpm.matrix.problems.tables import ProblemTable, WordTable
 from ckpm.matrix.problems.testing import TestingTable
 from ckpm.matrix.published import GoldenManifest
 from ckpm.matrix.sessions import SessionTable
@@ -74,6 +74,7 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "upstreams": (UpstreamTable, "matrix/upstreams.yaml"),
     "validation": (LimitTable, "matrix/validation.yaml"),
     "waivers": (WaiverTable, "waivers.yaml"),
+    "words": (WordTable, "matrix/words.yaml"),
     "workflows": (WorkflowTable, ".github/workflows.yaml"),
 }
 

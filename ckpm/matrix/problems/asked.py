@@ -11,10 +11,11 @@ from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SUITES, TIERS, SuiteCase
 from ckpm.matrix.problems.serving import needed_values
-from ckpm.matrix.problems.tables import FOLDER, problems
+from ckpm.matrix.problems.tables import FOLDER, WORDS, problems
 
 FIELDS = ("dtype", "hdim_q", "mode", "vlayout", "bias", "qscale", "page_size", "kv_layout", "kv_table")
 _ASKED = (DEFAULT_FAMILY,)  # other families' problems are made from their keys
+_NUMBERED = {"hdim_q": "d", "page_size": "ps"}  # the words that end with a value of the field
 _DEFAULTS = {field.name: field.default for field in fields(SuiteCase)}
 
 
@@ -28,6 +29,9 @@ def unasked_values(keys: Iterable[Key]) -> list[str]:
     if not counts:
         return []
     text = "\n".join(read_text(FOLDER / f"{suite}.yaml", LARGEST_TABLE) for suite in SUITES)
+    words = set(re.findall("[a-z0-9]+", text))
+    for line in read_text(WORDS, LARGEST_TABLE).splitlines():
+        text += f"\n{line}" if line.partition(":")[0].strip() in words else ""
     if not (unwritten := [value for value in counts if not _is_written(*value, text)]):
         return []  # without the tables' 30,000 problems, which take seconds
     asked_values = {
@@ -46,7 +50,9 @@ def unasked_values(keys: Iterable[Key]) -> list[str]:
 
 
 def _is_written(field: str, value: object, text: str) -> bool:
-    """True if the text of the tables has the value, or cases have it without being told. It may be in a list."""
+    """True if the text of the tables has the value, in a list or a word too, or cases have it without being told."""
     value = PAGE_STEP if field == "page_size" and value == ANY_PAGE else value
     name = "hdim(_q)?" if field == "hdim_q" else field
-    return value in (None, _DEFAULTS[field]) or bool(re.search(rf"\b{name}: (\[[^]]*\b)?{value}\b", text))
+    word = rf"(\b|_){_NUMBERED[field]}{value}(\b|_)" if field in _NUMBERED else "(?!)"
+    written = rf"\b{name}: (\[[^]]*\b)?{value}\b|{word}"
+    return value in (None, _DEFAULTS[field]) or bool(re.search(written, text))

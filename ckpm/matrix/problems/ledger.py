@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from ckpm.base.errors import CheckFailedError, WhereError
 from ckpm.base.paths import data
-from ckpm.base.tablefile import Field, Record, Text, read_table
+from ckpm.base.tablefile import Field, Record, Text, read_table, word_list
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
 from ckpm.matrix.problems.case import CHOICES as CASE_CHOICES
 from ckpm.matrix.problems.case import TIERS, SuiteCase
@@ -239,7 +239,7 @@ def read_ledger(file: Path = LEDGER) -> Ledger:
 
 
 def _entry(name: str, row: _LedgerRow, item: Field) -> LedgerEntry:
-    problems = _word_list(row.problems)
+    problems = word_list(row.problems)
     for glob in problems:
         if glob.partition("/")[0] not in _SUITES:
             message = f"'{glob}' has no suite: write SUITE/GLOB, suites: {', '.join(_SUITES)}"
@@ -251,7 +251,7 @@ def _entry(name: str, row: _LedgerRow, item: Field) -> LedgerEntry:
         "outcome": OUTCOMES,
         "signature": SIGNATURES,
     }
-    lists = {part: _word_list(getattr(row, part)) for part in vocabulary}
+    lists = {part: word_list(getattr(row, part) or ()) for part in vocabulary}
     for part in ("calls", "keep"):
         if getattr(row, part) is not None and row.kernels is None:
             raise item.value[part].fail("is about calls of kernels: name them in kernels")
@@ -271,7 +271,7 @@ def _entry(name: str, row: _LedgerRow, item: Field) -> LedgerEntry:
         problems=problems,
         holds=_condition(item, "where", row.where, _PROBLEM_FIELDS),
         unwaited_loads=row.unwaited_loads,
-        kernels=(*_word_list(row.kernels), *of_suite),
+        kernels=(*word_list(row.kernels or ()), *of_suite),
         meets=_condition(item, "calls", row.calls, _CALL_FIELDS),
         keep=row.keep or "",
         host_calls_keep=row.host_calls_keep,
@@ -288,15 +288,6 @@ def _entry(name: str, row: _LedgerRow, item: Field) -> LedgerEntry:
 def _condition(item: Field, field: str, text: str | None, names: Fields) -> Callable[[Problem], bool]:
     """The condition of an entry's field; without one it is always True."""
     try:
-        return compile_over(text, names) if text is not None else _always
+        return compile_over(text, names) if text is not None else lambda _: True
     except WhereError as error:
         raise item.value[field].fail(str(error)) from error
-
-
-def _word_list(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """The words of a field that has one word or a list."""
-    return (value,) if isinstance(value, str) else value or ()
-
-
-def _always(_: Problem) -> bool:
-    return True

@@ -1,9 +1,10 @@
 """The problems of a suite: groups of ``matrix/problems/SUITE.yaml``, each the product of its axes.
 
 A group has its reason and its tier, by default smoke. It ``set``s fields and lists ``axes``. With ``cover: pairs`` its
-cases are a part of the product, in which any two values of two axes meet (pairs.py). An axis is a
-list of values of the field that it is named after, or a mapping of words to the fields that each word sets. A case is
-named after its suite, group and words. The axes ``queries``, ``keys`` and ``sequences`` take the place of ``lengths``.
+cases are a part of the product, in which any two values of two axes meet (pairs.py). An axis is a list of values of the
+field that it is named after, or of words. A word's parts between underscores set the fields that ``matrix/words.yaml``
+lists, or a number (``d64``). A mapping gives a word other fields or other parts. A case is named after its suite, group
+and words. The axes ``queries``, ``keys`` and ``sequences`` take the place of ``lengths``.
 The first sequence has these queries and keys, each further one fewer by a third of them (300, 200, 100). ``drop`` lists
 conditions of cases to leave out; other impossible cases are errors. ``picks`` has, for each smaller tier, the condition
 of the cases that run in it already. A condition names fields, or an axis and its words.
@@ -15,6 +16,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ from ckpm.matrix.problems.case import CHECKS, CHOICES, SUITES, TIERS, SuiteCase,
 from ckpm.matrix.problems.pairs import cover
 
 FOLDER = TABLES / "problems"
+WORDS = TABLES / "words.yaml"
 
 
 class _Span(Record, frozen=True):
@@ -75,11 +78,20 @@ Values = msgspec.defstruct(
 )
 
 
+_Worded = dict[str, Values | str | None]  # type: ignore[valid-type]
+
+
+class WordTable(Record, frozen=True):
+    """The record of the words of axes."""
+
+    words: dict[str, Values | None]  # type: ignore[valid-type]
+
+
 class _Group(Record, frozen=True):
     why: str
     tier: Literal["smoke", "full", "nightly"] = "smoke"
     set: Values | None = None  # type: ignore[valid-type]
-    axes: dict[str, tuple[Any, ...] | dict[str, Values | None]] | None = None  # type: ignore[valid-type]
+    axes: dict[str, tuple[Any, ...] | _Worded] | None = None
     cover: Literal["pairs"] | None = None
     drop: tuple[dict[str, Any], ...] = ()
     picks: dict[str, dict[str, Any]] | None = None
@@ -117,6 +129,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "keys": lambda value: f"k{value}",
     "sequences": lambda value: f"b{value}" if value > 1 else "",
 }
+_NUMBERED = {"d": "hdim", "ps": "page_size", "m": "tile_rows"}  # fields of words that end with a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,19 +243,44 @@ def _may_meet(fields: Mapping[str, Any], condition: Condition) -> bool:
 
 def _axis(name: str, field: Field) -> list[ProblemStep]:
     """The values of an axis. An axis without a field has its words as values of its name."""
-    if isinstance(field.value, dict):
-        label = () if name in FIELDS else (name,)
-        steps = field.value.items()
-        return [
-            ProblemStep(word, {**({} if item.value is None else _fields(item)), **dict.fromkeys(label, word)})
-            for word, item in steps
-        ]
-    if name not in FIELDS:
-        raise field.fail(
-            f"an axis that is not a field needs words: WORD: {{field: value}}. Fields: {', '.join(FIELDS)}"
-        )
-    values = [_value(name, item) for item in field.items()]
-    return [ProblemStep(_WORDS.get(name, str)(value), {name: value}) for value in values]
+    if name in FIELDS and isinstance(field.value, list):
+        values = [_value(name, item) for item in field.items()]
+        return [ProblemStep(_WORDS.get(name, str)(value), {name: value}) for value in values]
+    label = () if name in FIELDS else (name,)
+    return [ProblemStep(word, {**_word_fields(item), **dict.fromkeys(label, word)}) for word, item in _worded(field)]
+
+
+def _worded(axis: Field) -> list[tuple[str, Field]]:
+    """The words of an axis, each with the field that gives its fields."""
+    if isinstance(axis.value, dict):
+        return list(axis.mapping().items())
+    lists = (_worded(item) if isinstance(item.value, dict) else [(item.text(), item)] for item in axis.items())
+    return list(itertools.chain.from_iterable(lists))
+
+
+def _word_fields(field: Field) -> Mapping[str, Any]:
+    """The fields of a mapping, or of a word or its parts."""
+    if not isinstance(field.value, str):
+        return {} if field.value is None else _fields(field)
+    words = _words()
+    fields: dict[str, Any] = {}
+    for part in field.value.split("_"):
+        numbered = re.fullmatch(r"([a-z]+)([0-9]+)", part)
+        if part in words:
+            fields |= words[part]
+        elif numbered and numbered[1] in _NUMBERED:
+            fields[_NUMBERED[numbered[1]]] = int(numbered[2])
+        else:
+            raise field.fail(f"unknown word '{part}'; write WORD: {{field: value}}, or add it to {WORDS.name}")
+    return fields
+
+
+@functools.cache
+def _words() -> Mapping[str, Mapping[str, Any]]:
+    """The fields of each word of the table."""
+    table = load(WORDS)
+    decode(table, WordTable)
+    return table.get("words").map(_word_fields)
 
 
 def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[ProblemStep]]) -> None:
@@ -283,9 +321,10 @@ def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
         if name in FIELDS or name not in named:
             condition[name] = [_value(name, part) for part in parts]
             continue
+        words = [word for word, _ in _worded(named[name])]
         for part in parts:
-            if part.text() not in named[name].mapping():
-                raise part.fail(f"unknown word of the axis; known: {', '.join(named[name].mapping())}")
+            if part.text() not in words:
+                raise part.fail(f"unknown word of the axis; known: {', '.join(words)}")
         condition[name] = [part.text() for part in parts]
     return condition
 

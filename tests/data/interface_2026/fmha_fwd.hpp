@@ -225,102 +225,34 @@ inline ck_tile::BlockAttentionKVCacheLoadModeEnum fmha_batch_prefill_select_kv_l
 }
 #endif
 
-// A dispatch trait: by it a request's arm and a kernel's definition find each other.
-template <ck_tile::index_t HDim,
-          typename DataType,
-          bool IsGroupMode,
-          ck_tile::index_t M0,
-          ck_tile::index_t N0,
-          ck_tile::index_t K0,
-          ck_tile::index_t N1,
-          ck_tile::index_t K1,
-          ck_tile::index_t K0Max,
-          bool VRowMajor,
-          ck_tile::BlockFmhaPipelineEnum Pipeline,
-          bool HasLogitsSoftCap,
-          typename Mask,
-          ck_tile::BlockAttentionBiasEnum Bias,
-          bool StoreLse,
-          bool HasDropout,
-          ck_tile::BlockAttentionQuantScaleEnum QScale,
-          bool PadS,
-          bool PadSK,
-          bool PadD,
-          bool PadDv,
-          bool UseTrLoad,
-          bool SkipMinSeqlenQ,
-          bool HasSink
-#ifdef INTERFACE_2026_OCCUPANCY // rocm-libraries pull request 11298; upstream's default of -1 would
-                                // hide a missing one
-          ,
-          ck_tile::index_t Occupancy
+// The parameters of dispatch traits. INTERFACE_2026_OCCUPANCY adds what rocm-libraries pull request
+// 11298 did; upstream's default of -1 would hide a missing argument.
+#ifdef INTERFACE_2026_OCCUPANCY
+#define INTERFACE_2026_LAST , ck_tile::index_t Occupancy
+#else
+#define INTERFACE_2026_LAST
 #endif
-          >
+#define INTERFACE_2026_FIRST                                                                \
+    ck_tile::index_t HDim, typename DataType, bool IsGroupMode, ck_tile::index_t M0,        \
+        ck_tile::index_t N0, ck_tile::index_t K0, ck_tile::index_t N1, ck_tile::index_t K1, \
+        ck_tile::index_t K0Max, bool VRowMajor, ck_tile::BlockFmhaPipelineEnum Pipeline,    \
+        bool HasLogitsSoftCap, typename Mask, ck_tile::BlockAttentionBiasEnum Bias, bool StoreLse
+#define INTERFACE_2026_FEATURES                                                           \
+    bool HasDropout, ck_tile::BlockAttentionQuantScaleEnum QScale, bool PadS, bool PadSK, \
+        bool PadD, bool PadDv, bool UseTrLoad, bool SkipMinSeqlenQ, bool HasSink
+
+// A dispatch trait: by it a request's arm and a kernel's definition find each other.
+template <INTERFACE_2026_FIRST, INTERFACE_2026_FEATURES INTERFACE_2026_LAST>
 struct fmha_fwd_traits_
 {};
 
-template <ck_tile::index_t HDim,
-          typename DataType,
-          bool IsGroupMode,
-          ck_tile::index_t M0,
-          ck_tile::index_t N0,
-          ck_tile::index_t K0,
-          ck_tile::index_t N1,
-          ck_tile::index_t K1,
-          ck_tile::index_t K0Max,
-          bool VRowMajor,
-          ck_tile::BlockFmhaPipelineEnum Pipeline,
-          bool HasLogitsSoftCap,
-          typename Mask,
-          ck_tile::BlockAttentionBiasEnum Bias,
-          bool StoreLse,
-          bool HasDropout,
-          ck_tile::BlockAttentionQuantScaleEnum QScale,
-          bool PadS,
-          bool PadSK,
-          bool PadD,
-          bool PadDv,
-          bool UseTrLoad,
-          bool SkipMinSeqlenQ,
-          bool HasSink,
+template <INTERFACE_2026_FIRST,
+          INTERFACE_2026_FEATURES,
           ck_tile::index_t PageSize,
           ck_tile::BlockAttentionKVCacheMemoryLayoutEnum Layout,
           ck_tile::BlockAttentionKVCacheLookupTableEnum Table,
-          ck_tile::BlockAttentionKVCacheLoadModeEnum Load
-#ifdef INTERFACE_2026_OCCUPANCY
-          ,
-          ck_tile::index_t Occupancy
-#endif
-          >
-struct fmha_fwd_batch_prefill_traits_ : fmha_fwd_traits_<HDim,
-                                                         DataType,
-                                                         IsGroupMode,
-                                                         M0,
-                                                         N0,
-                                                         K0,
-                                                         N1,
-                                                         K1,
-                                                         K0Max,
-                                                         VRowMajor,
-                                                         Pipeline,
-                                                         HasLogitsSoftCap,
-                                                         Mask,
-                                                         Bias,
-                                                         StoreLse,
-                                                         HasDropout,
-                                                         QScale,
-                                                         PadS,
-                                                         PadSK,
-                                                         PadD,
-                                                         PadDv,
-                                                         UseTrLoad,
-                                                         SkipMinSeqlenQ,
-                                                         HasSink
-#ifdef INTERFACE_2026_OCCUPANCY
-                                                         ,
-                                                         Occupancy
-#endif
-                                                         >
+          ck_tile::BlockAttentionKVCacheLoadModeEnum Load INTERFACE_2026_LAST>
+struct fmha_fwd_batch_prefill_traits_
 {};
 
 // A request.

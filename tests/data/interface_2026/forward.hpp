@@ -1,14 +1,7 @@
 // What fmha_fwd.hpp of 2026 gives to fwd, fwd_pagedkv and fwd_splitkv: requests, arguments,
 // dispatch traits, and the types that a kernel is put together from. Included by the fmha_fwd.hpp
-// beside it. INTERFACE_2026_OCCUPANCY adds what rocm-libraries pull request 11298 did; upstream's
-// default of -1 would hide a missing argument.
+// beside it.
 #pragma once
-
-#ifdef INTERFACE_2026_OCCUPANCY
-#define INTERFACE_2026_LAST , ck_tile::index_t Occupancy
-#else
-#define INTERFACE_2026_LAST
-#endif
 
 struct FmhaFwdFp32
 {};
@@ -99,13 +92,6 @@ INTERFACE_2026_CREATE(fmha_fwd_v3, fmha_fwd_args)
 INTERFACE_2026_CREATE(fmha_fwd_pagedkv, fmha_fwd_pagedkv_args)
 INTERFACE_2026_CREATE(fmha_fwd_splitkv, fmha_fwd_splitkv_args)
 INTERFACE_2026_CREATE(fmha_fwd_splitkv_combine, fmha_fwd_splitkv_args)
-
-// The first parameters of a dispatch trait.
-#define INTERFACE_2026_FIRST                                                                \
-    ck_tile::index_t HDim, typename DataType, bool IsGroupMode, ck_tile::index_t M0,        \
-        ck_tile::index_t N0, ck_tile::index_t K0, ck_tile::index_t N1, ck_tile::index_t K1, \
-        ck_tile::index_t K0Max, bool VRowMajor, ck_tile::BlockFmhaPipelineEnum Pipeline,    \
-        bool HasLogitsSoftCap, typename Mask, ck_tile::BlockAttentionBiasEnum Bias, bool StoreLse
 
 template <INTERFACE_2026_FIRST,
           bool IsPagedKv,

@@ -424,7 +424,7 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
         ),
         ("set: {", "set: {colour: red, ", "unknown field; known here: dtype"),
         ("{mask: no}", "{mask: no, dtype: fp16}", "two axes set 'dtype'"),
-        ("      dtype: [", "      kind: [", "an axis that is not a field needs words"),
+        ("dtype: [bf16,", "kind: [bf17,", "9: groups.a.axes.kind[0]: unknown word 'bf17'; write WORD: {field: value}"),
         ("mask: no, why: a test", "mask: no", "field 'why' is missing"),
         ("axes:", "axis:", "unknown field; known here: why, tier, set, axes, cover, drop, picks"),
         ("    drop:", "    picks: {full: {mask: no}}\n    drop:", "groups.a.picks.full: unknown field; known here: "),
@@ -434,6 +434,26 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
 def test_mistakes_in_table(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = replace_text(TABLE, old, new)
     assert message in table_complaint(tmp_path / "dispatch.yaml", text, lambda file: read(file, "dispatch", "smoke"))
+
+
+def test_words_of_axis_set_their_parts_fields(tmp_path: Path) -> None:
+    file = tmp_path / "dispatch.yaml"
+    words = "[fp16, ps16_vectorized, {a: fp8_blocks_ps64}, {b: {page_size: 32}}]"
+    file.write_text(replace_text(TABLE, "dtype: [bf16, fp16]", f"kind: {words}"))
+    cases = [case for case in read(file, "dispatch", "smoke") if case.mask != "no"]
+    fields = [(case.name.split("-")[-2], case.dtype, case.qscale, case.page_size, case.kv_layout) for case in cases]
+    assert fields == [
+        ("dispatch/a.fp16", "fp16", "no", 1, "linear"),
+        ("dispatch/a.ps16_vectorized", "bf16", "no", 16, "vectorized"),
+        (
+            "dispatch/a.a",
+            "fp8bf16",
+            "kv_blockscale",
+            64,
+            "linear",
+        ),  # blocks has pages of 1,024, and ps64 comes after it
+        ("dispatch/a.b", "bf16", "no", 32, "linear"),
+    ]
 
 
 def test_problems_command_lists_and_counts_cases(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,8 @@ struct Listed
 #define INTERFACE_2026_PADS bool PadSeqLenQ, bool PadSeqLenK, bool PadHeadDimQ, bool PadHeadDimV
 #define INTERFACE_2026_SCORES \
     bool HasLogitsSoftCap, BlockAttentionBiasEnum Bias, bool HasBiasGrad, bool StoreLse
+#define INTERFACE_2026_LISTED \
+    PadSeqLenQ, PadSeqLenK, PadHeadDimQ, PadHeadDimV, HasLogitsSoftCap, Bias, StoreLse
 
 template <INTERFACE_2026_PADS,
           INTERFACE_2026_SCORES,
@@ -27,18 +29,8 @@ template <INTERFACE_2026_PADS,
           index_t BlockPerCu,
           bool SkipMinSeqlenQ,
           bool HasSink>
-struct TileFmhaTraits : Listed<PadSeqLenQ,
-                               PadSeqLenK,
-                               PadHeadDimQ,
-                               PadHeadDimV,
-                               HasLogitsSoftCap,
-                               Bias,
-                               StoreLse,
-                               HasDropout,
-                               QScale,
-                               BlockPerCu,
-                               SkipMinSeqlenQ,
-                               HasSink>
+struct TileFmhaTraits
+    : Listed<INTERFACE_2026_LISTED, HasDropout, QScale, BlockPerCu, SkipMinSeqlenQ, HasSink>
 {
     static_assert(!HasBiasGrad);
 };
@@ -49,18 +41,8 @@ template <INTERFACE_2026_PADS,
           index_t BlockPerCu,
           bool SkipMinSeqlenQ,
           bool HasSink>
-struct TileFmhaFwdPagedKVTraits : Listed<PadSeqLenQ,
-                                         PadSeqLenK,
-                                         PadHeadDimQ,
-                                         PadHeadDimV,
-                                         HasLogitsSoftCap,
-                                         Bias,
-                                         StoreLse,
-                                         IsPagedKv,
-                                         StaticQuant,
-                                         BlockPerCu,
-                                         SkipMinSeqlenQ,
-                                         HasSink>
+struct TileFmhaFwdPagedKVTraits
+    : Listed<INTERFACE_2026_LISTED, IsPagedKv, StaticQuant, BlockPerCu, SkipMinSeqlenQ, HasSink>
 {
     static_assert(!HasBiasGrad);
 };
@@ -72,17 +54,8 @@ template <INTERFACE_2026_PADS,
           bool MergeHeads,
           index_t BlockPerCu,
           bool HasSink>
-struct TileFmhaFwdSplitKVTraits : Listed<PadSeqLenQ,
-                                         PadSeqLenK,
-                                         PadHeadDimQ,
-                                         PadHeadDimV,
-                                         HasLogitsSoftCap,
-                                         Bias,
-                                         StoreLse,
-                                         StaticQuant,
-                                         IsPagedKv,
-                                         BlockPerCu,
-                                         HasSink>
+struct TileFmhaFwdSplitKVTraits
+    : Listed<INTERFACE_2026_LISTED, StaticQuant, IsPagedKv, BlockPerCu, HasSink>
 {
     static_assert(!HasBiasGrad);
 };

@@ -330,10 +330,6 @@ def _signal(leader: int, number: signal.Signals) -> None:
         os.killpg(leader, number)
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
 def run_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run git in a folder, whatever repository a hook's variables name. Raises OSError if git can't be started."""
     command = ["git", "-C", str(folder), *arguments]
@@ -355,3 +351,7 @@ def revision() -> str:
         return ""
     described = git(PROJECT, "describe", "--always", "--dirty")
     return "" if described is None else f" ({described.decode().strip()})"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

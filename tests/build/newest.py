@@ -73,7 +73,7 @@ class Compiler:
 
     def _run(self, command: Sequence[str]) -> None:
         run = subprocess.run(
-            command, env={**os.environ, **self.toolchain.environment}, capture_output=True, text=True, timeout=300
+            command, env={**os.environ, **self.toolchain.environment}, capture_output=True, text=True, timeout=1800
         )
         messages = [line for line in run.stderr.splitlines() if line and "-Wunused-command-line-argument" not in line]
         assert (run.returncode, messages) == (0, []), "\n".join(messages)

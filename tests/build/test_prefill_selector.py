@@ -44,7 +44,7 @@ def select(tmp_path_factory: pytest.TempPathFactory) -> Select:
     source.write_text(_SOURCE)
     # the header needs nothing of a C++ library, so that LLD alone links it
     link = [compiler.toolchain.linker[0], "ld.lld", "-shared", compiler.compile(source), "-o", str(library)]
-    subprocess.run(link, env={**os.environ, **compiler.toolchain.environment}, check=True, timeout=300)
+    subprocess.run(link, env={**os.environ, **compiler.toolchain.environment}, check=True, timeout=1800)
     function = ctypes.CDLL(str(library)).ckpm_test_load_mode
     function.argtypes = [ctypes.c_int] * 6 + [ctypes.c_void_p] * 2
 

@@ -133,8 +133,8 @@ def finished_build(
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """``run("list", "--arch", "gfx950")`` of ckpm: exit code, standard output, standard error."""
 
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = main(argv)
+    def call(*argv: object) -> tuple[int, str, str]:
+        code = main([*map(str, argv)])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

@@ -93,20 +93,13 @@ def declares(size: int) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-NO_NAME, NO_FILE = "not a name that a bundle can have", "not a plain file but a link"
 TARS: dict[str, tuple[bytes, str]] = {
-    "traversal": (plain("run/../../x"), NO_NAME),
-    "absolute path": (plain("/etc/x"), NO_NAME),
-    "control characters": (plain("run/a\x1b[31m\n\n"), NO_NAME),
-    "other folder": (plain("run/a", "other/b"), "not all in one folder"),
-    "two of one name": (plain("run/a", "run/a"), "is there twice"),
-    "names of one file": (plain("run/a", "run/A"), "differ by case alone"),
-    "file and folder": (plain("run/a", "run/a/b"), "is a file and a folder"),
-    "many files": (plain(*(f"run/{number}" for number in range(4097))), "more than 4096 files"),
+    "traversal": (plain("run/../../x"), "not a name that a bundle can have"),  # others: release/test_archive.py
+    "control characters": (plain("run/a\x1b[31m\n\n"), "not a name that a bundle can have"),
     "nothing": (plain(), "there are none"),
     **{
-        f"kind {kind!r}": (tar_of(("run/link", b"", kind)), NO_FILE)
-        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
+        f"kind {kind!r}": (tar_of(("run/link", b"", kind)), "not a plain file but a link")
+        for kind in (tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
     },
     "size of exabytes": (declares(1 << 62), "run.tar.tar: can't be read"),
     "another archive": (lzma.compress(plain("run/x")), "can't be read as a tar"),
@@ -119,8 +112,6 @@ TARS: dict[str, tuple[bytes, str]] = {
 RUNS = {
     "no run": ({"x": "{}"}, "run.json"),
     "bad JSON": ({RUN: "{"}, "can't be read as a run"),
-    "deep JSON": ({RUN: "[" * 100_000}, "can't be read as a run"),
-    "member twice": ({RUN: '{"arch": "gfx950", "arch": "gfx942"}'}, "'arch' is there twice"),
     "another record": ({RUN: '{"arch": 1}'}, "run.json: arch"),
 }
 

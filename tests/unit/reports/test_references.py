@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ MI355X = {"gpu": "AMD Instinct MI355X", "rocm": "7.2.0"}
 def gate_of(
     subject: str, microseconds: float, before: float = 40.0, gpu: str = MI355X["gpu"], metric: str = "time"
 ) -> Gate:
-    figures = {"subject": subject, "metric": metric, "baseline": before, "candidate": microseconds}
+    figures: dict[str, Any] = {"subject": subject, "metric": metric, "baseline": before, "candidate": microseconds}
     row = dataclasses.replace(SLOWER, **figures, verdict="improved")
     return Gate.of([row], {**MI355X, "gpu": gpu})
 

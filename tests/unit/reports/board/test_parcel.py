@@ -22,6 +22,7 @@ from tests.docs.pages import ROOT
 from tests.fuzz.running import complaints, known_codes
 from tests.unit.reports.board_samples import MODELLED, write_parcel
 from tests.unit.reports.report_samples import case
+from tests.unit.shared import Run
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", [*TARS, *RUNS])
-def test_hostile_file_is_refused_in_a_paragraph(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_file_is_refused_in_a_paragraph(name: str, tmp_path: Path, run: Run) -> None:
     file = tmp_path / "files/run.tar.xz"
     file.parent.mkdir()
     if name in TARS:
@@ -126,11 +127,10 @@ def test_hostile_file_is_refused_in_a_paragraph(name: str, tmp_path: Path, capsy
     else:
         texts, complaint = RUNS[name]
         parcel.pack({}, texts, file.parent / "run", epoch=0)
-    code = main(["gpu-results", str(file)])
-    printed = capsys.readouterr()
-    assert code == (TrustError if name in TARS else RecordError).exit_code, printed.err
-    assert re.search(complaint, printed.err)
-    assert complaints(code, printed.err, printed.out, known_codes()) == ""
+    code, out, err = run("gpu-results", file)
+    assert code == (TrustError if name in TARS else RecordError).exit_code, err
+    assert re.search(complaint, err)
+    assert complaints(code, err, out, known_codes()) == ""
     assert [*tmp_path.iterdir()] == [file.parent]  # nothing is written elsewhere
 
 
@@ -162,11 +162,9 @@ def test_open_parcel_refuses_changed_cut_long_and_large_files(tmp_path: Path, mo
         parcel.open_parcel(file, tmp_path / "large")
 
 
-def test_gpu_results_shows_failures_beside_emulator_and_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["gpu-results", str(write_parcel(tmp_path / "run"))]) == 0
-    page = capsys.readouterr().out
+def test_gpu_results_shows_failures_beside_emulator_and_model(tmp_path: Path, run: Run) -> None:
+    code, page, _ = run("gpu-results", write_parcel(tmp_path / "run"))
+    assert code == 0
     assert "| batch-prefill: batch-prefill/other | O differs | passed:" in page
     assert "| asm | 1x8/8x1024 | 500 | 1000 | 1\\.5 |" in page
     assert "WMAPE 100.0% of 1 rows" in page  # 1000 modelled, 500 measured
@@ -174,10 +172,10 @@ def test_gpu_results_shows_failures_beside_emulator_and_model(
     assert "open: page-fault: not run" in page
 
 
-def test_gpu_results_compares_boards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpu_results_compares_boards(tmp_path: Path, run: Run) -> None:
     first, second = write_parcel(tmp_path / "run"), write_parcel(tmp_path / "other", tflops=250.0)
-    assert main(["gpu-results", str(first), "--against", str(second)]) == 0
-    assert "- published: asm, 1x8/8x1024, TFLOP/s: 500 / 250, ratio 2.000" in capsys.readouterr().out
+    code, out, _ = run("gpu-results", first, "--against", second)
+    assert (code, "- published: asm, 1x8/8x1024, TFLOP/s: 500 / 250, ratio 2.000" in out) == (0, True)
 
 
 def test_gpu_results_adds_own_group_of_hardware_alone(tmp_path: Path) -> None:

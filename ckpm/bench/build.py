@@ -19,7 +19,7 @@ from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError
 from ckpm.base.paths import PROJECT
 from ckpm.base.processes import own_environment, python_command, tool_environment
-from ckpm.bench.figures import Figure, limited, reaching, seconds_of
+from ckpm.bench.figures import Figure, judge_least, judge_most, seconds_of
 from ckpm.kernels.code.precompiled import run_unit
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
@@ -68,7 +68,7 @@ def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
     for mask, seconds in (("simplified", 1.0), ("generic", 1.5)):
         run = _list(folder, "--dialect", NEWEST, "--mask", mask)
         rows.append(
-            limited(
+            judge_most(
                 f"list {run.lines:,} kernels of nine families ({NEWEST}, {mask} masks), whole process",
                 f"{run.seconds:.2f} s, {run.peak_bytes / 1e6:.0f} MB",
                 f"< {seconds} s, < 200 MB",
@@ -90,13 +90,13 @@ def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
     what = f"list --filter over all archs and families ({every.lines:,} kernels), whole process"
     return [
         *rows,
-        reaching(
+        judge_least(
             f"list {matrix_run.lines:,} kernels of {tree.name}, against its own codegen, whole processes",
             f"{matrix_run.seconds:.2f} s against {codegen_seconds:.1f} s: {ratio:.0f} times faster",
             ">= 10 times",
             ratio / 10,
         ),
-        limited(what, f"{every.seconds:.2f} s", "< 3 s", every.seconds / 3),
+        judge_most(what, f"{every.seconds:.2f} s", "< 3 s", every.seconds / 3),
     ]
 
 
@@ -143,8 +143,8 @@ def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
     ratio = min(codegen_seconds) / min(own_seconds)
     what = f"enumerate and render {count} kernels ({NEWEST}, receipt 200), whole process"
     return [
-        limited(what, f"{newest:.2f} s", "< 1.5 s", newest / 1.5),
-        reaching(
+        judge_most(what, f"{newest:.2f} s", "< 1.5 s", newest / 1.5),
+        judge_least(
             f"enumerate and render {packaged} kernels of {tree.name}, against its own codegen, start-up left out",
             f"{1000 * min(own_seconds):.0f} ms against {1000 * min(codegen_seconds):.0f} ms: {ratio:.1f} times faster",
             ">= 5 times",
@@ -186,7 +186,7 @@ def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
     compile_all(files[1:2])
     merged, single = compile_all(files[:1]), compile_all(files[1:])
     rate, single_rate = 60 * len(unit.keys) / merged, 60 * len(unit.keys) / single
-    return reaching(
+    return judge_least(
         f"build {len(unit.keys)} kernels merged, against one compiler call a kernel",
         f"{rate:.1f} against {single_rate:.1f} kernels a processor minute: {rate / single_rate:.1f} times",
         ">= 2.5 times",
@@ -274,7 +274,7 @@ def measure_graph(tree: Tree, folder: Path) -> list[Figure]:
     other = _scons(dataclasses.replace(whole, work=second))
     units = idle.steps - 2  # the dispatch and the harness hold no kernel
     return [
-        limited(
+        judge_most(
             f"nothing to do on {len(keys)} kernels in {units} units (stub compiler)",
             f"{idle.seconds:.1f} s, {idle.peak_bytes / 1e9:.2f} GB, {idle.compiled} compiled",
             "< 10 s, < 1 GB, 0 compiled",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ckpm.base import jobs
-from ckpm.bench.figures import Figure, Spent, limited, python, spent
+from ckpm.bench.figures import Figure, Spent, judge_most, python, spent
 from ckpm.kernels.code.toolchains import detect
 
 ARCH = "gfx950"
@@ -38,7 +38,7 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     core = python("-m", "ckpm_emulator", "core", cache=str(folder / "core"))
     shares = {"libc++": _libcxx(toolchain, folder / "libcxx"), "core": core}
     return [
-        limited(
+        judge_most(
             f"library, suite large-kv and gate without any cache, on {jobs.processors()} processors",
             f"{total:.0f} s ({'; '.join(f'{name} {part}' for name, part in parts.items())})",
             f"< {_LIMIT_SECONDS} s on 2 processors",

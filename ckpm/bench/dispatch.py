@@ -20,7 +20,7 @@ from ckpm.attention.launch.device import Device, EmulatedDevice
 from ckpm.attention.registry import Registry
 from ckpm.base import settings
 from ckpm.bench.cold import ARCH
-from ckpm.bench.figures import Figure, limited, python, reaching, seconds_of
+from ckpm.bench.figures import Figure, judge_least, judge_most, python, seconds_of
 from ckpm.kernels.abi import CheckedArguments, LaunchArguments
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
@@ -74,7 +74,7 @@ def measure_call() -> list[Figure]:
     whole = _seconds_of(lambda: dispatcher.plan(problem()).arguments(pointers))
     again = _seconds_of(lambda: plan.arguments(pointers))
     return [
-        limited("dispatch of a call: problem, plan, arguments", f"{whole * 1e6:.1f} us", "< 20 us", whole / _TARGET),
+        judge_most("dispatch of a call: problem, plan, arguments", f"{whole * 1e6:.1f} us", "< 20 us", whole / _TARGET),
         Figure("of it, arguments of a plan that is kept", f"{again * 1e6:.1f} us"),
     ]
 
@@ -117,7 +117,7 @@ def measure_operator() -> list[Figure]:
         median = min(statistics.median(seconds() for _ in range(_CALLS)) for _ in range(_ROUNDS))
     operators.dispatch_to(None)
     share = median / _OPERATOR_TARGET
-    return [limited("a call by PyTorch's operator, to its launch", f"{median * 1e6:.1f} us", "< 15 us", share)]
+    return [judge_most("a call by PyTorch's operator, to its launch", f"{median * 1e6:.1f} us", "< 15 us", share)]
 
 
 def _seconds_of(call: Callable[[], object]) -> float:
@@ -147,7 +147,7 @@ def measure_on_demand(tree: Tree, toolchain: str, folder: Path) -> list[Figure]:
     ratio = cold.wall / warm
     return [
         Figure("a kernel compiled on demand and loaded, nothing of it in the cache", str(cold)),
-        reaching(
+        judge_least(
             "the same one asked for again by another process, against that",
             f"{warm:.2f} s: {ratio:.0f} times faster",
             f">= {_RATIO} times",

@@ -14,7 +14,7 @@ from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError, RecordError
 from ckpm.base.records import Source, Value
 from ckpm.bench.cold import ARCH
-from ckpm.bench.figures import Figure, limited, python, reaching
+from ckpm.bench.figures import Figure, judge_least, judge_most, python
 from ckpm.kernels.abi import Status
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.problems.case import SUITES, SuiteCase
@@ -106,7 +106,7 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
     plain = float(python("-c", _PLAIN, str(path), core).output)
     name, seconds = ("AVX-512", 0.5) if wide else ("AVX2", 1.5)
     return [
-        limited(
+        judge_most(
             "emulator: one workgroup, seqlen_k 131072, d128, bf16, gfx950",
             f"{best:.2f} s",
             f"< {seconds} s ({name})",
@@ -119,7 +119,7 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
             rate >= 8e6 if wide else None,
             rate / 8e6,
         ),
-        reaching(
+        judge_least(
             "emulator: it against the core without short ways (-DEMU_PLAIN)",
             f"{plain / best:.2f} times ({sum(instructions.values()) / plain / 1e6:.1f} million a second)",
             ">= 2 times",
@@ -132,7 +132,7 @@ def _start(library: Path) -> Figure:
     """Measure the start of a launch. The first process fills the cache of decoded code objects."""
     seconds = min(float(python("-c", _START, str(library)).output) for _ in range(4))
     what = "emulator: start-up and end of a process's first launch (decoded code in the cache)"
-    return limited(what, f"{1000 * seconds:.0f} ms", "< 50 ms", seconds / 0.05)
+    return judge_most(what, f"{1000 * seconds:.0f} ms", "< 50 ms", seconds / 0.05)
 
 
 def _scaling(device: Device, library: Library) -> Figure:
@@ -153,7 +153,7 @@ def _suites(options: Sequence[str]) -> Figure:
     total = sum(parts.values())
     by_suite = ", ".join(f"{suite} {seconds:.0f}" for suite, seconds in parts.items())
     what = f"smoke tier of all suites on {jobs.processors()} processors, once built"
-    return limited(what, f"{total:.0f} s ({by_suite})", "< 120 s on 2", total / 120)
+    return judge_most(what, f"{total:.0f} s ({by_suite})", "< 120 s on 2", total / 120)
 
 
 def model_versions(toolchain: str, folder: Path) -> list[Figure]:
@@ -199,7 +199,7 @@ def score_timing(folder: Path) -> list[Figure]:
 
 def _score_figure(group: Value, what: str, field: str, goal: float) -> Figure:
     value, least = group.get(field).number(), field == "signs"
-    return (reaching if least else limited)(
+    return (judge_least if least else judge_most)(
         f"timing model, {what} of {group.get('rows').count()} published rows (tier smoke)",
         f"{value:.1%}, rank correlation {group.get('rank').number():.2f}",
         f"{'>=' if least else '<'} {goal:.0%}",

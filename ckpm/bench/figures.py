@@ -25,12 +25,12 @@ class Figure:
     of_target: float | None = None
 
 
-def limited(what: str, measured: str, target: str, *shares: float) -> Figure:
+def judge_most(what: str, measured: str, target: str, *shares: float) -> Figure:
     """A figure whose numbers are to stay below those of its target; ``shares`` are its numbers over the target's."""
     return Figure(what, measured, target, max(shares) < 1, max(shares))
 
 
-def reaching(what: str, measured: str, target: str, share: float) -> Figure:
+def judge_least(what: str, measured: str, target: str, share: float) -> Figure:
     """A figure whose number is to reach its target's."""
     return Figure(what, measured, target, share >= 1, share)
 

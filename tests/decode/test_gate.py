@@ -86,7 +86,7 @@ def test_another_compiler_or_other_problems_are_not_comparable(work: Path, run: 
 
 
 def test_what_was_not_built_or_is_damaged_is_said(work: Path, run: Run) -> None:
-    def refused(complaint: str) -> int:
+    def exit_code(complaint: str) -> int:
         code, _, err = run(*line("gate", work))
         assert complaint in err
         return code
@@ -94,11 +94,11 @@ def test_what_was_not_built_or_is_damaged_is_said(work: Path, run: Run) -> None:
     folder = work / "build" / ARCH / "decode"
     code = folder / "streaming-fp8.attention.hsaco"
     code.write_bytes(code.read_bytes()[:-1] + b"\1")
-    assert refused("streaming-fp8.attention.hsaco has other bytes") == RecordError.exit_code
+    assert exit_code("streaming-fp8.attention.hsaco has other bytes") == RecordError.exit_code
     code.unlink()
-    assert refused("streaming-fp8.attention.hsaco") == RecordError.exit_code
+    assert exit_code("streaming-fp8.attention.hsaco") == RecordError.exit_code
     manifest = folder / MANIFEST
     manifest.write_text(manifest.read_text().replace("HEADS_Q", "HEADS", 1))
-    assert refused("Build again: nox -s build-decode") == InconclusiveError.exit_code
+    assert exit_code("Build again: nox -s build-decode") == InconclusiveError.exit_code
     manifest.unlink()
-    assert refused("no decode kernels were built for gfx950") == InconclusiveError.exit_code
+    assert exit_code("no decode kernels were built for gfx950") == InconclusiveError.exit_code

@@ -72,7 +72,7 @@ def device(*contexts: Mapping[str, str]) -> Device:
     return cast(Device, fake_device)
 
 
-def loaded(launch: Callable[[Any, str | None], Launch]) -> Library:
+def make_library(launch: Callable[[Any, str | None], Launch]) -> Library:
     """A library that is launched by ``launch``."""
     fields = {"launch": launch, "path": Path("lib.so"), "family": "batch_prefill", "arguments": LaunchArguments}
     return cast(Library, SimpleNamespace(**fields))
@@ -90,7 +90,7 @@ def side(milliseconds: float, serves: Sequence[SuiteCase] | None = None, status:
         def serves(self, problem: SuiteCase) -> bool:
             return serves is None or problem in serves
 
-    return Served(library=loaded(launch), keys=(), file_facts={"library sha256": "ab"})
+    return Served(library=make_library(launch), keys=(), file_facts={"library sha256": "ab"})
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def library(obeys: bool = True) -> gpu.Side:
         name = next(key.name for key in KEYS if is_v3(key.pipeline) == v3)
         return Launch(status=Status.OK, message="", kernels=(name,), milliseconds=0.7 if v3 else 1.0)
 
-    return gpu.Side(library=loaded(launch), keys=KEYS, file_facts={})
+    return gpu.Side(library=make_library(launch), keys=KEYS, file_facts={})
 
 
 @pytest.fixture

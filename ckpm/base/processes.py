@@ -271,6 +271,17 @@ class ProcessPool(ThreadPoolExecutor):
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
+def session_members(leader: int) -> list[int]:
+    """Running processes of a session. proc(5): state, parent, group and session follow the name in brackets."""
+    members = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            state, _, _, session, *_ = file.read_text(errors="replace").rpartition(")")[2].split()
+            if int(session) == leader and state not in "ZX":
+                members.append(int(file.parent.name))
+    return members
+
+
 def end_if_a_thread_fails() -> None:
     """Make an exception that a thread doesn't catch end the process, with its message.
 

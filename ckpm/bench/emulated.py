@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,16 +12,15 @@ from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.launching import plan_of, upload
 from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError, RecordError
-from ckpm.base.processes import own_environment, python_command
 from ckpm.base.records import Source, Value
-from ckpm.bench.figures import Figure, seconds_of
+from ckpm.bench.cold import ARCH
+from ckpm.bench.figures import Figure, judge_least, judge_most, python
 from ckpm.kernels.abi import Status
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.timing import tables
 from ckpm.timing.record import Timings
 
-ARCH = "gfx950"
 _CPU = Path("/proc/cpuinfo")
 # Queries and keys, 6 heads on one, causal -> the pull request's own ratio (its TFLOP/s: reports/gates/references.yaml)
 _SCALES: Mapping[str, tuple[str, Mapping[str, float]]] = {
@@ -85,22 +82,10 @@ def _best(
     return min(seconds)
 
 
-def _output_of(command: Sequence[str]) -> str:
-    """Standard output of one of our Python modules; a failure is an InconclusiveError."""
-    process = subprocess.run(
-        python_command(*command), env=own_environment(), capture_output=True, text=True, check=False
-    )
-    if process.returncode != 0:
-        raise InconclusiveError(
-            f"{' '.join(command)} failed: {process.stdout[-2000:]}{process.stderr[-2000:]}", kind="bench"
-        )
-    return process.stdout
-
-
 def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     """Build the smoke tier below ``folder`` (with objects of the shared cache) and run it."""
     options = ["--upstream", upstream, "--work", str(folder)]
-    _output_of(["-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
+    python("-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain, *options)
     path = folder / "build" / ARCH / upstream / LIBRARY
     device = choose("emulator", ARCH, threads=1)
     library = device.load(path)
@@ -117,15 +102,14 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
     (counted,) = device.counters()["kernels"].values()
     instructions = counted["instructions"]
     rate = sum(instructions.values()) / best
-    core = _output_of(["-m", "ckpm_emulator", "core", "--plain"]).strip()
-    plain = float(_output_of(["-c", _PLAIN, str(path), core]))
+    core = python("-m", "ckpm_emulator", "core", "--plain").output.strip()
+    plain = float(python("-c", _PLAIN, str(path), core).output)
     name, seconds = ("AVX-512", 0.5) if wide else ("AVX2", 1.5)
     return [
-        Figure(
+        judge_most(
             "emulator: one workgroup, seqlen_k 131072, d128, bf16, gfx950",
             f"{best:.2f} s",
             f"< {seconds} s ({name})",
-            best < seconds,
             best / seconds,
         ),
         Figure(
@@ -135,11 +119,10 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
             rate >= 8e6 if wide else None,
             rate / 8e6,
         ),
-        Figure(
+        judge_least(
             "emulator: it against the core without short ways (-DEMU_PLAIN)",
             f"{plain / best:.2f} times ({sum(instructions.values()) / plain / 1e6:.1f} million a second)",
             ">= 2 times",
-            plain / best >= 2,
             plain / best / 2,
         ),
     ]
@@ -147,14 +130,9 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
 
 def _start(library: Path) -> Figure:
     """Measure the start of a launch. The first process fills the cache of decoded code objects."""
-    seconds = min(float(_output_of(["-c", _START, str(library)])) for _ in range(4))
-    return Figure(
-        "emulator: start-up and end of a process's first launch (decoded code in the cache)",
-        f"{1000 * seconds:.0f} ms",
-        "< 50 ms",
-        seconds < 0.05,
-        seconds / 0.05,
-    )
+    seconds = min(float(python("-c", _START, str(library)).output) for _ in range(4))
+    what = "emulator: start-up and end of a process's first launch (decoded code in the cache)"
+    return judge_most(what, f"{1000 * seconds:.0f} ms", "< 50 ms", seconds / 0.05)
 
 
 def _scaling(device: Device, library: Library) -> Figure:
@@ -165,27 +143,17 @@ def _scaling(device: Device, library: Library) -> Figure:
         seconds[threads] = _best(device, library, problem, 3)
     speedups = ", ".join(f"{seconds[1] / own:.2f} on {threads}" for threads, own in seconds.items() if threads > 1)
     return Figure(
-        "emulator: 64 workgroups, times as fast as on one processor",
-        f"{speedups} ({seconds[1]:.2f} s on one)",
-        "reported",
-        None,
+        "emulator: 64 workgroups, times as fast as on one processor", f"{speedups} ({seconds[1]:.2f} s on one)"
     )
 
 
 def _suites(options: Sequence[str]) -> Figure:
-    parts = {}
-    for suite in SUITES:
-        command = ["-m", "ckpm", "test", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
-        parts[suite] = seconds_of(functools.partial(_output_of, command))
+    common = ("--arch", ARCH, "--device", "emulator", *options)
+    parts = {suite: python("-m", "ckpm", "test", "--suite", suite, *common).wall for suite in SUITES}
     total = sum(parts.values())
     by_suite = ", ".join(f"{suite} {seconds:.0f}" for suite, seconds in parts.items())
-    return Figure(
-        f"smoke tier of all suites on {jobs.processors()} processors, once built",
-        f"{total:.0f} s ({by_suite})",
-        "< 120 s on 2",
-        total < 120,
-        total / 120,
-    )
+    what = f"smoke tier of all suites on {jobs.processors()} processors, once built"
+    return judge_most(what, f"{total:.0f} s ({by_suite})", "< 120 s on 2", total / 120)
 
 
 def model_versions(toolchain: str, folder: Path) -> list[Figure]:
@@ -206,7 +174,6 @@ def _ratio_figure(timings: Timings, scale: str) -> Figure:
         "queries and keys (range of start offsets)",
         ", ".join(ratios.values()),
         f"published of CK's code: {', '.join(f'{ratio:.2f}' for ratio in published.values())}",
-        None,
     )
 
 
@@ -221,7 +188,7 @@ def score_timing(folder: Path) -> list[Figure]:
     """Errors of the timing model on published measurements, by group."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "score.json"
-    _output_of(["-m", "ckpm", "timing", "score", "--tier", "smoke", "--output", str(file)])
+    python("-m", "ckpm", "timing", "score", "--tier", "smoke", "--output", str(file))
     groups = Source(location=file, what="score", remedy="Run it again.", error=RecordError).read().get("groups")
     return [
         _score_figure(groups.get("A"), "cycles and MFMA shares: error", "error", 0.10),
@@ -232,10 +199,9 @@ def score_timing(folder: Path) -> list[Figure]:
 
 def _score_figure(group: Value, what: str, field: str, goal: float) -> Figure:
     value, least = group.get(field).number(), field == "signs"
-    return Figure(
+    return (judge_least if least else judge_most)(
         f"timing model, {what} of {group.get('rows').count()} published rows (tier smoke)",
         f"{value:.1%}, rank correlation {group.get('rank').number():.2f}",
-        f"{'>=' if least else '<='} {goal:.0%}",
-        value >= goal if least else value <= goal,
+        f"{'>=' if least else '<'} {goal:.0%}",
         value / goal,
     )

@@ -17,12 +17,11 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import IO
 
 from ckpm.base.errors import SetupError
-from ckpm.base.processes import handled_by
+from ckpm.base.processes import handled_by, session_members
 from ckpm.docker.engines import ContainerRun, Engine, run_commands
 from ckpm.docker.failures import of_build, of_engine
 
@@ -114,23 +113,10 @@ def _end(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_PATIENCE_SECONDS)
     end = time.monotonic() + _PATIENCE_SECONDS
-    while left := _session(process.pid):
+    while left := session_members(process.pid):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > end:
             break
         time.sleep(0.05)  # the kernel removes them one after the other
-
-
-def _session(leader: int) -> list[int]:
-    """Running processes of a session. proc(5): state, parent, group and session follow the name in brackets."""
-    members = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, session, *_ = file.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        if int(session) == leader and state not in "ZX":
-            members.append(int(file.parent.name))
-    return members

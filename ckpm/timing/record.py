@@ -41,21 +41,14 @@ PHASES: Mapping[str, str] = {
 }
 
 
-def _demand_causes(stalls: Mapping[str, int]) -> None:
-    if stalls.keys() != CAUSES.keys():
-        raise ValueError(f"its stalls are not by {', '.join(CAUSES)}, but by {', '.join(stalls)}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Cycles of a wave from ``begin`` to ``end``: the sum of ``issued`` and of the ``stalls``, by CAUSES.
+class WaveCycles:
+    """Cycles of a part of a wave: ``issued``, and ``stalls`` by CAUSES.
 
     ``matrix`` are the cycles in which its MFMAs keep the SIMD's matrix unit, ``vector`` the cycles in which other
     vector instructions keep the vector port. Both overlap with the wave's next instructions.
     """
 
-    begin: Count
-    end: Count
     instructions: Count
     issued: Count
     matrix: Count
@@ -63,7 +56,19 @@ class Span:
     stalls: Mapping[str, Count]
 
     def __post_init__(self) -> None:
-        _demand_causes(self.stalls)
+        if self.stalls.keys() != CAUSES.keys():
+            raise ValueError(f"its stalls are not by {', '.join(CAUSES)}, but by {', '.join(self.stalls)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span(WaveCycles):
+    """A wave from cycle ``begin`` to ``end``."""
+
+    begin: Count
+    end: Count
+
+    def __post_init__(self) -> None:
+        WaveCycles.__post_init__(self)  # super() is not this class after slots=True made another
         if self.end < self.begin:
             raise ValueError("its end is before its begin")
 
@@ -73,21 +78,13 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """All ``parts`` of a wave that are of one phase, counted as in a span. Phases add up to the wave.
+class Phase(WaveCycles):
+    """All ``parts`` of a wave that are of one phase. Phases add up to the wave.
 
     A part includes the wait at the s_barrier that ends it.
     """
 
     parts: Count
-    instructions: Count
-    issued: Count
-    matrix: Count
-    vector: Count
-    stalls: Mapping[str, Count]
-
-    def __post_init__(self) -> None:
-        _demand_causes(self.stalls)
 
     @property
     def cycles(self) -> int:

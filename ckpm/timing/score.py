@@ -216,17 +216,9 @@ def vary(
 
 
 def _row(figure: PublishedFigure, reason: str) -> ScoreRow:
-    return ScoreRow(
-        group="B" if figure.metric == "tflops" else "A",
-        kernel=figure.kernel,
-        label=figure.label,
-        gpu=figure.gpu,
-        metric=figure.metric,
-        role=figure.role,
-        published=figure.value,
-        reason=reason,
-        source=figure.source,
-    )
+    same = {name: getattr(figure, name) for name in ("kernel", "label", "gpu", "metric", "role", "source")}
+    group = "B" if figure.metric == "tflops" else "A"
+    return ScoreRow(group=group, published=figure.value, reason=reason, **same)
 
 
 def _ratios(rows: Sequence[ScoreRow], pairs: Sequence[tuple[str, str]]) -> list[ScoreRow]:

@@ -15,13 +15,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, SetupError
 from ckpm.base.paths import PROJECT
-from ckpm.base.processes import ended_by_signals
+from ckpm.base.processes import ended_by_signals, session_members
 from ckpm.kernels.changes.history import commit_of
 from ckpm.kernels.changes.plan import ChangePlan, Planned, plan_since
 from ckpm.kernels.changes.rules import rules
@@ -110,18 +110,9 @@ def run_within(command: str, seconds: float) -> int | None:
 def _end(leader: subprocess.Popen[bytes]) -> None:
     """End all processes of a session: by SIGTERM, and after a while by SIGKILL."""
     started = time.monotonic()
-    while (members := [*_members(leader.pid)]) and (waited := time.monotonic() - started) < 2 * _PATIENCE:
+    while (members := session_members(leader.pid)) and (waited := time.monotonic() - started) < 2 * _PATIENCE:
         for member in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGTERM if waited < _PATIENCE else signal.SIGKILL)
         leader.poll()
         time.sleep(0.2)
-
-
-def _members(leader: int) -> Iterator[int]:
-    """Yield the processes of a session that have not ended."""
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, _, session = file.read_text().rpartition(")")[2].split()[:4]
-            if int(session) == leader and state != "Z":
-                yield int(file.parent.name)

@@ -16,7 +16,7 @@ from ckpm.reports.page.overall import overall
 from ckpm.reports.problems import known_problems
 from ckpm.reports.verdicts import Gate, VerdictRow
 from tests.unit.manifests import write_library
-from tests.unit.reports.report_samples import AGREES, FAULT, FIGURES, KERNEL, PROBLEM, manifest
+from tests.unit.reports.report_samples import AGREES, FAULT, FIGURES, KERNEL, PROBLEM, SLOWER, manifest
 
 WRITTEN = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
 _MESSAGES = {
@@ -131,7 +131,7 @@ def _rows(kernel_count: int) -> list[VerdictRow]:
     """Rows of every verdict: budgets exceeded with and without an excuse, times of a GPU that grew and shrank."""
     names = [kernel.name for kernel in kernels(kernel_count)]
     problems = [name for name in known_problems() if name.startswith("batch-prefill/")][:55]
-    rows = [_vgprs(name) for name in names]
+    rows = [dataclasses.replace(_VGPRS, subject=name) for name in names]
     rows.append(
         _spills(names[0], 8.0, "unchanged", "allowed until 2027-06-30: its accumulators (tile, budgets.yaml:1)")
     )
@@ -141,16 +141,15 @@ def _rows(kernel_count: int) -> list[VerdictRow]:
     return rows
 
 
-def _vgprs(name: str) -> VerdictRow:
-    return VerdictRow(
-        gate="static", subject=name, metric="vgpr", unit="registers", baseline=200.0, candidate=200.0,
-        threshold="no change", verdict="unchanged",
-    )  # fmt: skip
+_VGPRS = VerdictRow(
+    gate="static", subject="", metric="vgpr", unit="registers", baseline=200.0, candidate=200.0,
+    threshold="no change", verdict="unchanged",
+)  # fmt: skip
 
 
 def _spills(name: str, count: float, verdict: str, note: str) -> VerdictRow:
-    return VerdictRow(
-        gate="static", subject=name, metric="vgpr_spills", unit="registers", baseline=None, candidate=count,
+    return dataclasses.replace(
+        _VGPRS, subject=name, metric="vgpr_spills", baseline=None, candidate=count,
         threshold="at most 0, budget no-spills", verdict=verdict, note=note,
     )  # fmt: skip
 
@@ -158,10 +157,7 @@ def _spills(name: str, count: float, verdict: str, note: str) -> VerdictRow:
 def _time(name: str, n: int) -> VerdictRow:
     after = 4.0 + (n % 9 - 4) / 10
     verdict = "unchanged" if n % 9 == 4 else "improved" if after < 4 else "inconclusive" if n % 2 else "regressed"
-    return VerdictRow(
-        gate="gpu", subject=name, metric="time", unit="us", baseline=4.0, candidate=after, threshold="2 %",
-        verdict=verdict,
-    )  # fmt: skip
+    return dataclasses.replace(SLOWER, subject=name, candidate=after, verdict=verdict)
 
 
 def _write_counters(file: Path, facts: dict[str, str]) -> None:

@@ -41,26 +41,6 @@ def test_every_kernel_is_shown(opened: Opened) -> None:
     assert len(table.rows) == len(expected)
 
 
-def test_kernels_sorted_by_registers(opened: Opened) -> None:
-    page = opened()
-    at = shown(page, "kernels").heads.index("VGPR") + 1
-    page.click(f"[data-table=kernels] th:nth-child({at}) button")
-    page.click(f"[data-table=kernels] th:nth-child({at}) button")
-    assert shown(page, "kernels").column("VGPR") == [
-        str(vgpr) for vgpr in sorted((kernel.vgpr for kernel in sample.kernels()), reverse=True)
-    ]
-
-
-def test_budgets_and_their_excuses_are_in_sight(opened: Opened) -> None:
-    page = opened()
-    table = shown(page, "kernels")
-    output = dict(zip(table.column("kernel"), table.column("beyond its budget"), strict=True))
-    excused, beyond = (kernel.name for kernel in sample.kernels()[:2])
-    assert output[excused] == "vgpr_spills 8 (at most 0): allowed until 2027-06-30"
-    assert output[beyond] == "vgpr_spills 9 (at most 0): regressed"
-    assert table.rows[0][:2] == ["✗ regressed", beyond]  # the worst first
-
-
 @pytest.mark.parametrize(
     ("text", "status"),
     [
@@ -107,16 +87,6 @@ def test_broken_filter_is_noticed(opened: Opened, report: Path, tmp_path: Path) 
     broken.write_text(text.replace("masks.every(", "masks.some("), encoding="utf-8")
     with pytest.raises(AssertionError):
         test_cases_are_filtered(lambda: opened(broken), "PLAIN causal", "")
-
-
-def test_faults_story_is_read_in_its_details(opened: Opened) -> None:
-    page = opened()
-    page.click("[data-table=faults] td button")
-    text = page.evaluate("() => document.querySelector('tr.detail').textContent")
-    assert "address: 0x10f4872f5010" in text
-    assert "lane: 8" in text
-    assert "nearest base: 0x10f4872f5000" in text
-    assert "12 bytes past the end of allocation 245" in shown(page, "faults").column("what happened")[0]
 
 
 def test_large_report_is_small_and_filters(opened: Opened, tmp_path: Path, tell: Callable[[str], None]) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ckpm import commands as cli
 from ckpm.base import settings
 from tests.cluster.machines import Compiler, Machines, machines
+from tests.unit.shared import Run
 
-Build = Callable[..., int]
 KERNELS = ("--unit-size", "1", "--where", "key.bias == 'no' and key.tile.bm0 == 64 and key.dtype == 'bf16'")
 
 
@@ -64,12 +63,11 @@ def compiler(environment: Path) -> Iterator[Compiler]:
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Build:
-    """``build("name", "--scheduler", ADDRESS)`` builds four kernels in four units and returns the exit code."""
+def build(tmp_path: Path, run: Run) -> Run:
+    """``build("name", "--scheduler", ADDRESS)`` builds four kernels in four units."""
 
-    def run(work: str, *options: str) -> int:
+    def call(work: str, *options: str) -> tuple[int, str, str]:
         (tmp_path / work).mkdir(exist_ok=True)
-        command = ["build", *KERNELS, "--work", str(tmp_path / work)]
-        return cli.main([*command, "--toolchain", "rocm", *options])
+        return run("build", *KERNELS, "--work", tmp_path / work, "--toolchain", "rocm", *options)
 
-    return run
+    return call

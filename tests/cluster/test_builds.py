@@ -21,9 +21,8 @@ from ckpm.cluster.compiling import CompiledStep, Recipe
 from ckpm.cluster.identity import BuildSources, project
 from ckpm.cluster.remote_steps import RemoteBuild, RemoteSteps
 from ckpm.kernels.library.plan import BuildStep
-from tests.cluster.conftest import Build
 from tests.cluster.machines import Compiler, Machines, is_alive, machines
-from tests.unit.shared import copy_rooms
+from tests.unit.shared import Run, copy_rooms
 
 RECIPE = Recipe(sources=BuildSources(toolchain="rocm", upstream="aiter"), archs=(), families=(), identity=project())
 UNITS, HOST = 4, 2  # of the selection in conftest.py
@@ -59,25 +58,23 @@ def exit_code_after(number: signal.Signals, command: Callable[[], int]) -> int:
     return end.value.code
 
 
-def test_two_workers_make_bytes_of_one_machine(
-    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert build("work", "--scheduler", there.address, "--no-cache") == 0
-    shown = capsys.readouterr().out
+def test_two_workers_make_bytes_of_one_machine(there: Machines, build: Run, compiler: Compiler, tmp_path: Path) -> None:
+    code, shown, _ = build("work", "--scheduler", there.address, "--no-cache")
+    assert code == 0
     assert {worker for worker, _ in compiler.compiles()} == {"w1", "w2"}
     assert f"4 kernels in {UNITS} units, 2 workers with 2 threads" in shown
     assert "6 compiled (4 kernels), 0 from the cache, linked, manifest written" in shown
     assert " on w1" in shown
     assert " on w2" in shown
     many = take_files(tmp_path / "work")
-    assert build("work", "--no-cache") == 0
+    assert build("work", "--no-cache")[0] == 0
     assert compiler.compiles()[UNITS + HOST :] == [("here", name) for _, name in compiler.compiles()[UNITS + HOST :]]
     assert sum(name.endswith(".o") for name in many) == UNITS + HOST
     assert take_files(tmp_path / "work") == many
 
 
 def test_killed_worker_costs_second_compile_only(
-    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    there: Machines, build: Run, compiler: Compiler, tmp_path: Path
 ) -> None:
     compiler.hold_one()
     lost: list[tuple[str, int]] = []
@@ -87,32 +84,32 @@ def test_killed_worker_costs_second_compile_only(
         there.kill(lost[0][0])
 
     thread = meanwhile(kill)
-    assert build("work", "--scheduler", there.address, "--no-cache") == 0
+    code, shown, _ = build("work", "--scheduler", there.address, "--no-cache")
+    assert (code, "6 compiled" in shown) == (0, True)
     thread.join()
     assert not is_alive(lost[0][1]), "the lost worker's compiler goes on"
     sources = [source for _, source in compiler.compiles()]
     assert len(sources) == UNITS + HOST + 1, "one source was compiled twice"
     assert len(set(sources)) == UNITS + HOST
-    assert "6 compiled" in capsys.readouterr().out
     many = take_files(tmp_path / "work")
-    assert build("work", "--no-cache") == 0
+    assert build("work", "--no-cache")[0] == 0
     assert take_files(tmp_path / "work") == many
 
 
 def test_unit_that_kills_its_workers_is_reported(
-    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    there: Machines, build: Run, compiler: Compiler, tmp_path: Path
 ) -> None:
     there.start("w3", "--no-nanny")  # two of three die
     (compiler.folder / "deadly").write_text("dispatch")
-    assert build("work", "--scheduler", there.address, "--no-cache") == InconclusiveError.exit_code
-    assert "dispatch: 2 workers died while they had it" in capsys.readouterr().err
+    code, _, err = build("work", "--scheduler", there.address, "--no-cache")
+    assert (code, "dispatch: 2 workers died while they had it" in err) == (InconclusiveError.exit_code, True)
     assert [source for _, source in compiler.compiles()].count("dispatch.hip") == 2
     assert not (tmp_path / "work/build/gfx950/aiter/libckpm.so").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_cancelled_build_ends_its_processes(
-    there: Machines, build: Build, compiler: Compiler, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+    there: Machines, build: Run, compiler: Compiler, number: signal.Signals
 ) -> None:
     compiler.hold_one()
     held: list[int] = []
@@ -122,35 +119,29 @@ def test_cancelled_build_ends_its_processes(
         os.kill(os.getpid(), number)
 
     thread = meanwhile(interrupt)
-    code = exit_code_after(number, lambda: build("work", "--scheduler", there.address, "--no-cache"))
+    code = exit_code_after(number, lambda: build("work", "--scheduler", there.address, "--no-cache")[0])
     assert code == 128 + number
     thread.join()
     assert not is_alive(held[0])
     assert there.tasks() == 0
-    capsys.readouterr()
-    assert build("work", "--scheduler", there.address, "--no-cache") == 0
-    assert "linked, manifest written" in capsys.readouterr().out
+    code, shown, _ = build("work", "--scheduler", there.address, "--no-cache")
+    assert (code, "linked, manifest written" in shown) == (0, True)
 
 
-def test_objects_of_workers_go_into_cache(
-    there: Machines, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert build("work", "--scheduler", there.address) == 0
-    capsys.readouterr()
-    assert build("one") == 0
-    assert "0 compiled (0 kernels), 6 from the cache" in capsys.readouterr().out
-    assert build("again", "--scheduler", there.address) == 0
+def test_objects_of_workers_go_into_cache(there: Machines, build: Run, compiler: Compiler) -> None:
+    assert build("work", "--scheduler", there.address)[0] == 0
+    code, shown, _ = build("one")
+    assert (code, "0 compiled (0 kernels), 6 from the cache" in shown) == (0, True)
+    assert build("again", "--scheduler", there.address)[0] == 0
     assert len(compiler.compiles()) == UNITS + HOST
 
 
-def test_compile_error_is_that_of_one_machine(
-    there: Machines, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compile_error_is_that_of_one_machine(there: Machines, build: Run, compiler: Compiler) -> None:
     (compiler.folder / "broken").write_text("harness")
-    assert build("work", "--scheduler", there.address, "--no-cache") == CompileError.exit_code
-    many = capsys.readouterr().err
-    assert build("work", "--no-cache") == CompileError.exit_code
-    assert many == capsys.readouterr().err
+    code, _, many = build("work", "--scheduler", there.address, "--no-cache")
+    other_code, _, alone = build("work", "--no-cache")
+    assert (code, many) == (other_code, alone)
+    assert code == CompileError.exit_code
     assert "harness: hipcc ended with 1" in many
     assert "error: no such thing" in many
 
@@ -163,15 +154,13 @@ def copy_of_project(folder: Path) -> Path:
     return folder
 
 
-def test_worker_of_another_commit_is_refused(
-    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_worker_of_another_commit_is_refused(there: Machines, build: Run, compiler: Compiler, tmp_path: Path) -> None:
     there.start("foreign", "--no-nanny", root=copy_of_project(tmp_path / "other"))
     try:
-        assert build("work", "--scheduler", there.address) == SetupError.exit_code
+        code, _, printed = build("work", "--scheduler", there.address)
     finally:
         there.kill("foreign")
-    printed = capsys.readouterr().err
+    assert code == SetupError.exit_code
     texts = re.findall(r"worker (\w+) \(tcp://[^)]+\): text: the client's (\w+), the worker's (\w+)", printed)
     assert [(name, client == project().text, client != worker) for name, client, worker in texts] == [
         ("foreign", True, True)
@@ -180,22 +169,22 @@ def test_worker_of_another_commit_is_refused(
 
 
 def test_worker_with_another_toolchain_is_refused(
-    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    there: Machines, build: Run, compiler: Compiler, tmp_path: Path
 ) -> None:
     other = Compiler.make(tmp_path / "newer")
     hipcc = other.folder / "bin/hipcc"
     hipcc.write_text(hipcc.read_text().replace("HIP version: 9.9", "HIP version: 10.0"))
     there.start("newer", "--no-nanny", ROCM_PATH=str(other.folder))
     try:
-        assert build("work", "--scheduler", there.address) == SetupError.exit_code
+        code, _, printed = build("work", "--scheduler", there.address)
     finally:
         there.kill("newer")
-    printed = capsys.readouterr().err
+    assert code == SetupError.exit_code
     assert "the client's rocm hipcc HIP 9.9 clang 9.9.9, the worker's rocm hipcc HIP 10.0 clang 9.9.9" in printed
 
 
 def test_later_worker_of_another_commit_is_refused(
-    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    there: Machines, build: Run, compiler: Compiler, tmp_path: Path
 ) -> None:
     """The worker joins while a unit is held, after the comparison of the other workers."""
     other = copy_of_project(tmp_path / "other")
@@ -209,28 +198,24 @@ def test_later_worker_of_another_commit_is_refused(
             there.kill(name)
 
     thread = meanwhile(join)
-    assert build("work", "--scheduler", there.address, "--no-cache") == SetupError.exit_code
+    code, _, err = build("work", "--scheduler", there.address, "--no-cache")
+    assert (code, "worker late: text: the client's" in err) == (SetupError.exit_code, True)
     thread.join()
     there.kill("late")
-    assert "worker late: text: the client's" in capsys.readouterr().err
 
 
-def test_missing_scheduler_fails(build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
-    assert build("work", "--scheduler", "tcp://127.0.0.1:1") == ServiceError.exit_code
-    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in capsys.readouterr().err
+def test_missing_scheduler_fails(build: Run, compiler: Compiler) -> None:
+    code, _, err = build("work", "--scheduler", "tcp://127.0.0.1:1")
+    assert (code, "no Dask scheduler answers at tcp://127.0.0.1:1" in err) == (ServiceError.exit_code, True)
 
 
 def test_scheduler_without_workers_fails(
-    environment: Path,
-    build: Build,
-    compiler: Compiler,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    environment: Path, build: Run, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ckpm.cluster.connection.PATIENCE_SECONDS", 4.0)
     with machines(environment / "local", {}) as empty:
-        assert build("work", "--scheduler", empty.address) == ServiceError.exit_code
-    assert f"dask worker {empty.address}" in capsys.readouterr().err
+        code, _, err = build("work", "--scheduler", empty.address)
+    assert (code, f"dask worker {empty.address}" in err) == (ServiceError.exit_code, True)
 
 
 def test_full_disk_here_is_not_failure_of_worker(monkeypatch: pytest.MonkeyPatch) -> None:

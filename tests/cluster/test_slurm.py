@@ -21,10 +21,11 @@ from ckpm.cluster.connection import connect
 from ckpm.cluster.remote_steps import RemoteBuild
 from ckpm.cluster.site import read_site
 from ckpm.cluster.slurm import slurm as slurm_workers
-from tests.cluster.conftest import KERNELS, Build
+from tests.cluster.conftest import KERNELS
 from tests.cluster.machines import Compiler, is_alive
 from tests.cluster.slurm_daemons import missing_programs, slurm
 from tests.cluster.test_builds import HOST, UNITS, meanwhile, take_files
+from tests.unit.shared import Run
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Slurm can't be started: {missing_programs()}")
 
@@ -64,22 +65,20 @@ def jobs() -> list[str]:
     return run.stdout.split()
 
 
-def test_jobs_build_bytes_of_one_machine(
-    site: str, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_jobs_build_bytes_of_one_machine(site: str, build: Run, compiler: Compiler, tmp_path: Path) -> None:
     options = ("--cluster", "slurm", "--workers", "2", "--cluster-file", site, "--partition", "short")
-    assert build("work", *options, "--walltime", "00:10:00", "--no-cache") == 0
-    shown = capsys.readouterr().out
+    code, shown, _ = build("work", *options, "--walltime", "00:10:00", "--no-cache")
+    assert code == 0
     assert "Slurm: 2 jobs submitted" in shown
     assert "6 compiled (4 kernels), 0 from the cache, linked, manifest written" in shown
     assert jobs() == []
     many = take_files(tmp_path / "work")
-    assert build("work", "--no-cache") == 0
+    assert build("work", "--no-cache")[0] == 0
     from_one_machine = take_files(tmp_path / "work")
     assert {name: many[name] for name in from_one_machine} == from_one_machine  # and the jobs' logs
 
 
-def test_cancelled_job_costs_second_compile(site: str, build: Build, compiler: Compiler, tmp_path: Path) -> None:
+def test_cancelled_job_costs_second_compile(site: str, build: Run, compiler: Compiler, tmp_path: Path) -> None:
     compiler.hold_one()
 
     def cancel() -> None:
@@ -89,7 +88,7 @@ def test_cancelled_job_costs_second_compile(site: str, build: Build, compiler: C
         subprocess.run(["scancel", job.partition("=")[2]], check=True)
 
     thread = meanwhile(cancel)
-    assert build("work", "--cluster", "slurm", "--workers", "2", "--cluster-file", site, "--no-cache") == 0
+    assert build("work", "--cluster", "slurm", "--workers", "2", "--cluster-file", site, "--no-cache")[0] == 0
     thread.join()
     assert len(compiler.compiles()) == UNITS + HOST + 1
     assert jobs() == []
@@ -166,16 +165,13 @@ def speaks_tls(host: str, port: int) -> bool:
             return False
 
 
-def test_refused_job_is_reported_with_output_of_sbatch(
-    site: str, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert build("work", "--cluster", "slurm", "--cluster-file", site, "--partition", "none") == ServiceError.exit_code
-    assert "Slurm refuses the job: sbatch: error: invalid partition specified: none" in capsys.readouterr().err
+def test_refused_job_is_reported_with_output_of_sbatch(site: str, build: Run, compiler: Compiler) -> None:
+    code, _, err = build("work", "--cluster", "slurm", "--cluster-file", site, "--partition", "none")
+    assert code == ServiceError.exit_code
+    assert "Slurm refuses the job: sbatch: error: invalid partition specified: none" in err
 
 
-def test_jobs_that_end_at_once_fail_build(
-    site: str, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_jobs_that_end_at_once_fail_build(site: str, build: Run, compiler: Compiler) -> None:
     Path(site).write_text(SITE.replace("{", "{python: /nowhere/python, "))
-    assert build("work", "--cluster", "slurm", "--cluster-file", site) == ServiceError.exit_code
-    assert "/nowhere/python" in capsys.readouterr().err
+    code, _, err = build("work", "--cluster", "slurm", "--cluster-file", site)
+    assert (code, "/nowhere/python" in err) == (ServiceError.exit_code, True)

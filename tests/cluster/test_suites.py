@@ -26,6 +26,7 @@ from ckpm.base.records import as_text
 from ckpm.base.results import CaseResult, Results
 from tests.cluster.machines import ROOT, Machines, is_alive, machines
 from tests.cluster.test_builds import copy_of_project, exit_code_after
+from tests.unit.shared import Run
 
 SECONDS = re.compile(r' time="[^"]*"')
 ADDRESS = re.compile(r'0x[0-9a-f]+|allocation \d+|(?:address|base|id)(?:"|&quot;): \d+')
@@ -45,11 +46,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield there
 
 
-def run(work: Path, suite: str, output: Path, *options: str) -> int:
-    """Run a suite on the emulator and return the exit code."""
-    device = [] if "--device" in options else ["--device", "emulator"]
-    command = ["test", "--suite", suite, "--work", str(work), "--output", str(output), *device, *options]
-    return cli.main([*command, "--upstream", "aiter"])
+@pytest.fixture
+def suite_run(work: Path, run: Run) -> Run:
+    """``suite_run("dispatch", OUTPUT)`` runs a suite on the emulator."""
+
+    def call(suite: str, output: Path, *options: str) -> tuple[int, str, str]:
+        device = [] if "--device" in options else ["--device", "emulator"]
+        places = ("--work", work, "--output", output)
+        return run("test", "--suite", suite, *places, *device, *options, "--upstream", "aiter")
+
+    return call
 
 
 def comparable(file: Path) -> tuple[bytes, str]:
@@ -70,21 +76,18 @@ def comparable_case(case: CaseResult) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("suite", ["page-fault", "dispatch"])
-def test_two_workers_give_results_of_one_process(
-    there: Machines, work: Path, tmp_path: Path, suite: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(work, suite, tmp_path / "one.json", "--jobs", "1") == 0
-    capsys.readouterr()
-    assert run(work, suite, tmp_path / "many.json", "--scheduler", there.address) == 0
-    assert "2 workers with 2 threads" in capsys.readouterr().out
+def test_two_workers_give_results_of_one_process(there: Machines, suite_run: Run, tmp_path: Path, suite: str) -> None:
+    assert suite_run(suite, tmp_path / "one.json", "--jobs", "1")[0] == 0
+    code, out, _ = suite_run(suite, tmp_path / "many.json", "--scheduler", there.address)
+    assert (code, "2 workers with 2 threads" in out) == (0, True)
     assert len(Results.read(tmp_path / "one.json").cases) > 5
     assert comparable(tmp_path / "one.json") == comparable(tmp_path / "many.json")
     assert there.tasks() == 0
     assert suite_processes(there) == []
 
 
-def test_comparison_finds_difference(there: Machines, work: Path, tmp_path: Path) -> None:
-    assert run(work, "dispatch", tmp_path / "one.json", "--scheduler", there.address) == 0
+def test_comparison_finds_difference(there: Machines, suite_run: Run, tmp_path: Path) -> None:
+    assert suite_run("dispatch", tmp_path / "one.json", "--scheduler", there.address)[0] == 0
     results = Results.read(tmp_path / "one.json")
     first = dataclasses.replace(results.cases[0], kernel="another")
     dataclasses.replace(results, cases=(first, *results.cases[1:])).write(tmp_path / "other.json")
@@ -125,20 +128,20 @@ def on_first_case(there: Machines, monkeypatch: pytest.MonkeyPatch, action: obje
 
 
 def test_killed_worker_changes_no_result(
-    there: Machines, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: Machines, suite_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(work, "page-fault", tmp_path / "one.json") == 0
+    assert suite_run("page-fault", tmp_path / "one.json")[0] == 0
     on_first_case(there, monkeypatch, lambda: there.kill("w2"))
-    assert run(work, "page-fault", tmp_path / "many.json", "--scheduler", there.address) == 0
+    assert suite_run("page-fault", tmp_path / "many.json", "--scheduler", there.address)[0] == 0
     assert comparable(tmp_path / "one.json") == comparable(tmp_path / "many.json")
 
 
 def test_cancelled_suite_ends_its_processes(
-    there: Machines, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: Machines, suite_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = on_first_case(there, monkeypatch, lambda: os.kill(os.getpid(), signal.SIGTERM))
     command = ("page-fault", tmp_path / "many.json", "--scheduler", there.address)
-    assert exit_code_after(signal.SIGTERM, lambda: run(work, *command)) == 128 + signal.SIGTERM
+    assert exit_code_after(signal.SIGTERM, lambda: suite_run(*command)[0]) == 128 + signal.SIGTERM
     assert seen[0], "no process ran when the signal came"
     assert suite_processes(there) == []
     assert there.tasks() == 0
@@ -169,29 +172,24 @@ def wait_for_end(process: int) -> None:
         os.close(descriptor)
 
 
-def test_worker_of_another_commit_runs_no_case(
-    there: Machines, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_worker_of_another_commit_runs_no_case(there: Machines, suite_run: Run, tmp_path: Path) -> None:
     there.start("foreign", "--no-nanny", root=copy_of_project(tmp_path / "other"))
     try:
-        code = run(work, "dispatch", tmp_path / "many.json", "--scheduler", there.address)
+        code, _, err = suite_run("dispatch", tmp_path / "many.json", "--scheduler", there.address)
     finally:
         there.kill("foreign")
     assert code == SetupError.exit_code
-    assert re.search(r"worker foreign \(.*\): text: the client's \w+, the worker's \w+", capsys.readouterr().err)
+    assert re.search(r"worker foreign \(.*\): text: the client's \w+, the worker's \w+", err)
 
 
-def test_gpu_cases_go_to_workers_with_gpu(
-    there: Machines, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_gpu_cases_go_to_workers_with_gpu(there: Machines, suite_run: Run, tmp_path: Path) -> None:
     """Without a GPU here, the case reaches the worker with the resource GPU and can't start there."""
     options = ("--device", "hip", "--scheduler", there.address, "--case", "*", "--device", "hip")
-    assert run(work, "dispatch", tmp_path / "many.json", *options) == ServiceError.exit_code
-    assert "has a GPU" in capsys.readouterr().err
+    code, _, err = suite_run("dispatch", tmp_path / "many.json", *options)
+    assert (code, "has a GPU" in err) == (ServiceError.exit_code, True)
     there.start("with-gpu", "--no-nanny", "--resources", "GPU=1")
     try:
-        code = run(work, "dispatch", tmp_path / "many.json", *options)
+        code, _, err = suite_run("dispatch", tmp_path / "many.json", *options)
     finally:
         there.kill("with-gpu")
-    assert code != 0
-    assert "worker with-gpu: " in capsys.readouterr().err
+    assert (code != 0, "worker with-gpu: " in err) == (True, True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
 import pytest
 
 from ckpm.base.errors import CheckFailedError, InputError
-from ckpm.commands import main
+from tests.unit.shared import Run
 
 HEAD = "import triton\nimport triton.language as tl\n"
 SOFTMAX = f"""{HEAD}
@@ -34,15 +35,17 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "kernels_of_mine.py"
 
 
-def guard(file: Path, *options: str) -> int:
-    return main(["guard", str(file), *options])
+@pytest.fixture
+def guard(file: Path, run: Run) -> Run:
+    """``guard("--budget", "vgpr=64")`` judges the file."""
+    return functools.partial(run, "guard", file)
 
 
-def test_registers_of_every_configuration_on_both_archs(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_registers_of_every_configuration_on_both_archs(file: Path, guard: Run) -> None:
     """A tile of 4,096 floats by one wave is 64 registers of each lane; one of 256 floats is 4."""
     file.write_text(SOFTMAX)
-    assert guard(file, "--budget", "vgpr=64") == 0
-    output = capsys.readouterr().out
+    code, output, _ = guard("--budget", "vgpr=64")
+    assert code == 0
     flat = re.sub(r"\s+", " ", output)
     assert "4 configurations judged by the budget alone" in flat
     pruned = [line for line in output.splitlines() if line.startswith("pruned: ")]
@@ -52,40 +55,39 @@ def test_registers_of_every_configuration_on_both_archs(file: Path, capsys: pyte
     assert "largest" not in flat
 
 
-def test_budget_is_gate(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget_is_gate(file: Path, guard: Run) -> None:
     file.write_text(SOFTMAX)
-    assert guard(file, "--arch", "gfx950", "--budget", "vgpr=64,waves=8") == 0
-    assert guard(file, "--arch", "gfx950", "--budget", "vgpr=2") == CheckFailedError.exit_code
-    assert "VGPRs, of which the budget allows 2" in capsys.readouterr().err
-    assert guard(file, "--budget", "vgprs=2") == 2
+    assert guard("--arch", "gfx950", "--budget", "vgpr=64,waves=8")[0] == 0
+    code, _, err = guard("--arch", "gfx950", "--budget", "vgpr=2")
+    assert (code, "VGPRs, of which the budget allows 2" in err) == (CheckFailedError.exit_code, True)
+    assert guard("--budget", "vgprs=2")[0] == 2
 
 
-def test_accepted_figures_are_ratchet(file: Path) -> None:
+def test_accepted_figures_are_ratchet(file: Path, guard: Run) -> None:
     file.write_text(SOFTMAX)
-    assert guard(file, "--accept", "new") == 0
-    assert guard(file) == 0
+    assert (guard("--accept", "new")[0], guard()[0]) == (0, 0)
     file.write_text(SOFTMAX.replace('"BLOCK": 256', '"BLOCK": 512'))
-    assert guard(file) == CheckFailedError.exit_code
+    assert guard()[0] == CheckFailedError.exit_code
 
 
-def test_what_is_missing_is_said_of_all_kernels_at_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_said_of_all_kernels_at_once(file: Path, guard: Run) -> None:
     other = "\n@triton.jit\ndef zero(y, n: tl.constexpr):\n    tl.store(y + tl.arange(0, n), 0.0)\n"
     file.write_text(SOFTMAX.replace("columns=i32", "colums=i32") + other)
-    assert guard(file) == InputError.exit_code
-    errors = capsys.readouterr().err
+    code, _, errors = guard()
+    assert code == InputError.exit_code
     assert "'# guard: columns=TYPE'" in errors
     assert "it has no argument colums" in errors
     assert "'# guard: y=TYPE, n=CONSTANT'" in errors
     signatures = ("softmax: x=*fp32:16, out=*fp32:16, columns=i32", "zero: y=*fp16, n=64")
-    assert guard(file, *(word for signature in signatures for word in ("--signature", signature))) == 0
-    assert guard(file, "--signature", "zero: y=*fp16, n=i32") == InputError.exit_code
-    assert "n are tl.constexpr" in capsys.readouterr().err
+    assert guard(*(word for signature in signatures for word in ("--signature", signature)))[0] == 0
+    code, _, err = guard("--signature", "zero: y=*fp16, n=i32")
+    assert (code, "n are tl.constexpr" in err) == (InputError.exit_code, True)
 
 
 @pytest.mark.parametrize("signature", ["zero", "zero: y", "zero: y=*fp16, n=many", "none: y=*fp16", "9: y=1"])
-def test_signature_that_reports_nothing_is_refused(file: Path, signature: str) -> None:
+def test_signature_that_reports_nothing_is_refused(file: Path, guard: Run, signature: str) -> None:
     file.write_text(HEAD + "@triton.jit\ndef zero(y, n: tl.constexpr):\n    tl.store(y + tl.arange(0, n), 0.0)\n")
-    assert guard(file, "--signature", signature) == 2
+    assert guard("--signature", signature)[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -99,30 +101,28 @@ def test_signature_that_reports_nothing_is_refused(file: Path, signature: str) -
         ("import triton\nfrom triton.language.standard import softmax\n", "no Triton kernel in this file"),
     ],
 )
-def test_file_none_is_one_clear_error(file: Path, capsys: pytest.CaptureFixture[str], text: str, message: str) -> None:
+def test_file_none_is_one_clear_error(file: Path, guard: Run, text: str, message: str) -> None:
     file.write_text(text)
-    assert guard(file) == InputError.exit_code
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
+    code, _, error = guard()
+    assert (code, message in error, "Traceback" in error) == (InputError.exit_code, True, False)
     file.unlink()
-    assert guard(file) == InputError.exit_code
+    assert guard()[0] == InputError.exit_code
 
 
-def test_neighbours_can_be_imported_as_python_would(file: Path) -> None:
+def test_neighbours_can_be_imported_as_python_would(file: Path, guard: Run) -> None:
     file.with_name("sizes_of_mine.py").write_text("COLUMNS = 64\n")
     file.write_text(
         f"{HEAD}from sizes_of_mine import COLUMNS\n# guard: y=*fp16\n@triton.jit\n"
         "def zero(y, n: tl.constexpr = COLUMNS):\n    tl.store(y + tl.arange(0, n), 0.0)\n"
     )
-    assert guard(file) == 0
+    assert guard()[0] == 0
 
 
-def test_compiler_s_complaint_is_its_reason(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compiler_s_complaint_is_its_reason(file: Path, guard: Run) -> None:
     """Report the error of a function that the kernel calls, not the mark below a line of source."""
     file.write_text(
         f"{HEAD}@triton.jit\ndef part(y):\n    for _ in range(4):\n        y = 1.0\n    return y\n"
         "# guard: y=*fp16\n@triton.jit\ndef whole(y):\n    tl.store(y, part(y))\n"
     )
-    assert guard(file, "--arch", "gfx950") == CheckFailedError.exit_code
-    assert "Loop-carried variable y" in capsys.readouterr().err
+    code, _, err = guard("--arch", "gfx950")
+    assert (code, "Loop-carried variable y" in err) == (CheckFailedError.exit_code, True)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ckpm.base.errors import CheckFailedError, InputError
-from ckpm.commands import main
 from ckpm.decode.attention import SOURCE
 from ckpm.decode.compare import LAUNCHES, autotuner, configurations
 from ckpm.decode.guard.candidates import JudgedCandidate
@@ -21,6 +20,7 @@ from ckpm.decode.guard.pruning import early_config_prune
 from ckpm.decode.guard.ratchet import AcceptedKernel
 from ckpm.decode.guard.table import read_guard_table
 from ckpm.decode.problem import BASE, RESIDENT, DecodeLaunch, attention_candidate, forced_launch
+from tests.unit.shared import Run
 
 LEAN = KernelBudget(vgpr=128, vgpr_spills=0, waves=2)
 
@@ -79,17 +79,17 @@ def config_of(config: Any) -> tuple[int, ...]:
     return (config.kwargs["BLOCK_N"], config.kwargs["STEP"], config.num_warps, config.kwargs["waves_per_eu"])
 
 
-def test_without_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_gpu_modelled_cycles_choose_among_what_fits(run: Run) -> None:
     """The launches stand in the order of their cycles; each that is left out has its reason."""
-    assert main(["decode", "compare", "--tune", "streaming-fp8"]) == 0
-    output = capsys.readouterr().out
+    code, output, _ = run("decode", "compare", "--tune", "streaming-fp8")
+    assert code == 0
     rows = [line.split("│") for line in output.splitlines() if "BLOCK_N=64 STEP=" in line and "│" in line]
     cycles = [float(row[4]) for row in rows]
     assert cycles == sorted(cycles)
     assert all(int(row[2]) <= LEAN.vgpr for row in rows)
     assert sum("(forced)" in row[1] for row in rows) == 1
     assert output.count("pruned: ") + len(rows) == len(LAUNCHES)
-    assert main(["decode", "compare", "--tune", "streeming"]) == 2
+    assert run("decode", "compare", "--tune", "streeming")[0] == 2
 
 
 def arguments() -> dict[str, Any]:
@@ -104,23 +104,23 @@ def constants() -> dict[str, Any]:
     return {"HEADS_KV": 1, "HEADS_Q": 8, "HEAD_DIM": 128, "GROUPS": 4, "SPLITS": 8, "PAGE_SIZE": 0}
 
 
-def test_gate_passes_and_moved_figure_asks_for_acceptance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gate_passes_and_moved_figure_asks_for_acceptance(tmp_path: Path, run: Run) -> None:
     """Run on a copy of our table: as accepted, then with a changed accepted figure."""
     accepted = read_guard_table(OWN).accepted
     copy = tmp_path / "guard.yaml"
     copy.write_text(OWN.read_text().replace("baselines/triton/decode.json", "decode.json"))
     (tmp_path / "decode.json").write_bytes(accepted.read_bytes())
-    assert main(["guard", str(copy)]) == 0
+    assert run("guard", copy)[0] == 0
     document = json.loads(accepted.read_text())
     document["candidates"][0]["figures"]["vgpr"] += 1
     (tmp_path / "decode.json").write_text(json.dumps(document))
-    assert main(["guard", str(copy)]) == CheckFailedError.exit_code
-    assert "better: " in capsys.readouterr().err
-    assert main(["guard", str(copy), "--accept", "a test"]) == 0
+    code, _, err = run("guard", copy)
+    assert (code, "better: " in err) == (CheckFailedError.exit_code, True)
+    assert run("guard", copy, "--accept", "a test")[0] == 0
     assert AcceptedKernel.read(tmp_path / "decode.json").entries == AcceptedKernel.read(accepted).entries
 
 
-def test_any_kernel_can_be_guarded_and_what_is_none_is_refused(tmp_path: Path) -> None:
+def test_any_kernel_can_be_guarded_and_what_is_none_is_refused(tmp_path: Path, run: Run) -> None:
     (tmp_path / "copying.py").write_text(
         "import triton\nimport triton.language as tl\n"
         "@triton.autotune([triton.Config({'BLOCK': 256}, num_warps=1)], key=[])\n"
@@ -131,12 +131,11 @@ def test_any_kernel_can_be_guarded_and_what_is_none_is_refused(tmp_path: Path) -
         "accepted: accepted.json\nkernels:\n  copy:\n    file: copying.py\n    function: copy\n    archs: [gfx942]\n"
         "    signature: {x: '*fp32:16', y: '*fp32:16'}\n    budget: {vgpr: 64}\n"
     )
-    (tmp_path / "guard.yaml").write_text(table)
-    line = ["guard", str(tmp_path / "guard.yaml")]
-    assert main(line) == CheckFailedError.exit_code
-    assert main([*line, "--accept", "new here"]) == 0
-    assert main(line) == 0
-    (tmp_path / "guard.yaml").write_text(table.replace("vgpr: 64", "vgpr: 1"))
-    assert main(line) == CheckFailedError.exit_code
-    (tmp_path / "guard.yaml").write_text(table.replace("function: copy", "function: tl"))
-    assert main(line) == InputError.exit_code
+    file = tmp_path / "guard.yaml"
+    file.write_text(table)
+    accepting = [run("guard", file, *options)[0] for options in ((), ("--accept", "new here"), ())]
+    assert accepting == [CheckFailedError.exit_code, 0, 0]
+    file.write_text(table.replace("vgpr: 64", "vgpr: 1"))
+    assert run("guard", file)[0] == CheckFailedError.exit_code
+    file.write_text(table.replace("function: copy", "function: tl"))
+    assert run("guard", file)[0] == InputError.exit_code

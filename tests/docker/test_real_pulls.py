@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from ckpm.docker.images import Base, image
 from tests.docker.registry import Registry, configuration, registry
 from tests.docker.test_refusals import engine as engine
 
-ROOT = Path(__file__).parents[2]
 ABSENT = f"sha256:{'0' * 64}"
 
 
@@ -86,33 +83,3 @@ def test_pull_takes_registry_of_environment(
         monkeypatch.setenv("CKPM_REGISTRY", server.address)
         pulled.append(pull(engine, base(server.digest)))
     assert pulled == [f"{server.address}/test/base@{server.digest}"]
-
-
-def build_with_record(engine: Engine, folder: Path) -> tuple[int, str, str]:
-    """Exit code, errors, and the line of CKPM_FAILURES of a build on a base that can't be pulled."""
-    record = folder / "failures"
-    options = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(folder / "work")]
-    run = subprocess.run(
-        [sys.executable, "-m", "ckpm", "images", "build", *options],
-        cwd=ROOT,
-        env={**os.environ, "CKPM_FAILURES": str(record)},
-        capture_output=True,
-        text=True,
-    )
-    return run.returncode, run.stderr, record.read_text()
-
-
-def test_command_records_failed_pull_as_infrastructure(engine: Engine, lone: Path, tmp_path: Path) -> None:
-    with registry("away") as away:
-        configuration(lone, away, search=away)
-        code, printed, record = build_with_record(engine, tmp_path)
-    assert code == 12, printed
-    assert "error: infrastructure: base image rocm-7.2 could not be pulled" in printed
-    assert '"infrastructure": true' in record
-
-
-def test_command_records_missing_registry_as_permanent(engine: Engine, lone: Path, tmp_path: Path) -> None:
-    """A workflow repeats failures of infrastructure only."""
-    code, printed, record = build_with_record(engine, tmp_path)
-    assert code == 4, printed
-    assert '"infrastructure": false' in record

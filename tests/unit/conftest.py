@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
 from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.selection import Selection
-from tests.unit.shared import Run
 
 # Lists of ten thousands of keys live as long as the process. Collecting garbage among them took a fifth of the time.
 gc.set_threshold(100_000, 20, 50)
@@ -127,15 +125,3 @@ def finished_build(
         )
 
     return make
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """``run("list", "--arch", "gfx950")`` of ckpm: exit code, standard output, standard error."""
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = main(argv)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call

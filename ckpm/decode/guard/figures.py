@@ -74,13 +74,13 @@ def figures_of(binary: bytes, *, arch: str, warps: int, lds_bytes: int) -> Figur
 
 def over_budget(figures: Figures, budget: KernelBudget) -> tuple[str, ...]:
     """Reasons why the figures break the budget; empty if they don't."""
-    reasons = []
-    if figures.vgpr > budget.vgpr:
-        reasons.append(f"{figures.vgpr} VGPRs, of which the budget allows {budget.vgpr}")
-    if figures.vgpr_spills > budget.vgpr_spills:
-        reasons.append(f"{figures.vgpr_spills} spilled VGPRs, of which the budget allows {budget.vgpr_spills}")
-    if budget.lds_bytes is not None and figures.lds_bytes > budget.lds_bytes:
-        reasons.append(f"{figures.lds_bytes} bytes of LDS, of which the budget allows {budget.lds_bytes}")
+    units = {"vgpr": "VGPRs", "vgpr_spills": "spilled VGPRs", "lds_bytes": "bytes of LDS"}
+    limits = [(getattr(figures, name), unit, getattr(budget, name)) for name, unit in units.items()]
+    reasons = [
+        f"{value} {unit}, of which the budget allows {limit}"
+        for value, unit, limit in limits
+        if limit is not None and value > limit
+    ]
     if figures.waves < budget.waves:
         reasons.append(f"{figures.waves} waves on a SIMD, of which the budget requires {budget.waves}")
     return tuple(reasons)

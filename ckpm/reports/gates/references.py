@@ -87,7 +87,7 @@ class Reference:
     unit: str
     tolerance: float
     shape: ReferenceShape | None
-    assumed: str = ""
+    assumed: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,26 +177,14 @@ def read_references(file: Path = REFERENCES) -> tuple[Reference, ...]:
     references = []
     for name, figures in table.record.figures.items():
         table.demand_known(figures.source, table.record.sources, "figures", name, "source")
+        common = {field: getattr(figures, field) for field in ("about", "metric", "unit", "tolerance")}
+        common |= {"name": name, "source": table.record.sources[figures.source]}
         for at, row in enumerate(figures.rows):
-            shape = _shape(table, figures, row, "figures", name, "rows", at)
+            own = {**common, "shape": _shape(table, figures, row, "figures", name, "rows", at)}
             for variant, value in row.values.items():
                 if value == 0 and figures.metric in MATCHED:
                     raise table.fail("must be above 0", "figures", name, "rows", at, "values", variant)
-                references.append(
-                    Reference(
-                        name=name,
-                        source=table.record.sources[figures.source],
-                        about=figures.about,
-                        label=row.label,
-                        variant=variant,
-                        metric=figures.metric,
-                        value=value,
-                        unit=figures.unit,
-                        tolerance=figures.tolerance,
-                        shape=shape,
-                        assumed=row.assumed,
-                    )
-                )
+                references.append(Reference(label=row.label, variant=variant, value=value, assumed=row.assumed, **own))
     return tuple(references)
 
 

@@ -32,9 +32,9 @@ from ckpm.reports.page.sections import tables
 _TEMPLATES = data("reports", "page", "templates")
 
 
-def write_html(inputs: ReportInputs, verdict: Overall, file: Path, written: datetime | None = None) -> None:
-    """Replace ``file`` in one step. ``written`` is the time in the report, by default now."""
-    write_output(file, html(inputs, verdict, written or _now()).encode())
+def write_html(inputs: ReportInputs, verdict: Overall, file: Path) -> None:
+    """Replace ``file`` in one step."""
+    write_output(file, html(inputs, verdict, _now()).encode())
 
 
 def _now() -> datetime:

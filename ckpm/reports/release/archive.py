@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import shutil
 import tarfile
 import threading
 from pathlib import Path
@@ -94,17 +95,10 @@ def _root(file: Path, entries: list[tarfile.TarInfo]) -> str:
 
 
 def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, target: Path) -> None:
-    content = tar.extractfile(entry)
-    if content is None:  # of no regular file, which _root refuses
-        raise TrustError(f"{entry.name!r}: has no content.", kind="archive")
+    """Write a regular file; TarError if the archive ends in the middle of it."""
     make_folder(target.parent)
-    left = entry.size
     with name_write_errors(target), target.open("xb") as stream:
-        while chunk := content.read(min(_CHUNK, left)):
-            stream.write(chunk)
-            left -= len(chunk)
-    if left:
-        raise TrustError(f"{entry.name!r}: the archive ends in the middle of it.", kind="archive")
+        shutil.copyfileobj(cast(IO[bytes], tar.extractfile(entry)), stream, _CHUNK)
 
 
 class _Digest:

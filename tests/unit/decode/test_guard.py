@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpm.base.errors import CheckFailedError, InputError, RecordError, SetupError, TableError
-from ckpm.commands import main
 from ckpm.decode.guard import command
 from ckpm.decode.guard.candidates import Candidate, JudgedCandidate, candidate
 from ckpm.decode.guard.compiling import judge
 from ckpm.decode.guard.figures import Figures, KernelBudget, over_budget
 from ckpm.decode.guard.ratchet import AcceptedKernel, changes, merge
 from ckpm.decode.guard.table import read_guard_table
+from tests.unit.shared import Run
 
 LEAN = Figures(vgpr=120, agpr=0, sgpr=90, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=2048, waves=4)
 BUDGET = KernelBudget(vgpr=128, vgpr_spills=0, lds_bytes=4096, waves=2)
@@ -49,13 +49,9 @@ def make_accepted(*all_judged: JudgedCandidate) -> AcceptedKernel:
     ],
 )
 def test_figure_past_budget_is_reason(metric: str, value: int, reason: str) -> None:
-    assert over_budget(LEAN, BUDGET) == ()
-    assert over_budget(dataclasses.replace(LEAN, **{metric: value}), BUDGET) == (reason,)
-
-
-def test_figure_equal_to_budget_fits() -> None:
     edge = dataclasses.replace(LEAN, vgpr=128, lds_bytes=4096, waves=2)
     assert over_budget(edge, BUDGET) == ()
+    assert over_budget(dataclasses.replace(LEAN, **{metric: value}), BUDGET) == (reason,)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +190,7 @@ def test_kernel_fits_if_each_case_has_fitting_configuration(tmp_path: Path) -> N
     assert "correct the table" in command.verdicts(bad, [[fat, make_judged()]])[0]
 
 
-def test_command_compares_accepts_and_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_compares_accepts_and_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """Refuse chosen figures until they are accepted, and again when one improves."""
     figures = [LEAN]
     monkeypatch.setattr(command, "demand_triton", lambda: None)
@@ -206,29 +200,25 @@ def test_command_compares_accepts_and_refuses(
     with pytest.raises(CheckFailedError, match="no accepted figures yet"):
         command.compare(table, [make_judged()], names, None)
     make_accepted(make_judged()).write(table.accepted)
-    line = ["guard", str(table.file)]
-    assert main(line) == 0
-    figures[0] = dataclasses.replace(LEAN, vgpr=96)
-    assert main(line) == CheckFailedError.exit_code
-    assert "better: softmax gfx950" in capsys.readouterr().err
-    figures[0] = dataclasses.replace(LEAN, vgpr_spills=2)
-    assert main(line) == CheckFailedError.exit_code
-    assert "2 spilled VGPRs" in capsys.readouterr().err
+    assert run("guard", table.file)[0] == 0
+    for change, complaint in (({"vgpr": 96}, "better: softmax gfx950"), ({"vgpr_spills": 2}, "2 spilled VGPRs")):
+        figures[0] = dataclasses.replace(LEAN, **change)
+        code, _, err = run("guard", table.file)
+        assert (code, complaint in err) == (CheckFailedError.exit_code, True)
 
 
-def test_without_triton_command_reports_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_triton_command_reports_how_to_install_it(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for line in (["guard", "streaming"], ["decode", "compare"]):
-        assert main(line) == SetupError.exit_code
-        assert "pip install --require-hashes -r requirements-triton.txt" in capsys.readouterr().err
+        code, _, err = run(*line)
+        assert code == SetupError.exit_code
+        assert "pip install --require-hashes -r requirements-triton.txt" in err
 
 
-def test_unknown_kernel_and_reason_of_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["guard", "streeming"]) == 2
-    assert "which has streaming, streaming-gfx942, streaming-wide" in capsys.readouterr().err
-    assert main(["guard", "streaming", "--accept", " "]) == 2
+def test_unknown_kernel_and_reason_of_nothing_are_refused(run: Run) -> None:
+    code, _, err = run("guard", "streeming")
+    assert (code, "which has streaming, streaming-gfx942, streaming-wide" in err) == (2, True)
+    assert run("guard", "streaming", "--accept", " ")[0] == 2
 
 
 def test_kernel_that_does_not_compile_is_pruned_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,13 +53,6 @@ def test_unknown_image_suggests_nearest() -> None:
     ("old", "new", "complaint"),
     [
         ("digest: sha256:92f3", "digest: sha256:92f", "bases.rocm-7.2.digest: must be text matching"),
-        ("digest: sha256:92f3", "digest: sha512:92f3", "bases.rocm-7.2.digest: must be text matching"),
-        (
-            "reference: rocm/dev-ubuntu-24.04:7.2.4-complete",
-            "reference: rocm/dev-ubuntu-24.04",
-            "bases.rocm-7.2.reference: must be text matching",
-        ),
-        ("suite: forky", "suit: forky", "bases.debian-forky.suit: unknown field"),
         ("    suite: forky\n", "", "bases.debian-forky: needs either a suite of Debian or a reference"),
         ("    suite: forky\n", "    suite: forky\n    digest: sha256:" + "0" * 64 + "\n", "a suite has none"),
         ("extends: build", "extends: test", "purposes.test.extends: unknown 'test'; known: emulator, build"),
@@ -69,7 +62,6 @@ def test_unknown_image_suggests_nearest() -> None:
             "base: debian, purpose: test",
             "images.debian-rocm-test.base: unknown 'debian'; known: debian-forky",
         ),
-        ("purpose: emulator, archs", "purpose: emulate, archs", "images.debian-emulator.purpose: unknown 'emulate'"),
         ("archs: [gfx90a, gfx942", "archs: [gfx90a, gfx943", "images.debian-emulator.archs: unknown 'gfx943'"),
         ("ck: aiter", "ck: aitre", "images.debian-rocm-build.ck: unknown 'aitre'; known: aiter, flash-attn"),
     ],

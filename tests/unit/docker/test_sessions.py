@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 from nox.sessions import _normalize_path
 
-from ckpm.base.paths import INSTALLED, data
-from ckpm.commands import main
 from ckpm.docker import running, sessions
 from ckpm.docker.engines import ContainerRun, Engine, Mount
 from ckpm.docker.images import image
 from tests.unit.docker.fake_engine import FakeEngine
-from tests.unit.shared import git
+from tests.unit.shared import Run, git
 
 TEST = image("debian-rocm-test")
 
@@ -39,12 +37,6 @@ def plan(tmp_path: Path, **pip: str) -> ContainerRun:
     )
 
 
-def test_root_is_clone() -> None:
-    assert data("docker", "sessions.sh").is_file()
-    assert data("noxfile.py").is_file()
-    assert not INSTALLED
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -54,17 +46,13 @@ def test_root_is_clone() -> None:
     ],
 )
 def test_mistakes_are_reported_before_image_build(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     """The engine that stands in for buildah has no image, so any call of it would be the begin of a build."""
     fake = FakeEngine(tmp_path, "buildah", {})
     monkeypatch.setenv("PATH", str(fake.program.parent), prepend=os.pathsep)
-    assert main(["in-container", *arguments, "--engine", "buildah", "--work", str(tmp_path / "work")]) == 2
-    assert message in capsys.readouterr().err
+    code, _, err = run("in-container", *arguments, "--engine", "buildah", "--work", tmp_path / "work")
+    assert (code, message in err) == (2, True)
     assert fake.calls() == []
 
 

@@ -13,11 +13,9 @@ from ckpm.base import files
 from ckpm.base.errors import InconclusiveError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.baseline import accept, complete
+from tests.unit.reports.test_gate import FACTS
 
-IDENTITY = {
-    "arch": "gfx950", "toolchain": "embedded", "identity": "clang 1", "upstream": "aiter",
-    "upstream_identity": "amd-aiter 1", "dialect": "ck-2025-11", "mask_impl": "simplified", "selection": "tier smoke",
-}  # fmt: skip
+IDENTITY = {"arch": "gfx950", **FACTS}
 OLD = {"static": {"kernel": {"vgpr": 1.0}}, "emulated": {"problem": {"cycles": 1.0}}}
 NEW = {"static": {"kernel": {"vgpr": 2.0}}, "emulated": {"problem": {"cycles": 2.0}}}
 

@@ -15,10 +15,8 @@ from ckpm.reports.gates.budgets import BUDGETS, BuiltLibrary, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.verdicts import STATIC, VerdictRow
 from tests.unit import manifests
+from tests.unit.reports.test_gate import ALIBI, SMALL
 
-PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
-SMALL = f"{PLAIN}_nlogits_nbias_nmask_nlse_ndropout_nsquant"
-ALIBI = f"{PLAIN}_nlogits_alibi_mask_lse_ndropout_nsquant"
 FIGURES = {"vgpr": 200, "vgpr_spills": 0, "scratch_bytes": 0, "occupancy_waves": 2}
 LOOP = {"loop_scratch": 0, "wait_hazards": 0, "missing_states": 0}
 TODAY = datetime.date(2026, 11, 20)

@@ -14,16 +14,8 @@ import pytest
 
 from ckpm.attention.launch import buffers, launching
 from ckpm.attention.launch.counters import METRICS, PROGRAM, Measured, Measurements, flatten
-from ckpm.base.errors import (
-    CheckFailedError,
-    InconclusiveError,
-    LibraryError,
-    RecordError,
-    TableError,
-    UnknownWordError,
-)
-from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, CaseResult, Results
-from ckpm.commands import main
+from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, RecordError, UnknownWordError
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, Results
 from ckpm.kernels.library.manifest import identity_facts
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.matrix.problems.performance import compulsory_bytes, performance_problems
@@ -35,6 +27,8 @@ from ckpm.timing import measure as measuring
 from ckpm.timing.measure import _count_launch, demand_counters, measure
 from ckpm.timing.model import Machine, cannot_see, estimate, machines
 from tests.unit import manifests
+from tests.unit.reports.report_samples import case
+from tests.unit.shared import Run
 
 KERNEL = "fmha_batch_prefill_d128_bf16"
 LOADED = SimpleNamespace(family="batch_prefill")  # the only fields that are read
@@ -172,11 +166,6 @@ def test_rows_problem_without_kernel_regresses_with_reason() -> None:
     assert "no kernel with lse True" in lost.note
 
 
-def test_new_problem_fails_until_it_is_accepted() -> None:
-    two = dataclasses.replace(ONE, problem="performance/two")
-    assert Gate.of(judge(measurements(ONE, two)), {}).verdict == "not comparable"
-
-
 def test_every_metric_has_threshold() -> None:
     assert set(read_thresholds(EMULATED)) == {*METRICS, *MODEL_METRICS, *SUITE_METRICS, DECODE_CYCLES}
 
@@ -205,8 +194,6 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
     [
         (lambda d: d["problems"][0]["counters"].pop("barriers"), "barriers"),
         (lambda d: d["problems"][0]["counters"].update(waves=-1), "counters.waves: must not be negative, is -1"),
-        (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "NaN is not a number of JSON"),
-        (lambda d: d["problems"][0].pop("kernel"), r"problems\[0\]: field 'kernel' is missing"),
         (lambda d: d["provenance"].pop("identity"), "provenance.identity: is missing, expected text"),
         (lambda d: d.update(problems=[]), "at least one"),
         (lambda d: d.update(problems=d["problems"] * 2), "named twice"),
@@ -280,13 +267,6 @@ def test_file_too_large_for_library_is_not_read(tmp_path: Path, foreign: bool) -
         identity_facts(library, manifests.record(), foreign=foreign)
 
 
-def test_model_table_without_field_raises(tmp_path: Path) -> None:
-    file = tmp_path / "model.yaml"
-    file.write_text("archs: {gfx950: {product: MI355X, clock_mhz: 1}}\ncannot_see: []\n")
-    with pytest.raises(TableError, match=r"archs.gfx950: field 'compute_units' is missing"):
-        machines(file)
-
-
 @pytest.fixture
 def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tiers that were measured, by a stub that counts ONE."""
@@ -330,19 +310,12 @@ def test_damaged_counters_are_measured_anew(tmp_path: Path, count_runs: list[str
     assert count_runs == ["smoke"]
 
 
-def suite_case(name: str, kernel: str, instructions: int) -> CaseResult:
-    suite = "batch-prefill"
-    return CaseResult(
-        suite=suite, classname=suite, name=name, outcome="passed", kernel=kernel, instructions=instructions
-    )
-
-
 @pytest.fixture
 def ran(tmp_path: Path) -> Path:
     """A library whose suite passed: two cases of one kernel, one of another, and a known fault without counts."""
     library = tmp_path / "libckpm.so"
     library.write_bytes(b"library")
-    cases = (suite_case("a", "k", 100), suite_case("b", "k", 20), suite_case("c", "m", 7), suite_case("d", "m", 0))
+    cases = tuple(case(kernel=kernel, instructions=n) for kernel, n in (("k", 100), ("k", 20), ("m", 7), ("m", 0)))
     facts = {"device": "emulator", "tier": "smoke", LIBRARY_SHA256: hashlib.sha256(b"library").hexdigest()}
     Results(cases, facts, {"m": ["0x40 s_branch:"], "n": ["0x80", "0x90"]}).write(tmp_path / "batch-prefill.json")
     return library
@@ -359,20 +332,9 @@ def test_suite_counts_are_summed_by_kernel(ran: Path) -> None:
 
 def test_suite_counts_one_more_instruction_regresses(ran: Path) -> None:
     accepted, thresholds = emulated_gate.count_suite(ran), read_thresholds(SUITES)
-    assert {row.verdict for row in compare(SUITES, accepted, emulated_gate.count_suite(ran), thresholds)} == {
-        "unchanged"
-    }
-    results = Results.read(ran.with_name("batch-prefill.json"))
-    more = dataclasses.replace(results.cases[1], instructions=21)
-    dataclasses.replace(results, cases=(results.cases[0], more, *results.cases[2:])).write(
-        ran.with_name("batch-prefill.json")
-    )
-    judged_rows = compare(SUITES, accepted, emulated_gate.count_suite(ran), thresholds)
-    (changed,) = (row for row in judged_rows if row.verdict != "unchanged")
+    more = {**accepted, "k": {**accepted["k"], "suite_instructions": 121}}
+    (changed,) = (row for row in compare(SUITES, accepted, more, thresholds) if row.verdict != "unchanged")
     assert (changed.subject, changed.metric, changed.verdict) == ("k", "suite_instructions", "regressed")
-    assert (changed.baseline, changed.candidate) == (120, 121)
-    Gate.of([changed], {}).write(ran.with_name("gate.json"))
-    assert Gate.read(ran.with_name("gate.json")).rows == (changed,)
 
 
 @pytest.mark.parametrize(
@@ -395,22 +357,23 @@ def test_suite_counts_other_run_is_left_out(ran: Path, facts: dict[str, str] | N
     assert why in emulated_gate.no_suite_counts(ran)
 
 
-def test_model_table_names_bounds_and_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_table_names_bounds_and_limits(tmp_path: Path, run: Run) -> None:
     measurements(ONE).write(tmp_path / "counters.json")
-    assert main(["model", str(tmp_path / "counters.json")]) == 0
-    out = capsys.readouterr().out
+    code, out, _ = run("model", tmp_path / "counters.json")
+    assert code == 0
     assert "x on gfx950 (MI355X)" in out
     assert all(f"- {line}" in out for line in cannot_see())
 
 
-def test_model_against_compares_common_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_against_compares_common_problems(tmp_path: Path, run: Run) -> None:
     candidate_file, baseline_file = tmp_path / "ours.json", tmp_path / "theirs.json"
     alone = dataclasses.replace(ONE, problem="performance/alone")
     # half as many instructions in all, and a wave's 100 SALU ones of 4 cycles are 25 more of 4 each
     measurements(with_counts(instructions=430, instructions_salu=300), alone).write(candidate_file)
     measurements(ONE).write(baseline_file)
-    assert main(["model", str(candidate_file), "--against", str(baseline_file)]) == 0
-    (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("one"))
+    code, out, _ = run("model", candidate_file, "--against", baseline_file)
+    assert code == 0
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("one"))
     serial = [
         estimate(measured, machines()["gfx950"]).units["serial"]
         for measured in (with_counts(instructions_salu=300), ONE)
@@ -419,15 +382,15 @@ def test_model_against_compares_common_problems(tmp_path: Path, capsys: pytest.C
     assert row[1:5] == ["430", "-50.00%", f"{serial[0]:.0f}", f"{serial[0] / serial[1] - 1:+.2%}"]
 
 
-def test_model_against_foreign_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {name: str(tmp_path / name) for name in ("one", "alone", "elsewhere")}
-    measurements(ONE).write(Path(files["one"]))
-    measurements(dataclasses.replace(ONE, problem="performance/alone")).write(Path(files["alone"]))
-    moved = measurements(ONE)
-    dataclasses.replace(moved, provenance={**moved.provenance, "arch": "gfx942"}).write(Path(files["elsewhere"]))
-    for name, complaint in (("alone", "share no problem"), ("elsewhere", "one file is of gfx950, the other of gfx942")):
-        assert main(["model", files["one"], "--against", files[name]]) == InconclusiveError.exit_code
-        assert complaint in capsys.readouterr().err
+def test_model_against_foreign_file_is_refused(tmp_path: Path, run: Run) -> None:
+    first, other = tmp_path / "first", tmp_path / "other"
+    measurements(ONE).write(first)
+    alone, moved = measurements(dataclasses.replace(ONE, problem="performance/alone")), measurements(ONE)
+    moved = dataclasses.replace(moved, provenance={**moved.provenance, "arch": "gfx942"})
+    for counts, complaint in ((alone, "share no problem"), (moved, "one file is of gfx950, the other of gfx942")):
+        counts.write(other)
+        code, _, err = run("model", first, "--against", other)
+        assert (code, complaint in err) == (InconclusiveError.exit_code, True)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.base.errors import InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
-from ckpm.commands import main
 from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
@@ -35,6 +34,7 @@ from ckpm.reports.gates.gpu import Side, compare
 from ckpm.reports.gates.statistics import CONTEXT, read_settings
 from ckpm.reports.verdicts import COLD, V3_AGAINST_V2, WARM, Gate, demand
 from ckpm.timing import tables
+from tests.unit.shared import Run
 
 SETTINGS = msgspec.structs.replace(read_settings(), cold_bytes=64)
 ONE = SuiteCase(name="performance/one", suite="performance", tier="smoke", group="g")
@@ -72,6 +72,12 @@ def device(*contexts: Mapping[str, str]) -> Device:
     return cast(Device, fake_device)
 
 
+def make_library(launch: Callable[[Any, str | None], Launch]) -> Library:
+    """A library that is launched by ``launch``."""
+    fields = {"launch": launch, "path": Path("lib.so"), "family": "batch_prefill", "arguments": LaunchArguments}
+    return cast(Library, SimpleNamespace(**fields))
+
+
 def side(milliseconds: float, serves: Sequence[SuiteCase] | None = None, status: Status = Status.OK) -> Side:
     """A library that takes so long, with 1 % of noise. It serves every problem, or those of ``serves``."""
     noise = random.Random(milliseconds)
@@ -84,8 +90,7 @@ def side(milliseconds: float, serves: Sequence[SuiteCase] | None = None, status:
         def serves(self, problem: SuiteCase) -> bool:
             return serves is None or problem in serves
 
-    loaded = SimpleNamespace(launch=launch, path=Path("lib.so"), family="batch_prefill", arguments=LaunchArguments)
-    return Served(library=cast(Library, loaded), keys=(), file_facts={"library sha256": "ab"})
+    return Served(library=make_library(launch), keys=(), file_facts={"library sha256": "ab"})
 
 
 @pytest.mark.parametrize(
@@ -117,17 +122,18 @@ def test_slower_baseline_than_earlier_is_hardware_shift() -> None:
         compare(device(), side(1.0), side(1.0), two, SETTINGS, dataclasses.replace(earlier, provenance=KNOWN))
 
 
-def test_show_prints_samples_of_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_samples_of_result(tmp_path: Path, run: Run) -> None:
     result = tmp_path / "gpu.json"
     gate = compare(device(), side(1.0), side(1.05), [ONE], SETTINGS)
     gate.write(result)
-    assert main(["compare", "--output", str(result), "--show", "one"]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    code, out, _ = run("compare", "--output", result, "--show", "one")
+    assert code == 0
+    printed = out.splitlines()
     assert printed[0].startswith("regressed: time: ")
     assert printed[1].split() == ["round", "baseline", "candidate", "again"]
     first = gate.samples[0]
     assert printed[2].split() == ["1", *(f"{times[0]:.2f}" for times in (first.baseline, first.candidate, first.again))]
-    assert main(["compare", "--output", str(result), "--show", "two"]) == 2
+    assert run("compare", "--output", result, "--show", "two")[0] == 2
 
 
 def test_changed_clock_policy_is_not_comparable() -> None:
@@ -146,15 +152,12 @@ def test_launch_that_fails_stops_gate() -> None:
         compare(device(), side(1.0), side(1.0, status=Status.HIP_ERROR), [ONE], SETTINGS)
 
 
-def test_compare_without_gpu_removes_old_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_without_gpu_removes_old_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: None)
-    paths = ("--baseline", str(tmp_path / "a.so"), "--candidate", str(tmp_path / "b.so"))
     result = tmp_path / "gate.json"
     write_output(result, b"an older verdict")
-    assert main(["compare", "--rocm", *paths, "--output", str(result)]) == 7
-    assert "libamdhip64.so is nowhere where the loader looks" in capsys.readouterr().err
+    code, _, err = run("compare", "--rocm", "--baseline", "a.so", "--candidate", "b.so", "--output", result)
+    assert (code, "libamdhip64.so is nowhere where the loader looks" in err) == (7, True)
     assert not result.exists()
 
 
@@ -195,12 +198,11 @@ def test_settings_of_missing_card_are_empty(tmp_path: Path, card: Callable[[str,
     assert (card_settings["clock_policy"], card_settings["compute_partition"]) == ("", "")
 
 
-def test_result_is_not_overwritten_by_its_own_junit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_result_is_not_overwritten_by_its_own_junit(tmp_path: Path, run: Run) -> None:
     result = tmp_path / "gpu.xml"
     result.write_text("somebody's file")
-    paths = ("--baseline", str(tmp_path / "a.so"), "--candidate", str(tmp_path / "b.so"))
-    assert main(["compare", *paths, "--output", str(result)]) == 2
-    assert "the result is JSON; its JUnit goes beside it, as gpu.xml" in capsys.readouterr().err
+    code, _, err = run("compare", "--baseline", "a.so", "--candidate", "b.so", "--output", result)
+    assert (code, "the result is JSON; its JUnit goes beside it, as gpu.xml" in err) == (2, True)
     assert result.read_text() == "somebody's file"
 
 
@@ -212,10 +214,7 @@ def library(obeys: bool = True) -> gpu.Side:
         name = next(key.name for key in KEYS if is_v3(key.pipeline) == v3)
         return Launch(status=Status.OK, message="", kernels=(name,), milliseconds=0.7 if v3 else 1.0)
 
-    loaded = cast(
-        Library, SimpleNamespace(launch=launch, path=Path("lib.so"), family="batch_prefill", arguments=LaunchArguments)
-    )
-    return gpu.Side(library=loaded, keys=KEYS, file_facts={})
+    return gpu.Side(library=make_library(launch), keys=KEYS, file_facts={})
 
 
 @pytest.fixture
@@ -267,9 +266,7 @@ def test_two_libraries_are_not_called_two_versions() -> None:
     assert V3_AGAINST_V2 not in gate.provenance
 
 
-def test_one_command_answers_row_by_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_command_answers_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """Measure 1 ms / 0.7 ms on the documents' device, where 47.7 / 43.1 was published."""
     here = device(*[{**KNOWN, "gpu": MI355X}] * 2)
     monkeypatch.setattr("ckpm.attention.launch.device.choose", lambda *_: here)
@@ -278,12 +275,11 @@ def test_one_command_answers_row_by_row(
     monkeypatch.setattr(compare_command, "read_settings", lambda: SETTINGS)
     output = tmp_path / "gpu.json"
     command = ["compare", *UPSTREAM, "--tier", "nightly", "--case", "*tensor-q1k", "--output"]
-    assert main([*command, str(output)]) == 0
-    text = capsys.readouterr().out
-    assert f"{ONE_K}: V3/V2 1.43, published 1.11: +" in text
+    code, text, _ = run(*command, output)
+    assert (code, f"{ONE_K}: V3/V2 1.43, published 1.11: +" in text) == (0, True)
     assert Gate.read(output).provenance["gpu"] == MI355X
     here = device(*[{**KNOWN, "gpu": MI355X}] * 2)
-    assert main([*command, str(tmp_path / "later.json"), "--earlier", str(output)]) == 0
+    assert run(*command, tmp_path / "later.json", "--earlier", output)[0] == 0
     assert Gate.read(tmp_path / "later.json").rows[-1].note == "1 of 1 times as before"
 
 
@@ -298,10 +294,10 @@ def test_one_command_answers_row_by_row(
     ],
 )
 def test_compare_without_two_sides_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+    tmp_path: Path, run: Run, arguments: tuple[str, ...], message: str
 ) -> None:
-    assert main(["compare", *arguments, "--output", str(tmp_path / "gpu.json")]) == 2
-    assert message in capsys.readouterr().err
+    code, _, err = run("compare", *arguments, "--output", tmp_path / "gpu.json")
+    assert (code, message in err) == (2, True)
 
 
 def test_kernels_of_tables_serve_every_published_row() -> None:

@@ -133,17 +133,15 @@ def test_short_queued_launches_are_host_bound() -> None:
     assert judge(long, SETTINGS).verdict == "unchanged"
 
 
-def test_inconclusive_row_has_number_of_rounds_that_decides() -> None:
-    """A slowdown at the largest floor of a noisy machine: four times the rounds halve the interval."""
-    notes = [judge(taken(seed, 1.012, 0.02), SETTINGS).note for seed in range(40)]
-    counts = [int(match[1]) for note in notes if (match := re.search(r"about (\d+) rounds would decide", note))]
-    assert counts
-    assert all(SETTINGS.rounds < count <= 1000 for count in counts)
-
-
-def test_noisy_baseline_has_number_of_rounds_that_decides() -> None:
-    notes = [judge(taken(seed, 1.0, 0.1), SETTINGS).note for seed in range(40)]
-    counts = [int(match[1]) for note in notes if (match := re.search(r"itself by .*; about (\d+) rounds would", note))]
+@pytest.mark.parametrize(
+    ("slower", "noise", "remark"),
+    [(1.012, 0.02, r"about (\d+) rounds would decide"), (1.0, 0.1, r"itself by .*; about (\d+) rounds would")],
+    ids=["slowdown at the largest floor", "noisy baseline"],
+)
+def test_inconclusive_row_has_number_of_rounds_that_decides(slower: float, noise: float, remark: str) -> None:
+    """Four times the rounds halve the interval."""
+    notes = [judge(taken(seed, slower, noise), SETTINGS).note for seed in range(40)]
+    counts = [int(match[1]) for note in notes if (match := re.search(remark, note))]
     assert counts
     assert all(SETTINGS.rounds < count <= 1000 for count in counts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from ckpm.base.errors import InputError, RecordError
 from ckpm.base.junit import junit_text, write_junit
 from ckpm.base.outputs import write_output
 from ckpm.base.results import OUTCOMES, CaseFault, CaseResult, LedgerUse, NearestAllocation, Results
-from ckpm.commands import main
 from ckpm.reports.junit import gate_results, merge, summary, write_gate
 from ckpm.reports.verdicts import Gate, VerdictRow
+from tests.unit.shared import Run
 
+ROW = VerdictRow(gate="static", subject="k", metric="vgpr", baseline=1.0, candidate=1.0, verdict="unchanged")
 PASSED = CaseResult(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
 FAILED = CaseResult(
     suite="a", classname="a.gfx950", name="two", outcome="failed", message="1 < 2 & 3", text=']]> "x"\n+ y'
@@ -105,14 +107,9 @@ def test_json_round_trip(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format": 1}, "no results of format 2"),
-        ({"cases": {}}, "cases: is '{}', expected a list"),
         ({"facts": {"device": 3}}, "facts.device: is '3', expected text"),
-        ({"cases": [3]}, "cases[0]: must be a mapping, not 3"),
-        ({"cases": [{"suite": "s"}]}, "cases[0]: field 'classname' is missing"),
         ({"cases": [{**stored_case(), "outcome": "odd"}]}, "cases[0].outcome: 'odd' is none of passed, failed"),
         ({"cases": [{**stored_case(), "more": 1}]}, "cases[0].more: no such field"),
-        ({"cases": [{**stored_case(), "seconds": "x"}]}, "cases[0].seconds: must be a number, not 'x'"),
-        ({"cases": [{**stored_case(), "fault": {"kind": "memory"}}]}, "cases[0].fault: field 'message' is missing"),
         (
             {"cases": [{**stored_case(), "fault": {"kind": "memory", "message": "m", "nearest": {"id": 1}}}]},
             "cases[0].fault.nearest: field 'base' is missing",
@@ -132,36 +129,30 @@ def test_malformed_results_name_field(tmp_path: Path, change: dict[str, object],
     assert str(file) in str(caught.value)
 
 
-def test_report_junit_command_writes_file_and_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_junit_command_writes_file_and_exit_code(tmp_path: Path, run: Run) -> None:
     source, output = tmp_path / "results.json", tmp_path / "junit.xml"
     RESULTS.write(source)
-    assert main(["report", "--junit", str(source), "--output", str(output)]) == 8
+    code, out, err = run("report", "--junit", source, "--output", output)
+    assert (code, "failed: two: 1 < 2 & 3" in out, "2 of 4 cases failed" in err) == (8, True, True)
     assert len(JUnitXml.fromfile(str(output))) == 2
-    printed = capsys.readouterr()
-    assert "failed: two: 1 < 2 & 3" in printed.out
-    assert "2 of 4 cases failed" in printed.err
     Results((PASSED,)).write(source)
-    assert main(["report", "--junit", str(source), "--output", str(output)]) == 0
-    assert main(["report", "--junit", str(tmp_path / "none.json"), "--output", str(output)]) == 3
-    assert main(["report", "--junit"]) == 2
-    (tmp_path / "deep.json").write_text("[" * 100_000)
-    assert main(["report", "--junit", str(tmp_path / "deep.json"), "--output", str(output)]) == 3
+    assert run("report", "--junit", source, "--output", output)[0] == 0
+    assert run("report", "--junit", tmp_path / "none.json", "--output", output)[0] == 3
+    assert run("report", "--junit")[0] == 2
 
 
 @pytest.mark.parametrize("output", ["", "results.json/below.xml"])
-def test_report_to_unwritable_path_leaves_no_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
-) -> None:
+def test_report_to_unwritable_path_leaves_no_file(tmp_path: Path, run: Run, output: str) -> None:
     source = tmp_path / "results.json"
     RESULTS.write(source)
-    assert main(["report", "--junit", str(source), "--output", str(tmp_path / output)]) == 10
-    assert f"{tmp_path / output}: can't be written: " in capsys.readouterr().err
+    code, _, err = run("report", "--junit", source, "--output", tmp_path / output)
+    assert (code, f"{tmp_path / output}: can't be written: " in err) == (10, True)
     assert {path.name for path in tmp_path.iterdir()} <= {source.name, ".ckpm-outputs"}
 
 
 def test_lines_of_message_are_joined_by_spaces() -> None:
-    row = VerdictRow(gate="static", subject="k", metric="waits", verdict="missing", note="not built:\n  its unit")
-    assert str(row) == "missing: waits: k; not built: its unit"
+    row = replace(ROW, baseline=None, candidate=None, verdict="missing", note="not built:\n  its unit")
+    assert str(row) == "missing: vgpr: k; not built: its unit"
     case = CaseResult(
         suite="parity", arch="", upstream="", classname="p", name="n", outcome="failed", message="1 missing:\n a"
     )
@@ -169,13 +160,9 @@ def test_lines_of_message_are_joined_by_spaces() -> None:
 
 
 def test_gate_is_case_for_each_kernel_with_its_worst_verdict() -> None:
-    row = VerdictRow(
-        gate="static", subject="k", metric="vgpr", unit="registers", baseline=1.0, candidate=1.0, threshold="",
-        verdict="unchanged",
-    )  # fmt: skip
-    worse = replace(row, metric="vgpr_spills", candidate=2.0, verdict="regressed")
-    noisy = replace(row, gate="gpu", subject="p", verdict="inconclusive")
-    results = gate_results(Gate.of([row, worse, noisy, replace(row, subject="l")], {}))
+    worse = replace(ROW, metric="vgpr_spills", candidate=2.0, verdict="regressed")
+    noisy = replace(ROW, gate="gpu", subject="p", verdict="inconclusive")
+    results = gate_results(Gate.of([ROW, worse, noisy, replace(ROW, subject="l")], {}))
     assert [(case.suite, case.name, case.outcome) for case in results.cases] == [
         ("static-gate", "k", "failed"),
         ("gpu-gate", "p", "error"),
@@ -187,15 +174,11 @@ def test_gate_is_case_for_each_kernel_with_its_worst_verdict() -> None:
 
 def test_gates_of_several_libraries_are_joined_as_shards(tmp_path: Path) -> None:
     """Each library has kernels of the same names; one library given twice is still refused."""
-    row = VerdictRow(
-        gate="static", subject="k", metric="vgpr", unit="registers", baseline=1.0, candidate=1.0, threshold="",
-        verdict="unchanged",
-    )  # fmt: skip
     of = [("gfx942", "aiter", {}), ("gfx950", "aiter", {}), ("gfx950", "ck", {}), ("gfx950", "ck", {"library": "fwd"})]
     shards = []
     for at, (arch, upstream, family) in enumerate(of):
         provenance = {"arch": arch, "upstream": upstream, **family}
-        write_gate(Gate.of([row], provenance), tmp_path / f"{at}.json")
+        write_gate(Gate.of([ROW], provenance), tmp_path / f"{at}.json")
         shards.append(tmp_path / f"{at}.xml")
     joined = merge(shards, tmp_path / "all.xml")
     assert [suite.name for suite in joined] == [
@@ -205,27 +188,27 @@ def test_gates_of_several_libraries_are_joined_as_shards(tmp_path: Path) -> None
         merge([*shards, shards[0]], tmp_path / "all.xml")
 
 
-def shard(file: Path, *names: str, outcome: str = "passed") -> str:
+def shard(file: Path, *names: str, outcome: str = "passed") -> Path:
     cases = [
         CaseResult(suite="s", classname="c", name=name, outcome=outcome, message="m", seconds=1.0) for name in names
     ]
     write_junit(Results(tuple(cases)), file)
-    return str(file)
+    return file
 
 
-def test_suites_of_one_name_are_joined(tmp_path: Path) -> None:
+def test_suites_of_one_name_are_joined(tmp_path: Path, run: Run) -> None:
     output = tmp_path / "merged.xml"
     shards = [shard(tmp_path / "1.xml", "a", "b"), shard(tmp_path / "2.xml", "c")]
-    assert main(["report", "--merge", *shards, "--output", str(output)]) == 0
+    assert run("report", "--merge", *shards, "--output", output)[0] == 0
     (suite,) = JUnitXml.fromfile(str(output))
     assert [case.name for case in suite] == ["a", "b", "c"]
     assert (suite.name, suite.tests, suite.failures, suite.time) == ("s", 3, 0, 3.0)
 
 
-def test_failure_of_shard_fails_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_of_shard_fails_whole(tmp_path: Path, run: Run) -> None:
     shards = [shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "b", outcome="failed")]
-    assert main(["report", "--merge", *shards, "--output", str(tmp_path / "m.xml")]) == 8
-    assert "1 of 2 cases failed, the first is b" in capsys.readouterr().err
+    code, _, err = run("report", "--merge", *shards, "--output", tmp_path / "m.xml")
+    assert (code, "1 of 2 cases failed, the first is b" in err) == (8, True)
     assert JUnitXml.fromfile(str(tmp_path / "m.xml")).failures == 1
 
 
@@ -248,27 +231,22 @@ def test_failure_of_shard_fails_whole(tmp_path: Path, capsys: pytest.CaptureFixt
         ),
     ],
 )
-def test_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage, message) -> None:  # type: ignore[no-untyped-def]
+def test_damaged_shard_is_named(tmp_path: Path, run: Run, damage: Callable[[str], str], message: str) -> None:
     good, bad, output = shard(tmp_path / "1.xml", "a"), tmp_path / "2.xml", tmp_path / "merged.xml"
     shard(bad, "b", "c")
     bad.write_text(damage(bad.read_text()))
     write_output(output, b"an earlier run's")
-    assert main(["report", "--merge", good, str(bad), "--output", str(output)]) == 3
-    printed = capsys.readouterr().err
-    assert f"error: {bad}: " in printed
-    assert message in printed
+    code, _, err = run("report", "--merge", good, bad, "--output", output)
+    assert (code, f"error: {bad}: " in err, message in err) == (3, True, True), err
     assert not output.exists()
 
 
-def test_missing_or_repeated_shard_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good, again, output = shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "a"), str(tmp_path / "merged.xml")
-    assert main(["report", "--merge", good, str(tmp_path / "none.xml"), "--output", output]) == 3
-    assert main(["report", "--merge", good, again, "--output", output]) == 3
-    assert f"{again}: a is in {good}, too" in capsys.readouterr().err
-    assert main(["report", "--merge", good, good, "--output", output]) == 3
-    assert main(["report", "--merge", good, "--output", good]) == 2
+def test_missing_or_repeated_shard_is_refused(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, again, output = shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "a"), tmp_path / "merged.xml"
+    assert run("report", "--merge", good, tmp_path / "none.xml", "--output", output)[0] == 3
+    code, _, err = run("report", "--merge", good, again, "--output", output)
+    assert (code, f"{again}: a is in {good}, too" in err) == (3, True)
+    assert run("report", "--merge", good, "--output", good)[0] == 2
     monkeypatch.chdir(tmp_path)
-    assert main(["report", "--merge", good, "--output", "1.xml"]) == 2
-    assert [case.name for suite in JUnitXml.fromfile(good) for case in suite] == ["a"]
+    assert run("report", "--merge", good, "--output", "1.xml")[0] == 2
+    assert [case.name for suite in JUnitXml.fromfile(str(good)) for case in suite] == ["a"]

@@ -19,7 +19,6 @@ from ckpm.attention.launch.counters import METRICS, Measured, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
 from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
-from ckpm.commands import main
 from ckpm.matrix.problems.case import BATCH_CHECKS
 from ckpm.matrix.problems.ledger import LEDGER
 from ckpm.reports.page import case_tables
@@ -33,6 +32,7 @@ from ckpm.reports.page.plots import plots
 from ckpm.reports.page.sections import tables
 from ckpm.reports.verdicts import Gate, Samples
 from tests.unit.reports.report_samples import AGREES, FACTS, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
+from tests.unit.shared import Run
 
 NOW = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
 COMPARED = "batch-prefill/invariance.m64-full"
@@ -187,11 +187,11 @@ INCONCLUSIVE = dataclasses.replace(SLOWER, verdict="inconclusive")
     ],
 )
 def test_verdict_follows_cases_and_rows(
-    tmp_path: Path, cases: Sequence[CaseResult], rows: list[Any], verdict: str
+    tmp_path: Path, run: Run, cases: Sequence[CaseResult], rows: list[Any], verdict: str
 ) -> None:
     folder = write(tmp_path, {"batch-prefill": list(cases)}, rows)
     assert overall(inputs(folder)).verdict == verdict
-    assert main(["report", "--input", str(folder)]) == (0 if verdict == "passed" else 8)
+    assert run("report", "--input", folder)[0] == (0 if verdict == "passed" else 8)
 
 
 def test_row_of_suite_has_reasons_of_skipped_cases(tmp_path: Path) -> None:
@@ -226,42 +226,39 @@ def test_expired_entry_of_ledger_is_not_pass(tmp_path: Path) -> None:
         ("gfx942/aiter/large-kv.json", "{}"),
     ],
 )
-def test_report_damaged_input_is_row_and_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
-) -> None:
+def test_report_damaged_input_is_row_and_fails(tmp_path: Path, run: Run, name: str, text: str) -> None:
     folder = write(tmp_path / "build")
     output = tmp_path / "report.html"
-    assert main(["report", "--input", str(folder), "--html", str(output)]) == 0
+    assert run("report", "--input", folder, "--html", output)[0] == 0
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
     summary = tmp_path / "report.md"
     write_output(summary, b"an earlier run's")
-    command = ["report", "--input", str(folder), "--html", str(output), "--output", str(summary)]
-    assert main(command) == CheckFailedError.exit_code
-    printed = capsys.readouterr().err
+    code, _, printed = run("report", "--input", folder, "--html", output, "--output", summary)
+    assert code == CheckFailedError.exit_code
     assert f"failed: {folder / name}: not counted: " in printed
     assert printed.endswith(f"report: {summary}\nreport: {output}\n")
     assert all("not counted: " in page.read_text() for page in (summary, output))
 
 
-def test_report_without_input_or_output_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_without_input_or_output_fails(tmp_path: Path, run: Run) -> None:
     (tmp_path / "file").touch()
     folder = write(tmp_path / "build")
-    assert main(["report", "--input", str(tmp_path / "none"), "--html", str(tmp_path / "a.html")]) == 9
-    assert main(["report", "--input", str(folder), "--html", str(tmp_path / "file" / "a.html")]) == 10
-    assert main(["report", "--input", str(folder), "--html", str(folder)]) == 10
-    assert "can't be written" in capsys.readouterr().err
+    assert run("report", "--input", tmp_path / "none", "--html", tmp_path / "a.html")[0] == 9
+    for output in (tmp_path / "file" / "a.html", folder):
+        code, _, err = run("report", "--input", folder, "--html", output)
+        assert (code, "can't be written" in err) == (10, True)
 
 
 @pytest.mark.parametrize(
     ("epoch", "shown"), [("0", "1970-01-01 00:00"), ("1795305600", "2026-11-22 00:00"), ("soon", "2"), ("9" * 30, "2")]
 )
 def test_report_is_of_time_that_environment_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epoch: str, shown: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, epoch: str, shown: str
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
     folder = write(tmp_path / "build")
-    assert main(["report", "--input", str(folder), "--html", str(tmp_path / "a.html")]) == 0
+    assert run("report", "--input", folder, "--html", tmp_path / "a.html")[0] == 0
     assert f"written {shown}" in (tmp_path / "a.html").read_text()
 
 
@@ -277,15 +274,13 @@ def test_provenance_is_same_in_every_folder(tmp_path: Path) -> None:
     assert hashlib.sha256(LEDGER.read_bytes()).hexdigest() in dict(dict(first)["known defects"])["ledger"]
 
 
-def test_summary_is_printed_and_added_to_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_summary_is_printed_and_added_to_step(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     step = tmp_path / "step.md"
     step.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
     folder = write(tmp_path / "build", {"batch-prefill": [case(), FAILED]}, [SLOWER])
-    assert main(["report", "--input", str(folder), "--output", str(tmp_path / "summary.md")]) == 8
-    text = capsys.readouterr().out
+    code, text, _ = run("report", "--input", folder, "--output", tmp_path / "summary.md")
+    assert code == 8
     assert step.read_text() == "before\n" + text
     assert (tmp_path / "summary.md").read_text() == text
     assert text.startswith("## ✗ CK FMHA batch prefill: failed: ")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.commands import main
 from ckpm.reports.gates.versions import PublishedRow, launch, published_rows
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
-from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, VerdictRow
+from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
 from ckpm.timing.record import Copies, Timed, Timings
-from tests.unit.reports.report_samples import write
+from tests.unit.reports.report_samples import SLOWER, write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import make_timed, timings
+from tests.unit.shared import Run
 
 EIGHT_K = "performance/published_fp8.tensor-q8k"
 LONG = "performance/published_fp8.tensor-q16k"
@@ -103,16 +103,7 @@ def test_version_of_other_run_makes_no_ratio() -> None:
 
 
 def measured_gate(v2: float, v3: float, gpu: str = "AMD Instinct MI355X") -> Gate:
-    row = VerdictRow(
-        gate="gpu",
-        subject=EIGHT_K,
-        metric="time",
-        unit="us",
-        baseline=v2,
-        candidate=v3,
-        threshold="",
-        verdict="improved",
-    )
+    row = dataclasses.replace(SLOWER, subject=EIGHT_K, baseline=v2, candidate=v3, verdict="improved")
     return Gate.of([row], {"gpu": gpu, V3_AGAINST_V2: "yes"})
 
 
@@ -157,9 +148,9 @@ def test_report_and_summary_have_both_tables(tmp_path: Path) -> None:
     assert text.count("| error | on a GPU | error |") == 2
 
 
-def test_command_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_both_tables(tmp_path: Path, run: Run) -> None:
     with_rows(*pair(1390, 1000)).write(tmp_path / "timing.json")
-    assert main(["timing", "show", str(tmp_path / "timing.json")]) == 0
-    text = capsys.readouterr().out
+    code, text, _ = run("timing", "show", tmp_path / "timing.json")
+    assert code == 0
     assert re.search(r"h=6/1 sq=8k c +1\.39 +1\.39 +0\.27 +90\.0 +90\.0 +1390 +1000 ", text)
     assert text.count("V3 against V2, modelled, measured and as published: FP8 batch prefill") == 2

@@ -10,11 +10,10 @@ import pytest
 
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.paths import PROJECT
-from ckpm.commands import main
 from ckpm.kernels.changes import plan
 from ckpm.kernels.changes.rules import Effect, rules
 from ckpm.workflows import planned
-from tests.unit.shared import git
+from tests.unit.shared import Run, git
 
 EVERYTHING = plan._plan("", {"x": Effect(reason="all", everything=True)}, (), {}, rules())
 
@@ -64,12 +63,12 @@ def test_order_is_runs_checks_builds_short_before_long() -> None:
 
 
 def test_run_without_change_runs_nothing(
-    clone: Path, begun: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    clone: Path, begun: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planned, "PROJECT", clone)
-    assert main(["workflows", "planned", "--minutes", "1"]) == 0
-    assert begun == []
-    assert capsys.readouterr().out.startswith("planned: 0 commands for 1 files changed since ")
+    code, out, _ = run("workflows", "planned", "--minutes", "1")
+    assert (code, begun) == (0, [])
+    assert out.startswith("planned: 0 commands for 1 files changed since ")
 
 
 def test_run_of_change_runs_its_plan(clone: Path, begun: list[str], capsys: pytest.CaptureFixture[str]) -> None:

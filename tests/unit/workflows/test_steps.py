@@ -13,13 +13,13 @@ from ckpm import __version__
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import CkPrefillError, CompileError, InconclusiveError, ServiceError
 from ckpm.base.paths import PROJECT
-from ckpm.commands import main
 from ckpm.workflows.attempt import attempt, is_infrastructure
 from ckpm.workflows.collect import collect
 from ckpm.workflows.outputs import jobs
 from ckpm.workflows.tag import PATTERNS
 from ckpm.workflows.tag import complaints as tag_complaints
 from ckpm.workflows.verdict import complaints
+from tests.unit.shared import Run
 
 PLAN: dict[str, Any] = {
     "check_commands": {"lint": "nox -s lint"},
@@ -126,7 +126,7 @@ def left(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(left: Path) -> None:
+def collect_all(left: Path) -> None:
     collect(left / "plan.json", left / "artifacts", left / "build")
 
 
@@ -144,16 +144,9 @@ def test_tag_is_the_version_of_every_file(tmp_path: Path) -> None:
     assert tag_complaints(f"v{__version__}", tmp_path) == [expected]
 
 
-def test_collect_copies_every_result(left: Path) -> None:
-    options = (
-        "--plan",
-        str(left / "plan.json"),
-        "--artifacts",
-        str(left / "artifacts"),
-        "--output",
-        str(left / "build"),
-    )
-    assert main(["workflows", "collect", *options]) == 0
+def test_collect_copies_every_result(left: Path, run: Run) -> None:
+    paths = ("--plan", left / "plan.json", "--artifacts", left / "artifacts", "--output", left / "build")
+    assert run("workflows", "collect", *paths)[0] == 0
     assert (left / "build" / "gfx950" / "aiter" / "gate.json").is_file()
     assert (left / "build" / "all.xml").read_text().count("<testcase") == 2
 
@@ -162,7 +155,6 @@ def test_collect_copies_every_result(left: Path) -> None:
     ("file", "text", "message"),
     [
         ("library-gfx950-aiter-fwd-1of2/gfx950/aiter/manifest.json", '{"kernels": {}}', "no manifest with a kernel"),
-        ("library-gfx950-aiter-fwd-1of2/gfx950/aiter/manifest.json", None, "no manifest with a kernel"),
         ("results-gfx950-aiter-fwd/gfx950/aiter/sanitize.xml", None, "no results of sanitize"),
         ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", '{"rows": []}', "no results of gate"),
         ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", "{", "can't be read"),
@@ -185,29 +177,25 @@ def test_collect_without_result_fails(left: Path, file: str, text: str | None, m
     else:
         path.write_text(text)
     with pytest.raises(InconclusiveError, match=message):
-        run(left)
+        collect_all(left)
 
 
-def test_lane_proves_its_arch(left: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lane_proves_its_arch(left: Path, run: Run) -> None:
     folder = left / "artifacts/results-gfx950-aiter-fwd"
-    command = ["workflows", "ran-on", str(folder), "--arch"]
-    assert main([*command, "gfx950"]) == 0
-    assert "4 cases, all of gfx950" in capsys.readouterr().out
-    assert main([*command, "gfx942"]) == InconclusiveError.exit_code
-    assert "results of gfx950 in a job of gfx942" in capsys.readouterr().err
+    code, out, _ = run("workflows", "ran-on", folder, "--arch", "gfx950")
+    assert (code, "4 cases, all of gfx950" in out) == (0, True)
+    code, _, err = run("workflows", "ran-on", folder, "--arch", "gfx942")
+    assert (code, "results of gfx950 in a job of gfx942" in err) == (InconclusiveError.exit_code, True)
     for file in folder.rglob("*.json"):
         file.write_text(file.read_text().replace("passed", "failed"))
-    assert main([*command, "gfx950"]) == InconclusiveError.exit_code
-    assert "no case of a suite passed" in capsys.readouterr().err
+    code, _, err = run("workflows", "ran-on", folder, "--arch", "gfx950")
+    assert (code, "no case of a suite passed" in err) == (InconclusiveError.exit_code, True)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"runs": None}, "runs: is missing, expected a list"),
         ({"runs": [{}]}, r"runs\[0\].arch: is missing, expected text"),
-        ({"runs": [{**PLAN["runs"][0], "suites": "dispatch"}]}, r"runs\[0\].suites: is 'dispatch', expected a list"),
-        ({"builds": [{**PLAN["builds"][0], "shard": 3}]}, r"builds\[0\].shard: is '3', expected text"),
         ({"runs": [{**PLAN["runs"][0], "arch": "../.."}]}, "'results-../..-aiter-fwd' is not a name of a job"),
         ({"check_commands": {"a\n": "x"}}, "is not a name of a job"),
     ],
@@ -215,14 +203,14 @@ def test_lane_proves_its_arch(left: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_collect_with_damaged_plan_writes_nothing(left: Path, change: dict[str, object], message: str) -> None:
     (left / "plan.json").write_text(json.dumps({**PLAN, **change}))
     with pytest.raises(InconclusiveError, match=message):
-        run(left)
+        collect_all(left)
     assert not (left / "build").exists()
 
 
 def test_collect_keeps_links(left: Path) -> None:
     folder = left / "artifacts" / "results-gfx950-aiter-fwd" / "gfx950"
     (folder / "again").symlink_to("..")
-    run(left)
+    collect_all(left)
     assert (left / "build" / "gfx950" / "again").is_symlink()
 
 
@@ -231,7 +219,7 @@ def test_collect_refuses_files_too_large_for_results(left: Path) -> None:
     file.touch()
     os.truncate(file, 1 << 40)
     with pytest.raises(InconclusiveError, match=r"large\.log: has more than 1024 MiB"):
-        run(left)
+        collect_all(left)
 
 
 def test_cut_off_record_is_not_infrastructure(tmp_path: Path) -> None:

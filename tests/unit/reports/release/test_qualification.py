@@ -63,7 +63,6 @@ def test_sanitize_of_library_for_gpu_runs_on_emulator() -> None:
         (("library:", "libxary:"), "unknown word 'libxary'; known here: gate"),
         (("upstream: aiter", "upstream: aiter\narchs: [gfx943]"), "unknown 'gfx943'; known: gfx90a"),
         (("upstream: aiter", "upstream: checkout"), "unknown 'checkout'; known: aiter"),
-        (("    outputs: {results: build/parity.json}", "    output: {results: build/parity.json}"), "unknown field"),
     ],
 )
 def test_mistake_in_table_is_named(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
@@ -316,14 +315,10 @@ def test_every_defect_that_no_one_accepted_is_named() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("accepted_by:", "accepted_bx:"), "unknown field"),
         (("    accepted_by: A Person\n", ""), "field 'accepted_by' is missing"),
         (("A Person", "''"), "accepted_by: is empty"),
-        (("2026-01-01", "soon"), "accepted_on: must be a date"),
-        (("    until: 2099-12-31\n", ""), "field 'until' is missing"),
         (("2099-12-31", "2025-12-31"), "until: is before 2026-01-01"),
         ((DEFECT, "table-read-past-endx"), "did you mean 'table-read-past-end'"),
-        (("waivers:", "waiver:"), "unknown field"),
     ],
 )
 def test_mistake_in_waiver_is_named(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:

@@ -57,10 +57,10 @@ _PROBLEM_FIELDS = (*typed_fields("problem", SuiteCase, _CASE_CHOICES), ("problem
 class LedgerEntry:
     """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any.
 
-    An upstream may be a dialect, for its checkouts (:func:`source`). ``holds(problem)`` is True for those of
-    these problems that have the defect. With ``unwaited_loads``, the kernel must also use a register without waiting for
-    the load into it, in a run with late loads. A case must show the first of the ``signatures``; run again without
-    what causes the fault, it must show the second.
+    An upstream may be a dialect, for its checkouts (:func:`source`). ``holds(problem)`` is True for those of these
+    problems that have the defect. With ``unwaited_loads``, the kernel must also use a register without waiting for the
+    load into it, in a run with late loads. A case must show the first of the ``signatures``; run again without what
+    causes the fault, it must show the second.
 
     A caller's problem has no name: it has the defect if ``meets(problem)`` and the chosen kernel's name fits one of
     ``kernels``. With ``keep`` this depends on the contents of memory: ``keep`` is what a caller must ensure.

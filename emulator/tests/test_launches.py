@@ -30,8 +30,9 @@ s_endpgm
 @pytest.mark.parametrize(("offset", "faults"), [(120, False), (144, True)])
 @on_device("gfx942")
 def test_wide_load_at_end_of_arguments(device: EmulatedGpu, offset: int, faults: bool) -> None:
-    """LLVM reads the last three dwords as four, where the hardware's segment goes on: hipCUB's partition kernels load
-    so the dwords of 132 bytes from 120 on, aligned to 8 bytes.
+    """LLVM reads the last three dwords as four, where the hardware's segment goes on.
+
+    hipCUB's partition kernels load so the dwords of 132 bytes from 120 on, aligned to 8 bytes.
     """
     out = device.upload(np.ones(64, np.uint32))
     body = store("s8", f"s_load_dwordx4 s[8:11], s[0:1], {offset}")

@@ -239,7 +239,7 @@ def test_intervals_agree_with_model(device: EmulatedGpu, granularity: int) -> No
     """Allocations at chosen places (units of 1 KiB), some released: mapped and nearest as a list of bytes has them."""
     unit, origin = 1024, 0x4444_0000_0000
 
-    @settings(max_examples=150)
+    @settings(max_examples=150, deadline=None)
     @given(_INTERVALS, _QUERIES)
     def agree(intervals: list[tuple[int, int, bool]], queries: list[tuple[int, int]]) -> None:
         device.reset()

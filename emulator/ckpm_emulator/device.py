@@ -89,16 +89,15 @@ class EmulatedGpu:
         cu_count: int = 256,
         threads: int = 0,
         *,
-        core: Path | None = None,
         program_builder: ProgramBuilder | None = None,
         **options: Any,
     ) -> None:
-        """``core`` and ``program_builder`` stand in for the built library and the decoder, for tests."""
+        """``program_builder`` stands in for the decoder, for tests."""
         chosen = Options(arch=arch).replace(cu_count=cu_count, threads=threads, **options)
         with EmulatedGpu._lock:
             if EmulatedGpu._runtime is None:
                 programs = program_builder or _program_builder(chosen)
-                EmulatedGpu._runtime = Runtime(core or toolchain.library(), programs)
+                EmulatedGpu._runtime = Runtime(toolchain.library(), programs)
                 EmulatedGpu._arch, EmulatedGpu._hazards = arch, chosen.hazards
             elif EmulatedGpu._arch != arch:
                 raise DeviceError(

@@ -26,7 +26,7 @@ _U32, _U64, _I64, _P, _S, _N = (
     ctypes.c_char_p,
     ctypes.c_size_t,
 )
-# name: result, arguments. core/hip/device_api.h, core/hip/api.h, and the HIP calls made from here.
+# name: result, arguments. core/hip/device_api.h, and the HIP calls made from here.
 _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "emu_set_option": (ctypes.c_int, (_S, _I64)),
     "emu_set_text_option": (ctypes.c_int, (_S, _S)),

@@ -102,14 +102,11 @@ def fit_compiler(cache: Path | None = None) -> Compiler:
     )
 
 
-def library(
-    *, isa: str | None = None, plain: bool = False, tests: Path | None = None, cache: Path | None = None
-) -> Path:
+def library(*, isa: str | None = None, plain: bool = False, cache: Path | None = None) -> Path:
     """The path of the core's shared library; in a clone it is built if a source of it has changed.
 
-    ``plain`` leaves out the short ways of the usual cases (isa/fast.h), to compare results and speed with. With
-    ``tests``, the library has the interpreter of that folder's stub_core.cpp. CKPM_JOBS compilers run at a time, else
-    one for each processor.
+    ``plain`` leaves out the short ways of the usual cases (isa/fast.h), to compare results and speed with. CKPM_JOBS
+    compilers run at a time, else one for each processor.
 
     Raises:
         SetupError: no C++20 compiler was found.
@@ -131,16 +128,16 @@ def library(
     base = cache if cache is not None else cache_folder()
     # The first compiler may be unfit, which a trial for each call would take too long to find out.
     for compiler in compilers(base):
-        build = _Build(compiler, level, plain, tests, base)
+        build = _Build(compiler, level, plain, base)
         if build.is_finished():
             return build.result
-    return _Build(fit_compiler(base), level, plain, tests, base).run()
+    return _Build(fit_compiler(base), level, plain, base).run()
 
 
 def finished_core(compiler: Compiler, level: str) -> Path | None:
     """The core that ``compiler`` has built of these sources in the user's cache, or None."""
     with contextlib.suppress(EmulatorError):
-        build = _Build(compiler, level, False, None, cache_folder())
+        build = _Build(compiler, level, False, cache_folder())
         return build.result if build.is_finished() else None
     return None
 
@@ -173,13 +170,12 @@ def _first_error(text: str) -> str:
 class _Build:
     """A build of the core: CMake's folder, one for each clone, and the library, one for each state of the sources."""
 
-    def __init__(self, compiler: Compiler, level: str, plain: bool, tests: Path | None, cache: Path) -> None:
-        self._compiler, self._cache, self._target = compiler, cache, "stub" if tests else f"core_{level}"
-        options = {"EMU_LEVELS": level, "EMU_PLAIN": "ON" if plain else "OFF", "EMU_TESTS": tests or ""}
-        self._options = [f"-D{name}={value}" for name, value in options.items()]
+    def __init__(self, compiler: Compiler, level: str, plain: bool, cache: Path) -> None:
+        self._compiler, self._cache, self._target = compiler, cache, f"core_{level}"
+        self._options = [f"-DEMU_LEVELS={level}", f"-DEMU_PLAIN={'ON' if plain else 'OFF'}"]
         state = hashlib.sha256()
         sources = [PROJECT / "CMakeLists.txt", *sorted(file for file in CORE.rglob("*") if file.is_file())]
-        for file in (*sources, tests / "stub_core.cpp") if tests else sources:
+        for file in sources:
             state.update(f"\0{os.path.relpath(file, PROJECT)}\0".encode() + file.read_bytes())
         program, *arguments = compiler.command
         variant = (compiler.identity, level, str(plain))

@@ -6,20 +6,16 @@ A file of tests is run by one of the scripts beside this file, which take google
 from __future__ import annotations
 
 import argparse
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from ckpm_emulator.errors import UsageError
 from conformance import gtests
 
 HERE = Path(__file__).parent
 _BUILT = "built"  # a folder in the clone, with one for each arch
-_LINES = 5  # of a compiler's complaint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,23 +51,16 @@ def start_iree(name: str, args: argparse.Namespace) -> gtests.Start:
     target = ("--iree-hal-target-device=hip", f"--iree-rocm-target={args.arch}", *group.get("flags", ()))
     for file in group["files"]:
         if not (module := modules / f"{file}.vmfb").is_file():
-            _compile(args.python.with_name("iree-compile"), clone / name / f"{file}.mlir", *target, "-o", module)
+            source, compiler = clone / name / f"{file}.mlir", args.python.with_name("iree-compile")
+            gtests.compile_program(
+                [compiler, source, *target, "-o", module], str(source), "install IREE's compiler there"
+            )
     return _script("iree_tests.py", modules, args)
 
 
 def _script(script: str, file: Path, args: argparse.Namespace) -> gtests.Start:
     start = gtests.starter(args.python.absolute(), args, args.root)
     return lambda arguments: start([str(HERE / script), str(file), *arguments])
-
-
-def _compile(*command: Any) -> None:
-    try:
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise UsageError(f"{command[0]} can't be started ({error.strerror}): install IREE's compiler there.") from error
-    if done.returncode:
-        complaint = "\n  ".join(done.stderr.splitlines()[:_LINES])
-        raise UsageError(f"{command[0]} refuses {command[1]}:\n  {complaint}")
 
 
 def _of_clone(script: str, *names: str, **unrun: Mapping[str, str]) -> Suite:

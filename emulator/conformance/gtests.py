@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -24,6 +25,7 @@ from conformance.stored import PASSED, UNSUPPORTED, WRONG, Outcome, compare
 
 ROOT = Path(ckpm_emulator.__file__).parents[1]
 ALL = "all"  # of --checks
+LINES = 5  # of a compiler's complaint
 SECONDS = 1200  # of one process: four times as long as the slowest
 _BEGIN = re.compile(r"^\[ RUN      \] (\S+)$")
 _END = re.compile(r"\[(       OK |  FAILED  |  SKIPPED )\] (\S+?),? (?:where .*)?\(\d+ ms\)$")
@@ -145,6 +147,17 @@ def starter(program: Path, args: argparse.Namespace, root: Path, folder: Path = 
         return done.stdout
 
     return start
+
+
+def compile_program(command: Sequence[Any], subject: str, remedy: str) -> None:
+    """Run a compiler. Raises UsageError: it is not there, or refuses ``subject``."""
+    try:
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UsageError(f"{command[0]} can't be started ({error.strerror}): {remedy}.") from error
+    if done.returncode:
+        complaint = "\n  ".join(done.stderr.splitlines()[:LINES])
+        raise UsageError(f"{subject} is refused:\n  {complaint}\nCommand: {' '.join(map(str, command))}")
 
 
 def tests(start: Start, chosen: str) -> tuple[str, ...]:

@@ -6,20 +6,17 @@ Most verify their results. For the others, the table contains the results of the
 from __future__ import annotations
 
 import argparse
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from ckpm_emulator.errors import UsageError
-from conformance.gtests import judge, starter
+from conformance.gtests import compile_program, judge, starter
 from conformance.stored import Outcome
 
 TABLE = Path(__file__).with_name("rocm_examples.yaml")
 _BUILT = "built"  # a folder in the clone, with one for each arch
-_LINES = 5  # of a compiler's complaint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +79,4 @@ def _flags(example: Example, arch: str, clone: Path) -> tuple[str | Path, ...]:
 def _hipcc(root: Path, *arguments: str | Path) -> None:
     inside = [f"/{word.relative_to(root)}" if isinstance(word, Path) else word for word in arguments]
     command = [*(["chroot", str(root)] if root != Path("/") else []), "hipcc", *inside]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise UsageError(f"{command[0]} can't be started ({error.strerror}): name a root with hipcc.") from error
-    if done.returncode:
-        complaint = "\n  ".join(done.stderr.splitlines()[:_LINES])
-        raise UsageError(f"hipcc refuses an example:\n  {complaint}\nCommand: {' '.join(command)}")
+    compile_program(command, "an example", "name a root with hipcc")

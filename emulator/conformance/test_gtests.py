@@ -61,15 +61,11 @@ def test_first_of_each_takes_first_list_of_types() -> None:
     assert gtests.first_of_each(names) == (*names[:3], *names[4:])
 
 
-def test_outcomes_of_passed_tests_take_one_process() -> None:
-    program = Program(process(("A.a", "", OK), ("A.b", "", OK)))
-    assert gtests.outcomes(program, ["A.a", "A.b"]) == {"A.a": (PASSED, ""), "A.b": (PASSED, "")}
+def test_outcomes_of_passed_and_skipped_tests_take_one_process() -> None:
+    program = Program(process(("A.a", "", OK), ("A.b", "", SKIPPED)))
+    skipped = (UNSUPPORTED, "skipped by the test itself")
+    assert gtests.outcomes(program, ["A.a", "A.b"]) == {"A.a": (PASSED, ""), "A.b": skipped}
     assert program.filters == ["A.a:A.b"]
-
-
-def test_outcomes_of_skipped_test_are_unsupported() -> None:
-    ended = gtests.outcomes(Program(process(("A.a", "", SKIPPED))), ["A.a"])
-    assert ended == {"A.a": (UNSUPPORTED, "skipped by the test itself")}
 
 
 def test_outcomes_run_tests_after_fault_again() -> None:
@@ -173,12 +169,6 @@ def test_functions_run_as_tests_of_googletest(capsys: pytest.CaptureFixture[str]
     assert gtests.outcomes(start, ["A.a", "A.b.c"]) == {"A.a": (PASSED, ""), "A.b.c": (WRONG, "Failure: 1 is not 2")}
 
 
-def test_hipcub_has_programs_and_outcomes() -> None:
-    names = gtests.read_programs(OUTCOMES.with_name(f"{HIPCUB}.yaml")).programs
-    assert len(set(names)) == len(names) > 0
-    assert read(OUTCOMES / f"{HIPCUB}.yaml").archs
-
-
 @pytest.mark.parametrize(("checks", "started"), [("", ["small", "large"]), ("all", ["small"])])
 def test_large_programs_are_left_out_under_checks(checks: str, started: Sequence[str]) -> None:
     chosen = gtests.Programs(suite="s", smoke="*", full="*", programs=["small", "large"], large=["large"])
@@ -193,10 +183,12 @@ def test_large_programs_are_left_out_under_checks(checks: str, started: Sequence
 
 
 def test_no_outcome_under_checks_is_of_large_program() -> None:
+    programs = gtests.read_programs(OUTCOMES.with_name(f"{HIPCUB}.yaml"))
+    assert len({*programs.programs}) == len(programs.programs) > 0
     checked = read(OUTCOMES / f"{HIPCUB}.yaml").archs["gfx90a"].checked
     assert checked
     of_programs = {test.partition(":")[0] for test in checked.outcomes()}
-    assert not of_programs & {*gtests.read_programs(OUTCOMES.with_name(f"{HIPCUB}.yaml")).large}
+    assert not of_programs & {*programs.large}
 
 
 def test_run_is_compared_with_accepted_outcomes(
@@ -239,3 +231,39 @@ def test_run_with_wrong_options_is_refused(
     root = "/no-such-root" if suite == HIPCUB else str(tmp_path)
     assert main([suite, "--arch", "gfx950", "--root", root, *options]) == UsageError.exit_code
     assert message in capsys.readouterr().err
+
+
+# ---- differences between a run and the stored outcomes
+
+STORED = Ran(tests=4, unsupported={"v_tbuffer_x": ["images"]}, wrong={"rounds up": ["tan"]})
+AS_STORED = {
+    **{"add": (PASSED, ""), "scan": (PASSED, "")},
+    **{"images": (UNSUPPORTED, "v_tbuffer_x"), "tan": (WRONG, "2 of 9 differ")},
+}
+
+
+def test_differences_of_equal_run_are_empty() -> None:
+    assert stored.differences(STORED, AS_STORED) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"add": (WRONG, "1 of 4 differ")}, "add: wrong: 1 of 4 differ"),
+        ({"add": (UNSUPPORTED, "s_x")}, "add: unsupported: s_x; stored: passed"),
+        ({"images": (UNSUPPORTED, "s_x")}, "images: unsupported: s_x; stored: v_tbuffer_x"),
+        ({"images": (PASSED, "")}, "images: passes now, stored as unsupported: take it off the list"),
+        ({"tan": (PASSED, "")}, "tan: passes now, stored as wrong: take it off the list"),
+        ({"more": (PASSED, "")}, "5 tests ran, 4 are stored"),
+    ],
+)
+def test_differences_list_changed_outcome(changed: dict[str, tuple[str, str]], message: str) -> None:
+    assert stored.differences(STORED, AS_STORED | changed) == [message]
+
+
+def test_differences_list_missing_test() -> None:
+    seen = {name: ended for name, ended in AS_STORED.items() if name != "images"}
+    assert stored.differences(STORED, seen) == [
+        "3 tests ran, 4 are stored",
+        "images: stored as unsupported, did not run",
+    ]

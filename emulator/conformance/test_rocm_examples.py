@@ -9,23 +9,14 @@ import pytest
 
 from ckpm_emulator.errors import UsageError
 from conformance.rocm_examples import Example, examples, outcome, verdict
-from conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, read
+from conformance.stored import OUTCOMES, PASSED, WRONG, read
 
 EXAMPLE = Example(source="HIP-Basic/saxpy/main.hip", flags=(), prints="Validation passed", module="")
-FAULT = (
-    "emulator: hipLaunchKernel: hipErrorLaunchFailure: unknown fault: the emulator lacks v_sad_hi_u8: v_sad_hi_u8 v0"
-)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("Validation passed.\n", PASSED),
-        ("Validation failed with 3 errors.\n", WRONG),
-        ("", WRONG),
-        ("emulator: hipMemcpy: hipErrorInvalidValue: null pointer\nValidation passed.\n", WRONG),
-        (f"{FAULT}\nValidation passed.\n", UNSUPPORTED),
-    ],
+    [("Validation passed.\n", PASSED), ("Validation failed.\n", WRONG), ("emulator: x\nValidation passed.\n", WRONG)],
 )
 def test_verdict_depends_on_printed_text(text: str, expected: str) -> None:
     assert verdict(EXAMPLE, text)[0] == expected

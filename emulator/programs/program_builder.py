@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import os
+import re
 import shlex
 import shutil
 import struct
@@ -19,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-import yaml
 from elftools.elf.elffile import ELFFile
 
 from ckpm_emulator.cache import cache_folder, draft_for
@@ -34,7 +34,7 @@ HEADERS = Path(__file__).parents[2] / "kernels" / "hip"  # of the clone: nothing
 DEVICE_LIBRARY = "device_library.h"  # programs that include it are linked with ROCm's device library
 ARCHS = ("gfx942", "gfx950")
 SONAME = "libamdhip64.so.6"
-SYMBOLS = SOURCES / "hip_symbols.yaml"
+EXPORTS = Path(__file__).parents[1] / "core" / "exports.map"
 FLAGS = (
     *("-x", "hip", "-std=c++17", "-O3", "-fPIC", "-DNDEBUG", "-D__HIP_PLATFORM_AMD__=1"),
     "-fgpu-flush-denormals-to-zero",
@@ -46,9 +46,8 @@ _LINK = ("-O2", "-Wl,--build-id=none", "-Wl,--strip-debug")
 @functools.cache
 def symbol_versions() -> dict[str, str]:
     """The version of each function of ROCm's runtime."""
-    read = yaml.safe_load(SYMBOLS.read_text())
-    groups = [*read["library"].items(), *read["younger"].items()]
-    return {name: version for version, names in groups for name in names}
+    nodes = re.findall(r"^(hip_[\d.]+)\n\{\n  global:([^}]*?)(?:local:|\})", EXPORTS.read_text(), re.MULTILINE)
+    return {name: version for version, names in nodes for name in re.findall(r"(\w+);", names)}
 
 
 def uses_rocm() -> bool:
@@ -66,7 +65,7 @@ def identity() -> tuple[str, ...]:
     """The texts on which every compiled file depends."""
     headers = [file.read_text() for folder in (HEADERS, SOURCES) for file in sorted(folder.rglob("*.h"))]
     compiler = _run([_hipcc(), "--version"], "hipcc") if uses_rocm() else f"ziglang {version('ziglang')}"
-    return compiler, SYMBOLS.read_text(), Path(__file__).read_text(), *headers
+    return compiler, EXPORTS.read_text(), Path(__file__).read_text(), *headers
 
 
 def sample(name: str, *options: str) -> Path:

@@ -51,3 +51,48 @@ def test_compute_units_are_those_of_board(arch: str, units: str) -> None:
         line.split(" ", 1) for line in output(sample("queries"), options=("--arch", arch)).decode().splitlines()
     )
     assert answers["compute_units"] == units
+
+
+# ---- pools, managed memory and streams; expectations come from HIP's documentation
+
+
+def _pairs(*arguments: str) -> list[tuple[str, str]]:
+    text = output(sample("memories"), *arguments).decode()
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines())]
+
+
+def test_pools() -> None:
+    assert _pairs("pools") == [
+        *[("used", "1024"), ("freed", "0"), ("high", "1024"), ("reset", "0")],
+        *[("high_mark", INVALID_VALUE), ("current", INVALID_VALUE), ("threshold", str(1 << 20)), ("reuse", "1")],
+        *[("no_location", INVALID_VALUE), ("own", "100"), ("default_again", "1"), ("destroyed", INVALID_VALUE)],
+        ("default", INVALID_VALUE),
+    ]
+    assert _pairs("twice") == [("twice", INVALID_VALUE)]
+
+
+def test_use_after_hip_free_async_is_found() -> None:
+    done = run(sample("memories"), "freed")
+    assert done.stdout == b"after hipErrorIllegalAddress\n"
+    assert b"freed before" in done.stderr
+
+
+def test_managed_memory_and_variables() -> None:
+    assert _pairs("managed") == [
+        *[("counter", "42"), ("counter", "9")],
+        ("location", "-2"),  # hipInvalidDeviceId: not set
+        *[("location", "0"), ("read_mostly", "1"), ("read_mostly_partly", "0"), ("prefetched", "-1")],
+    ]
+    assert _pairs("refused") == [("too_long", INVALID_VALUE), ("device", "hipErrorInvalidDevice")]
+
+
+def test_streams() -> None:
+    """Priorities have bounds, values are written and waited for, and hipStreamPerThread is another stream."""
+    done = run(sample("memories"), "streams")
+    assert done.stdout.decode().splitlines() == [
+        *["priority -1", "priority 0", "priority 1"],
+        "never_written hipErrorNotSupported",
+        *["seen 12", "nodes 1"],
+        *["by_name hipErrorUnknown 0", "no_name hipErrorInvalidValue", "status 1"],
+    ]
+    assert "for want of these functions: hipStreamWaitValue32 (1 call)" in done.stderr.decode()

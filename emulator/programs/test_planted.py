@@ -12,13 +12,10 @@ from programs.test_programs import output, run
 LINES = "-gline-tables-only"
 UNKNOWN = "uninitialised fault: what is stored"
 JUMP = "uninitialised fault: where this jumps"
-OVERWRITTEN = "was overwritten before this wait for a load that writes it again"
 LANES = "stores another value at"
 # A part of each kernel's report, and one of the source's line; empty: the report has no line.
 MISTAKES = {
     "selected": (UNKNOWN, "in[i] == 5 ? 1 : 2"),
-    "within": (UNKNOWN, "in[i] < 2000"),
-    "smallest": (UNKNOWN, "in[i] < 100"),
     "least": (UNKNOWN, "fminf"),
     "added": ("uninitialised fault: what this atomic changes", "atomicAdd"),
     "voted": (UNKNOWN, "__any"),
@@ -27,9 +24,7 @@ MISTAKES = {
     "copied": ("uninitialised_memory: a copy of 1024 bytes to the host has 512 that were never written", ""),
     "copied_structures": ("to the host has 512 that were never written, from byte 512", ""),
     "local_select": (UNKNOWN, "local[4 + word[0]]"),
-    "vector_overwritten": (OVERWRITTEN, "asm volatile"),
-    "scalar_overwritten": (OVERWRITTEN, "asm volatile"),
-    "lds_overwritten": (OVERWRITTEN, "asm volatile"),
+    "vector_overwritten": ("was overwritten before this wait for a load that writes it again", "asm volatile"),
     "misaligned": ("alignment fault: atomic of 4 bytes", "atomicAdd"),
     "lanes_of_lds": (LANES, "s = wrong"),
     "lanes_of_memory": (LANES, "= wrong ? threadIdx.x"),

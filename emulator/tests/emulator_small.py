@@ -48,15 +48,3 @@ def fat_binary(library: Path) -> bytes:
     """The offload bundle inside a library, and what follows it."""
     data = library.read_bytes()
     return data[data.index(b"__CLANG_OFFLOAD_BUNDLE__") :]
-
-
-def code_object(bundle: bytes, arch: str) -> bytes:
-    """The ELF of an arch in a bundle (clang's documentation, "Clang Offload Bundler")."""
-    at = 32
-    for _ in range(int.from_bytes(bundle[24:32], "little")):
-        offset, size, length = (int.from_bytes(bundle[at + 8 * i :][:8], "little") for i in range(3))
-        name = bundle[at + 24 : at + 24 + length].decode()
-        at += 24 + length
-        if name.endswith(arch):
-            return bundle[offset : offset + size]
-    raise KeyError(arch)

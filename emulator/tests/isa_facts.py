@@ -1,8 +1,8 @@
 """The instructions of each arch as LLVM has them: every name in the embedded compiler that its assembler takes.
 
-``python emulator/tests/isa_facts.py --write`` writes ckpm_emulator/inspection/isa.yaml. The names come from the
-compiler's own tables. A line with a name alone is always wrong. The assembler's message shows if the arch has the
-instruction, and in which encodings.
+``python emulator/tests/isa_facts.py --write`` writes ckpm_emulator/inspection/isa.yaml: the differences from tinygrad's
+tables. The names come from the compiler's own tables. A line with a name alone is always wrong. The assembler's message
+shows if the arch has the instruction, and in which encodings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from ckpm_emulator.inspection.isa import FACTS
+from ckpm_emulator.inspection.isa import FACTS, forms_of_tables, table_name
 from programs.clang import zig, zig_environment
 
 ARCHS = ("gfx90a", "gfx942", "gfx950")
@@ -26,7 +26,8 @@ _NAME = re.compile(rb"(?<![a-z0-9_.])(?:s|v|ds|flat|global|scratch|buffer|tbuffe
 _REFUSED = ("invalid instruction", "not supported on this GPU", "variant of this instruction is not supported")
 _SUFFIX = re.compile(r"_(e32|e64|sdwa|dpp|e64_dpp)$")
 _HEAD = """\
-# Instructions that LLVM's assembler takes, by arch, and the encodings of those that have several: of {llvm}.
+# Where LLVM's assembler differs from tinygrad's tables, by arch: the encodings that it takes of an instruction, or null
+# if it takes none. Of {llvm}.
 # Made by python emulator/tests/isa_facts.py --write; a test compares it with the assembler.
 """
 
@@ -70,19 +71,24 @@ def facts() -> dict[str, dict[str, frozenset[str]]]:
 
 
 def as_yaml(forms_by_arch: Mapping[str, Mapping[str, frozenset[str]]]) -> str:
-    """The facts as groups of names that the same archs have in the same forms."""
-    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
-    for name in sorted({name for names in forms_by_arch.values() for name in names}):
-        by_form: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for arch in ARCHS:
-            if name in forms_by_arch[arch]:
-                by_form[tuple(form for form in FORMS if form in forms_by_arch[arch][name])].append(arch)
-        for forms, archs in by_form.items():
-            groups[tuple(archs), forms].append(name)
+    """The differences from tinygrad's tables, as groups of names that the same archs have in the same forms."""
+    table, differences = forms_of_tables(), dict[str, dict[str, list[str]]]()
+    for arch in ARCHS:
+        by_name = ((table_name(name), forms) for name, forms in forms_by_arch[arch].items())
+        taken_forms = {name: forms for name, forms in by_name if name}
+        for name in table.keys() | taken_forms.keys():
+            forms = taken_forms.get(name)
+            if forms != table.get(name) and (forms is None or table.get(name) != frozenset()):
+                shown = "null" if forms is None else f"[{', '.join(form for form in FORMS if form in forms)}]"
+                differences.setdefault(name, {}).setdefault(shown, []).append(arch)
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, by_forms in sorted(differences.items()):
+        for shown, archs in by_forms.items():
+            groups[", ".join(archs), shown].append(name)
     lines = [_HEAD.format(llvm=f"ziglang {version('ziglang')}").rstrip()]
-    for (some_archs, some_forms), names in sorted(groups.items()):
-        lines.append(f"- archs: [{', '.join(some_archs)}]")
-        lines.append(f"  forms: [{', '.join(some_forms)}]")
+    for (archs_of_group, shown), names in sorted(groups.items()):
+        lines.append(f"- archs: [{archs_of_group}]")
+        lines.append(f"  forms: {shown}")
         lines.append("  names: >-")
         lines += textwrap.wrap(" ".join(names), 116, initial_indent="    ", subsequent_indent="    ")
     return "\n".join(lines) + "\n"

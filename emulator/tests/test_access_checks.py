@@ -46,7 +46,7 @@ REFUSED = ("atomic", "atomic-of-two", "lds-atomic", "flat-lds-atomic", "scalar")
 
 @pytest.mark.parametrize("away", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", ACCESSES)
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_misaligned_access_is_fault(device: EmulatedGpu, name: str, away: int) -> None:
     code, step = ACCESSES[name]
     body = f"v_mov_b32 v9, {away}\n{code}\ns_waitcnt vmcnt(0) lgkmcnt(0)"
@@ -75,7 +75,7 @@ s_branch 2f
     ("body", "wave", "detail"),
     [(IN_BRANCH, 0, "divergent control flow"), (OF_ITS_OWN, 1, "wave 0 waits at another barrier")],
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_barrier_that_some_threads_do_not_reach_is_fault(
     device: EmulatedGpu, body: str, wave: int, detail: str
 ) -> None:
@@ -84,7 +84,7 @@ def test_barrier_that_some_threads_do_not_reach_is_fault(
 
 
 @pytest.mark.parametrize("threads", [64, 100, 128])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_barrier_of_all_threads_passes(device: EmulatedGpu, threads: int) -> None:
     """Also where the last wave has fewer threads than lanes."""
     assert fault_of(device, "s_barrier\ns_nop 0\ns_barrier", threads=threads, barriers=True) is None
@@ -101,7 +101,7 @@ def test_barrier_of_all_threads_passes(device: EmulatedGpu, threads: int) -> Non
         ("s_load_dwordx2 s[8:9], s[4:5], 0x0", 4, True),
     ],
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_scalar_load_may_be_widened_to_its_aligned_block(
     device: EmulatedGpu, load: str, size: int, outside: bool
 ) -> None:

@@ -60,7 +60,7 @@ def output_of(command: list[str], folder: Path) -> str:
 
 
 NO_CKPM = 'raise ImportError("the emulator stands alone")'
-TESTS = ("tests/test_interleaved.py", "tests/test_kernarg_end.py", "tests/test_exact_mfma.py")
+TESTS = ("tests/test_launches.py", "tests/test_exact_mfma.py")
 
 
 def test_wheel_of_machines_compiler_passes_tests_without_ckpm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised"
     ("body", "threads"), [(COPY, 64), (EXCHANGE, 128), (OWN, 64), (DMA, 64)], ids=["copy", "exchange", "own", "dma"]
 )
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_right_kernels_pass(device: EmulatedGpu, body: str, threads: int, wave_order: int) -> None:
     assert run_checked(device, body, threads=threads, wave_order=wave_order) is None
 
@@ -113,7 +113,7 @@ def test_right_kernels_pass(device: EmulatedGpu, body: str, threads: int, wave_o
     ],
     ids=["vmcnt", "lgkmcnt-scalar", "lgkmcnt-lds", "vmcnt-lds-dma"],
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_wait_that_is_missing_is_found_where_value_is_used(
     device: EmulatedGpu, body: str, wait: str, threads: int, use: str
 ) -> None:
@@ -122,14 +122,14 @@ def test_wait_that_is_missing_is_found_where_value_is_used(
 
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_unwaited_lds_write_is_found_after_barrier(device: EmulatedGpu, wave_order: int) -> None:
     body = EXCHANGE.replace(f"{WAIT_OTHERS} ; of the write\n", "s_nop 0\n")
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
     check_fault(fault, "race", "ds_read_b32", "did not wait (s_waitcnt lgkmcnt) for its write before the barrier")
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_unwaited_lds_write_without_race_check_is_missing(device: EmulatedGpu) -> None:
     device.configure(late_loads=True)
     values = np.arange(1000, 1128, dtype=np.uint32)
@@ -155,7 +155,7 @@ OVERWRITTEN = {
 
 
 @pytest.mark.parametrize("name", OVERWRITTEN)
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_destination_overwritten_before_wait_is_hazard(device: EmulatedGpu, name: str) -> None:
     body, wait, writes, load = OVERWRITTEN[name]
     fault = run_checked(device, body.replace(wait, writes, 1), threads=128 if body == EXCHANGE else 64)
@@ -175,7 +175,7 @@ def test_destination_overwritten_before_wait_is_hazard(device: EmulatedGpu, name
     ],
     ids=["twice", "twice-waited", "halves", "lanes"],
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_loads_to_one_register_pass(device: EmulatedGpu, loads: str) -> None:
     assert run_checked(device, COPY.replace("global_load_dword v2, v1, s[4:5]", loads)) is None
 
@@ -236,7 +236,7 @@ USES = {
 
 
 @pytest.mark.parametrize("name", USES)
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_use_of_what_no_one_wrote_is_found(device: EmulatedGpu, name: str) -> None:
     body, detail = USES[name]
     device.configure(uninitialised=True)
@@ -268,7 +268,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_what_decides_nothing_is_not_fault(device: EmulatedGpu, name: str) -> None:
     loaded = f"global_load_dword v2, v1, s[4:5]\n{WAIT_VECTOR}\n"
     stored = "s_waitcnt vmcnt(0) lgkmcnt(0)\nglobal_store_dword v1, v2, s[6:7]\ns_endpgm"
@@ -287,7 +287,7 @@ s_endpgm
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at-once", "late"])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_atomics_happen_once(device: EmulatedGpu, late: bool) -> None:
     device.configure(uninitialised=True, late_loads=late)
     total, out = device.upload(np.zeros(1, np.uint32)), device.malloc(256)
@@ -306,7 +306,7 @@ def test_atomics_happen_once(device: EmulatedGpu, late: bool) -> None:
          ("bytes 62 to 65 of the 64 bytes of scratch that a lane has",)),
     ],
 )  # fmt: skip
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_fault_reports_which_bytes_of_how_many(
     device: EmulatedGpu, body: str, kind: str, fields: dict[str, Any], message: tuple[str, ...]
 ) -> None:
@@ -315,3 +315,55 @@ def test_fault_reports_which_bytes_of_how_many(
     fault = launch_fault(device, code, device.malloc(256), device.malloc(256))
     check_fault(fault, kind, **fields)
     assert [part for part in message if not fault or part not in fault.message] == []
+
+
+# ---- device memory that neither the host nor a kernel has written: found where a value of it is used
+
+# v2 = in[i], or a part of it
+LOADS = {
+    "global": f"global_load_dword v2, v1, s[4:5]\n{WAIT_VECTOR}",
+    "byte": f"global_load_ubyte v2, v1, s[4:5]\n{WAIT_VECTOR}",
+    "buffer": f"{RESOURCE}buffer_load_dword v2, v1, s[8:11], 0 offen\n{WAIT_VECTOR}",
+    "short": f"{RESOURCE}buffer_load_ushort v2, v1, s[8:11], 0 offen\n{WAIT_VECTOR}",
+    "lds-dma": f"{RESOURCE}s_mov_b32 m0, 0\nbuffer_load_dword v1, s[8:11], 0 offen lds\n{WAIT_VECTOR}\n"
+    f"ds_read_b32 v2, v1\n{WAIT_OTHERS}",
+    "scalar": f"s_load_dword s12, s[4:5], 0xfc\n{WAIT_OTHERS}\nv_mov_b32 v2, s12",
+}
+STORE_LOADED = "global_store_dword v1, v2, s[6:7]"
+DROP = "v_and_b32 v2, 0, v2\nglobal_store_dword v1, v2, s[6:7]"
+
+
+def fault_of_unwritten(device: EmulatedGpu, body: str, written: int, *, late: bool = False) -> FaultReport | None:
+    """The fault of a kernel that reads 64 dwords, of which the host has written the first ones."""
+    device.configure(uninitialised_memory=True, poison_memory=True, late_loads=late)
+    source, out = device.malloc(256), device.malloc(256)
+    device.write(source, np.arange(written, dtype=np.uint32))
+    return launch_fault(device, assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024), source, out)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at-once", "late"])
+@pytest.mark.parametrize("name", LOADS)
+@on_device("gfx942")
+def test_use_of_unwritten_memory_is_found(device: EmulatedGpu, name: str, late: bool) -> None:
+    body = f"{LOADS[name]}\n{STORE_LOADED}"
+    assert fault_of_unwritten(device, body, 64, late=late) is None
+    detail = "depends on a register, LDS, scratch or memory that was never written"
+    fault = fault_of_unwritten(device, body, 63, late=late)
+    check_fault(fault, "uninitialised", "global_store_dword ", detail, lane=0 if name == "scalar" else 63)
+
+
+@pytest.mark.parametrize("name", LOADS)
+@on_device("gfx942")
+def test_unwritten_memory_that_decides_nothing_passes(device: EmulatedGpu, name: str) -> None:
+    assert fault_of_unwritten(device, f"{LOADS[name]}\n{DROP}", 1) is None
+
+
+@on_device("gfx942")
+def test_memory_that_kernel_or_memset_wrote_passes(device: EmulatedGpu) -> None:
+    device.configure(uninitialised_memory=True)
+    copy = assemble(f"{ARGUMENTS}{LOADS['global']}\n{STORE_LOADED}\ns_endpgm", "gfx942")
+    first, second, third = device.malloc(256), device.malloc(256), device.malloc(256)
+    device.fill(first, 0)
+    launch(device, copy, first, second)
+    launch(device, copy, second, third)
+    assert not device.read(third, np.uint32).any()

@@ -9,18 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from ckpm_emulator import standalone
+from ckpm_emulator import image, standalone
 from ckpm_emulator.cli import import_tables_only, main
 from ckpm_emulator.code_object import code_objects
 from ckpm_emulator.errors import CodeObjectError, DeviceError, OutputError
+from ckpm_emulator.inspection import coverage
 from ckpm_emulator.lowering.translate import translate
 from emulator_small import small_library
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_missing_file_is_refused() -> None:
-    assert main(["inspect", "/nowhere", "--arch", "gfx950"]) == CodeObjectError.exit_code
+@pytest.mark.parametrize("command", [["inspect", "/nowhere", "--arch", "gfx950"], ["coverage", "/nowhere"]])
+def test_missing_file_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command) == CodeObjectError.exit_code
+    assert capsys.readouterr().err.startswith("error: ")
 
 
 @pytest.mark.parametrize(("output", "code"), [("/dev/full", OutputError.exit_code), ("closed", 141)])
@@ -71,3 +74,19 @@ def test_process_that_has_tinygrad_keeps_it() -> None:
 def test_unknown_check_has_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--checks", "haep", "--", sys.executable]) == DeviceError.exit_code
     assert "no such check: haep; did you mean 'heap'? Known: all, poison, " in capsys.readouterr().err
+
+
+def test_unknown_arch() -> None:
+    unknown = bytearray(dict(code_objects(small_library()))["gfx950"].replace(b"amdhsa--gfx950", b"amdhsa--gfx000"))
+    unknown[48] = 0xFF  # e_flags: no machine of today
+    with pytest.raises(CodeObjectError, match="it is for 'gfx000'"):
+        image.read(bytes(unknown))
+
+
+def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
+    library = small_library()
+    covered = coverage.cover(library)
+    assert (covered.kernels > 0, covered.missing) == (True, {})
+    assert covered.opcodes["SOPP", "s_endpgm"] >= covered.kernels
+    assert main(["coverage", str(library)]) == 0
+    assert "nothing missing" in capsys.readouterr().out

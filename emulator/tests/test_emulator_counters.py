@@ -80,7 +80,7 @@ SWIZZLED = 16 * (LANE % 4) + 128 * QUAD + 64 * (QUAD // 4 % 2)
         ("ds_bpermute_b32 v8, v2, v3", 128 * LANE, 0),  # no access of LDS
     ],
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_32_banks(device: EmulatedGpu, instruction: str, addresses: object, expected: int) -> None:
     assert conflicts(device, instruction, addresses) == expected
 
@@ -99,12 +99,12 @@ def test_32_banks(device: EmulatedGpu, instruction: str, addresses: object, expe
         ("ds_read_b64_tr_b16 v[8:9], v2", 8 * LANE, 0),
     ],
 )
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_64_banks(device: EmulatedGpu, instruction: str, addresses: object, expected: int) -> None:
     assert conflicts(device, instruction, addresses) == expected
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_inactive_lanes_ask_for_nothing(device: EmulatedGpu) -> None:
     lanes_0_and_32 = "s_mov_b32 exec_lo, 1\ns_mov_b32 exec_hi, 1"
     lanes_0_and_1 = "s_mov_b32 exec_lo, 3\ns_mov_b32 exec_hi, 0"
@@ -116,7 +116,7 @@ def test_inactive_lanes_ask_for_nothing(device: EmulatedGpu) -> None:
 @pytest.mark.parametrize(
     ("second", "expected"), [(128 * LANE + 36, 62), (4 * LANE, 0), (8 * LANE, 2)], ids=["moved", "without", "fewer"]
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_instruction_is_counted_each_time_it_is_executed(device: EmulatedGpu, second: object, expected: int) -> None:
     assert conflicts(device, READ, 128 * LANE, np.asarray(second).tolist()) == 62 + expected
 
@@ -133,7 +133,7 @@ s_endpgm
 
 
 @pytest.mark.parametrize(("workgroup", "ranges"), [(0, [(0, 8), (16, 24)]), (7, [(0, 24)])])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_executed_leaves_out_code_that_is_jumped_over(
     device: EmulatedGpu, workgroup: int, ranges: list[tuple[int, int]]
 ) -> None:

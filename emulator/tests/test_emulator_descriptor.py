@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
 
 from ckpm_emulator import image
@@ -47,12 +48,12 @@ def refusal_message(device: EmulatedGpu, code: bytes) -> str:
     return caught.value.fault.message
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_kernel_with_what_it_needs_runs(device: EmulatedGpu) -> None:
     launch(device, assemble(KERNEL))
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_code_without_accumulation_has_all_vectors(device: EmulatedGpu) -> None:
     """64 registers, of which ACCUM_OFFSET leaves 32 as vector registers: AITER's forward kernels use the rest so."""
     launch(device, edit_descriptor(assemble("v_mov_b32 v63, 1\ns_endpgm\n"), RSRC3, 6, 0, 7))
@@ -77,7 +78,7 @@ NOTHING = "s_endpgm\n"  # needs no register itself
         (NOTHING, RSRC1, 4, 6, 4, "the metadata count 64 scalar registers, the kernel's descriptor grants 48"),
     ],
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_registers_beyond_descriptors_count_stop_launch(
     device: EmulatedGpu, body: str, word: int, field: int, low: int, value: int, reason: str
 ) -> None:
@@ -87,7 +88,7 @@ def test_registers_beyond_descriptors_count_stop_launch(
     assert "workgroup" not in message
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_scratch_that_is_not_enabled_stops_launch(device: EmulatedGpu) -> None:
     code = assemble("scratch_store_dword off, v0, off\ns_endpgm\n")
     launch(device, edit_descriptor(code, RSRC2, 1, 0, 1))
@@ -122,7 +123,7 @@ def descriptor_word(code: bytes, at: int) -> int:
         (PROPERTIES, 1 << 10, "waves of 32 lanes, where gfx9 has 64"),
     ],
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_descriptor_that_contradicts_metadata_stops_launch(
     device: EmulatedGpu, at: int, change: int, reason: str
 ) -> None:
@@ -132,13 +133,13 @@ def test_descriptor_that_contradicts_metadata_stops_launch(
     assert "kernel test_kernel" in message
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_more_registers_than_metadata_count_run(device: EmulatedGpu) -> None:
     """LLVM grants more where a kernel shall have fewer waves at a time."""
     launch(device, edit_descriptor(assemble("s_endpgm\n"), RSRC1, 6, 0, 31))
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_arguments_beyond_their_segment_stop_launch(device: EmulatedGpu) -> None:
     """The kernel takes two addresses."""
     message = refusal_message(device, assemble("s_endpgm\n", kernarg_bytes=0))
@@ -159,7 +160,7 @@ SUMS = {
 
 @pytest.mark.parametrize("rounding", ROUNDED)
 @pytest.mark.parametrize("name", SUMS)
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_rounding_of_f32_is_descriptors(device: EmulatedGpu, name: str, rounding: int) -> None:
     """The two lowest bits of FLOAT_MODE, bits 12 and 13 of compute_pgm_rsrc1."""
     body = f"""s_load_dwordx2 s[4:5], s[0:1], 0x0
@@ -187,7 +188,7 @@ MISPLACED = {
 
 
 @pytest.mark.parametrize("case", MISPLACED)
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_tuple_where_none_may_begin_stops_launch(device: EmulatedGpu, case: str) -> None:
     _, before, after, reason = MISPLACED[case]
     code = assemble(KERNEL)
@@ -195,7 +196,7 @@ def test_tuple_where_none_may_begin_stops_launch(device: EmulatedGpu, case: str)
     assert reason in refusal_message(device, code.replace(bytes.fromhex(before), bytes.fromhex(after)))
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_code_that_kernel_does_not_reach_is_not_judged(device: EmulatedGpu) -> None:
     launch(device, assemble(KERNEL + "v_mov_b32 v60, 1\n"))
 
@@ -206,3 +207,68 @@ def test_counts_of_descriptor() -> None:
     assert Granted.of(rsrc1=63 | 12 << 6, rsrc3=63) == Granted(112, 256, 256)
     assert Granted.of(rsrc1=0, rsrc3=0) == Granted(16, 4, 4)
     assert Granted.of(rsrc1=31, rsrc3=63) == Granted(16, 256, 0)
+
+
+# ---- scratch as gfx90a's kernels reach it: through a buffer resource that their first four scalars hold
+
+# The resource in s[0:3], the arguments' address in s[4:5], the workgroup in s6, where the wave's scratch begins in s7.
+PROLOGUE = """
+s_load_dwordx4 s[8:11], s[4:5], 0x0
+s_add_u32 s0, s0, s7
+s_addc_u32 s1, s1, 0
+v_lshlrev_b32 v1, 2, v0
+v_and_b32 v3, 12, v1
+s_waitcnt lgkmcnt(0)
+"""
+WAIT = "s_waitcnt vmcnt(0)\n"
+
+
+def scratch_kernel(body: str) -> bytes:
+    code = assemble(f"{PROLOGUE}{body}{WAIT}s_endpgm\n", "gfx90a")
+    return edit_descriptor(edit_descriptor(code, PROPERTIES, 1, 0, 1), RSRC2, 5, 1, 6)
+
+
+@on_device("gfx90a")
+def test_each_lane_of_each_wave_has_bytes_of_its_own(device: EmulatedGpu) -> None:
+    """A lane's offset is its own, that of a scalar counts the bytes of 64 lanes."""
+    body = (
+        "v_mul_u32_u24 v2, 3, v0\nbuffer_store_dword v2, v3, s[0:3], 0 offen offset:16\n"
+        "s_movk_i32 s12, 0x800\nbuffer_store_byte v0, off, s[0:3], s12 offset:3\n"
+        f"{WAIT}buffer_load_dword v4, v3, s[0:3], 0 offen offset:16\nbuffer_load_ubyte v5, off, s[0:3], 0 offset:35\n"
+        f"{WAIT}v_lshl_add_u32 v4, v4, 8, v5\nglobal_store_dword v1, v4, s[10:11]\n"
+    )
+    source, out = device.malloc(4), device.malloc(512)
+    launch(device, scratch_kernel(body), source, out, threads=128)
+    lanes = np.arange(128, dtype=np.uint32)
+    assert np.array_equal(device.read(out, np.uint32), (3 * lanes << 8) + lanes)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "reason"),
+    [
+        ("buffer_load_dword v4, off, s[0:3], 0 offset:62\n", "scratch", "bytes 62 to 65 of the 64 bytes of scratch"),
+        ("s_movk_i32 s12, 0x84\nbuffer_load_dword v4, off, s[0:3], s12\n", "unknown", "a part of a dword of all lanes"),
+        ("s_mov_b32 s0, 64\nbuffer_load_dword v4, off, s[0:3], 0\n", "unknown", "swizzle or add_tid_enable"),
+    ],
+)
+@on_device("gfx90a")
+def test_what_is_not_scratch_of_lane_stops_launch(device: EmulatedGpu, body: str, kind: str, reason: str) -> None:
+    with pytest.raises(DeviceFaultError) as caught:
+        launch(device, scratch_kernel(body), device.malloc(4), device.malloc(4))
+    assert (caught.value.fault.kind, reason in caught.value.fault.message) == (kind, True)
+
+
+@on_device("gfx90a")
+def test_copy_through_scratch_is_no_use(device: EmulatedGpu) -> None:
+    """v9 is never written. What scratch keeps of it is dropped, what it keeps of v2 is used."""
+    device.configure(poison=True, uninitialised=True)
+    body = (
+        "v_mov_b32 v2, 7\nbuffer_store_dword v2, off, s[0:3], 0\nbuffer_store_short v9, off, s[0:3], 0 offset:4\n"
+        f"{WAIT}buffer_load_dword v4, off, s[0:3], 0\nbuffer_load_dword v5, off, s[0:3], 0 offset:4\n"
+        f"{WAIT}global_store_dword v1, v4, s[10:11]\n"
+    )
+    source, out = device.malloc(4), device.malloc(256)
+    launch(device, scratch_kernel(body), source, out)
+    assert np.array_equal(device.read(out, np.uint32), np.full(64, 7))
+    with pytest.raises(DeviceFaultError, match="depends on"):
+        launch(device, scratch_kernel(body.replace("v1, v4", "v1, v5")), source, out)

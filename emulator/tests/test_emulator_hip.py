@@ -9,28 +9,29 @@ import numpy as np
 import pytest
 
 from ckpm_emulator import toolchain
+from ckpm_emulator.code_object import code_objects
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.errors import DeviceError, LibraryError
 from ckpm_emulator.faults import DeviceFaultError
+from emulator_assembly import assemble, check_fault, launch_fault
 from emulator_child import on_device
-from emulator_small import code_object, fat_binary, open_small
+from emulator_small import fat_binary, open_small
 from emulator_small import small as small
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, DIRECTION = 0, 1, 2, 9, 21
-NO_FUNCTION, INVALID_DEVICE, INVALID_IMAGE, NO_BINARY, NO_FILE, HANDLE, NOT_FOUND = 98, 101, 200, 209, 301, 400, 500
+INVALID_DEVICE, INVALID_IMAGE, NO_BINARY, NO_FILE, HANDLE = 101, 200, 209, 301, 400
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, LAUNCH_FAILURE = 700, 701, 719
 
 
 def _small(device: EmulatedGpu, path: Path) -> ctypes.CDLL:
     library = open_small(device, path)
-    library.small_trap.argtypes = (ctypes.c_void_p,)
     library.small_table.argtypes = (ctypes.c_uint64,)
     library.small_name.restype = library.small_arch.restype = ctypes.c_char_p
     return library
 
 
 @on_device("gfx950")
-def test_every_call_of_header(device: EmulatedGpu, small: Path) -> None:
+def test_calls_of_header(device: EmulatedGpu, small: Path) -> None:
     assert _small(device, small).small_calls() == 0
     assert not [row for row in device.allocations() if row.kind != "code"]
 
@@ -141,16 +142,15 @@ def test_registration_and_launch(device: EmulatedGpu, small: Path) -> None:
     library = _small(device, small)
     (module,) = [row for row in device.modules() if row["origin"] == str(small)]
     assert module["archs"] == ["gfx942", "gfx950"]
-    assert module["kernels"] == ["_Z5touchPmm", "_Z10trap_afterPi"]
+    assert module["kernels"] == ["_Z5touchPmm", "_Z5otherPi"]
     assert (module["error"], module["reason"]) == (0, "")
-    out = device.malloc(64 * 8)
-    assert library.small_touch(out.address, 0x1234567890, 1, 64, 48) == SUCCESS
-    assert device.read(out, np.uint64)[0] == 0x1234567890
+    out = device.malloc(8 * 500 + 8)
+    assert library.small_touch(out.address, 0x1234567890, 5, 100, 48) == SUCCESS
+    assert device.read(out, np.uint64).tolist() == [*[0x1234567890] * 500, 0]
 
 
 @on_device("gfx950")
 def test_variables_of_library(device: EmulatedGpu, small: Path) -> None:
-    # In the stub every device variable is its program's `table`; the name is what the library registered.
     library = _small(device, small)
     assert library.small_table(77) == SUCCESS
     assert device._hip_runtime.c.hipMemcpyToSymbol(ctypes.byref(ctypes.c_int()), None, 0, 0, 1) == 13
@@ -160,7 +160,7 @@ def test_variables_of_library(device: EmulatedGpu, small: Path) -> None:
 def test_fault_is_sticky_until_cleared(device: EmulatedGpu, small: Path) -> None:
     library = _small(device, small)
     out = device.malloc(20, "out")
-    assert library.small_touch(out.address + 8, 1, 5, 64, 0) == ILLEGAL_ADDRESS
+    assert library.small_touch(out.address, 1, 1, 64, 0) == ILLEGAL_ADDRESS
     for call in (
         device._hip_runtime.c.hipDeviceSynchronize,
         device._hip_runtime.c.hipGetLastError,
@@ -168,22 +168,17 @@ def test_fault_is_sticky_until_cleared(device: EmulatedGpu, small: Path) -> None
     ):
         assert call() == ILLEGAL_ADDRESS
     assert device._hip_runtime.c.hipMemset(ctypes.c_void_p(out.address), 0, ctypes.c_size_t(4)) == ILLEGAL_ADDRESS
-    assert library.small_touch(out.address, 1, 1, 64, 0) == ILLEGAL_ADDRESS
+    assert library.small_touch(out.address, 1, 1, 1, 0) == ILLEGAL_ADDRESS
     with pytest.raises(DeviceFaultError):
         device.malloc(10)
     count = ctypes.c_int()
     assert (device._hip_runtime.c.hipGetDeviceCount(ctypes.byref(count)), count.value) == (SUCCESS, 1)
     fault = device.last_fault()
     assert fault
-    assert (fault.kernel, fault.workgroup, fault.address, fault.bytes) == (
-        "_Z5touchPmm",
-        (4, 0, 0),
-        out.address + 8,
-        16,
-    )
+    assert (fault.kernel, fault.lane, fault.address, fault.bytes) == ("_Z5touchPmm", 2, out.address + 16, 8)
     device.clear_fault()
     assert device._hip_runtime.c.hipGetLastError() == SUCCESS
-    assert library.small_touch(out.address, 1, 1, 64, 0) == SUCCESS
+    assert library.small_touch(out.address, 1, 1, 1, 0) == SUCCESS
 
 
 @on_device("gfx950")
@@ -191,18 +186,14 @@ def test_reset_makes_device_new(device: EmulatedGpu, small: Path) -> None:
     library = _small(device, small)
     assert library.small_touch(8, 1, 1, 64, 0) == ILLEGAL_ADDRESS
     assert device._hip_runtime.c.hipDeviceReset() == SUCCESS
-    out = device.malloc(64)
+    out = device.malloc(512)
     assert library.small_touch(out.address, 1, 1, 64, 0) == SUCCESS
 
 
 @on_device("gfx950")
-def test_unknown_instruction_is_launch_failure(device: EmulatedGpu, small: Path) -> None:
-    assert _small(device, small).small_trap(8) == LAUNCH_FAILURE
-    with pytest.raises(DeviceFaultError, match="v_unheard_of_b32") as caught:
-        device.synchronize()
-    fault = caught.value.fault
-    assert (fault.kind, fault.lane, fault.workgroup) == ("unknown", None, (1, 0, 3))
-    assert fault.text == 'global_load_dwordx4 v[0:3], v4, s[0:1] "x"'
+def test_unknown_instruction_is_launch_failure(device: EmulatedGpu) -> None:
+    fault = launch_fault(device, assemble("s_setkill 1\ns_endpgm", "gfx950"))
+    check_fault(fault, "unknown", "s_setkill", "the emulator lacks opcode s_setkill", lane=None, error=LAUNCH_FAILURE)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +212,7 @@ def test_unknown_instruction_is_launch_failure(device: EmulatedGpu, small: Path)
 @on_device("gfx950")
 def test_launch_sizes(device: EmulatedGpu, small: Path, groups: int, threads: int, lds: int, error: int) -> None:
     library = _small(device, small)
-    out = device.malloc(64)
+    out = device.malloc(512)
     assert library.small_touch(out.address, 1, groups, threads, lds) == error
     assert device._hip_runtime.c.hipGetLastError() == SUCCESS  # small_touch has asked already: no fault, nothing sticks
     device.synchronize()
@@ -241,17 +232,17 @@ def test_library_of_another_arch(device: EmulatedGpu, small: Path) -> None:
 
 @on_device("gfx942")
 def test_each_arch_gets_its_own_code(device: EmulatedGpu, small: Path) -> None:
-    bundle = fat_binary(small)
-    device.load_module(bundle)
-    device.load_module(code_object(bundle, "gfx942"))
+    codes = dict(code_objects(small))
+    device.load_module(fat_binary(small))
+    device.load_module(codes["gfx942"])
     with pytest.raises(DeviceError, match="it has code for gfx950; the emulated device is gfx942") as caught:
-        device.load_module(code_object(bundle, "gfx950"))
+        device.load_module(codes["gfx950"])
     assert caught.value.error == NO_BINARY
 
 
 @on_device("gfx950")
 def test_truncated_images(device: EmulatedGpu, small: Path) -> None:
-    elf = code_object(fat_binary(small), "gfx950")
+    elf = dict(code_objects(small))["gfx950"]
     path = small.parent / "cut.co"
     call = device._hip_runtime.c.hipModuleLoad
     for size in (0, 3, 23, 63, 64, 500, len(elf) // 2, len(elf) - 1, len(elf)):
@@ -269,7 +260,7 @@ def test_images_of_unknown_size_that_end(device: EmulatedGpu, small: Path) -> No
     """A pointer to a code object whose memory ends too early: its last page is followed by an unmapped one."""
     import mmap
 
-    elf = code_object(fat_binary(small), "gfx950")
+    elf = dict(code_objects(small))["gfx950"]
     for size in (mmap.PAGESIZE, len(elf) // mmap.PAGESIZE * mmap.PAGESIZE):
         space = mmap.mmap(-1, size + mmap.PAGESIZE)
         start = ctypes.addressof(ctypes.c_char.from_buffer(space))
@@ -306,20 +297,19 @@ def test_images_of_garbage(device: EmulatedGpu, image: bytes, reason: str) -> No
 def test_modules(device: EmulatedGpu, small: Path) -> None:
     module = device.load_module(fat_binary(small))
     out = device.malloc(64)
-    module.launch("touch", (1,), (128,), [ctypes.c_uint64(out.address), ctypes.c_uint64(5)], lds_bytes=48)
-    assert list(device.read(out, np.uint32, 4)) == [5, 0, 128, 48]
+    module.launch("_Z5touchPmm", (1,), (8,), [ctypes.c_uint64(out.address), ctypes.c_uint64(5)], lds_bytes=48)
+    assert device.read(out, np.uint64).tolist() == [5] * 8
     with pytest.raises(DeviceError, match=r"hipErrorNotFound \(500\).*no kernel 'nothing'"):
         module.launch("nothing", (1,), (64,), [])
     with pytest.raises(DeviceError, match="no variable 'nothing'"):
         module.variable("nothing")
     assert module.variable("table").bytes == 256
+    big = device.load_module(assemble("s_endpgm", "gfx950", lds_bytes=65536))
     with pytest.raises(DeviceError, match=r"hipErrorLaunchOutOfResources.*229376 bytes of LDS; gfx950 has 163840"):
-        module.launch("big", (1,), (64,), [], lds_bytes=163840)
-    with pytest.raises(DeviceError, match=r"hipErrorInvalidConfiguration.*no"):
-        module.launch("refused", (1,), (64,), [])
+        big.launch("test_kernel", (1,), (64,), [ctypes.c_uint64(0)] * 2, lds_bytes=163840)
     module.unload()
     with pytest.raises(DeviceError, match="not a loaded module"):
-        module.launch("touch", (1,), (64,), [])
+        module.launch("_Z5touchPmm", (1,), (64,), [])
     with pytest.raises(DeviceError, match="not a loaded module"):
         module.unload()
 
@@ -329,8 +319,8 @@ def test_packed_arguments(device: EmulatedGpu, small: Path) -> None:
     c, handle, function = device._hip_runtime.c, ctypes.c_void_p(), ctypes.c_void_p()
     image = fat_binary(small)
     assert c.hipModuleLoadData(ctypes.byref(handle), image) == SUCCESS
-    assert c.hipModuleGetFunction(ctypes.byref(function), handle, b"touch") == SUCCESS
-    out = device.malloc(64)
+    assert c.hipModuleGetFunction(ctypes.byref(function), handle, b"_Z5touchPmm") == SUCCESS
+    out = device.malloc(512)
     block = (ctypes.c_uint64 * 2)(out.address, 9)
     for size, written in ((16, 9), (8, 0)):  # ROCm takes a block without the last arguments
         count = ctypes.c_size_t(size)
@@ -342,14 +332,6 @@ def test_packed_arguments(device: EmulatedGpu, small: Path) -> None:
     assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, nulls, None) == INVALID_VALUE
     assert c.hipModuleUnload(handle) == SUCCESS
     assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, None, extra) == HANDLE
-
-
-@on_device("gfx950")
-def test_mistake_of_emulator_is_fault(device: EmulatedGpu, small: Path) -> None:
-    module = device.load_module(fat_binary(small))
-    with pytest.raises(DeviceFaultError, match="a mistake of ours") as caught:
-        module.launch("broken", (1,), (64,), [])
-    assert caught.value.fault.kind == "internal"
 
 
 @on_device("gfx950")

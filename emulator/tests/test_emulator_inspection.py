@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from ckpm_emulator import toolchain
 from ckpm_emulator.cli import main
 from ckpm_emulator.inspection import inspect as inspection
 from ckpm_emulator.inspection.inspect import inspect
@@ -19,7 +16,6 @@ from ckpm_emulator.inspection.waits import hazards
 from ckpm_emulator.lowering.decode import Instruction
 from emulator_assembly import assemble, instructions_of
 
-OURS = "ckpm_emulator."
 LOAD = "global_load_dword v2, v0, s[4:5]\n"
 LOADS = LOAD + "global_load_dword v3, v0, s[4:5]\n"
 USE = "v_add_f32 v4, v2, v2\n"
@@ -180,13 +176,3 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
     file.write_bytes(assemble(LOAD + "s_waitcnt vmcnt(0)\n" + USE + "s_endpgm\n"))
     (other,) = inspect(file, "gfx942", cache=cache)
     assert (other.loop["mfma"], other.hazards) == (0, ())
-
-
-def test_text_of_whatever_inspects_decides_about_cache() -> None:
-    text = "import sys\nfrom ckpm_emulator.inspection import hazards, lds_waits, waits\nprint(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", text], cwd=toolchain.PROJECT, capture_output=True, text=True, check=True
-    )
-    names = {name.removeprefix(OURS) for name in done.stdout.split() if name.startswith(OURS)}
-    modules = {name.replace(".", "/") for name in names} - {"inspection", "lowering"}
-    assert set(inspection._MAKERS) == {*modules, "inspection/inspect"}

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from ckpm_emulator import toolchain
+from ckpm_emulator import program_cache, toolchain
 from ckpm_emulator.image import HIDDEN_KINDS
+from ckpm_emulator.inspection import inspect
 from ckpm_emulator.lowering import blob, opcodes
 from ckpm_emulator.lowering import microop as m
 from ckpm_emulator.lowering.decode import Instruction, decode
@@ -141,17 +142,20 @@ def test_waits_keep_their_counts() -> None:
     assert m.KINDS[lowered.ops["kind"][0]] == "wait"
 
 
-def test_every_maker_counts_for_cache() -> None:
-    from ckpm_emulator import program_cache
-
-    text = "import sys\nfrom ckpm_emulator.lowering import translate\nprint(*sys.modules)"
-    done = subprocess.run(
+@pytest.mark.parametrize(
+    ("imports", "makers"),
+    [
+        ("lowering import translate", {*program_cache._MAKERS, "errors"}),
+        ("inspection import hazards, lds_waits, waits", {*inspect._MAKERS} - {"inspection/inspect"}),
+    ],
+)
+def test_every_maker_counts_for_cache(imports: str, makers: set[str]) -> None:
+    text, package = f"import sys\nfrom ckpm_emulator.{imports}\nprint(*sys.modules)", "ckpm_emulator."
+    run = subprocess.run(
         [sys.executable, "-c", text], cwd=toolchain.PROJECT, capture_output=True, text=True, check=True
     )
-    package = "ckpm_emulator."
-    names = {name.removeprefix(package) for name in done.stdout.split() if name.startswith(package)}
-    modules = {name.replace(".", "/") for name in names} - {"lowering", "errors"}
-    assert set(program_cache._MAKERS) == modules
+    names = {name.removeprefix(package) for name in run.stdout.split() if name.startswith(package)}
+    assert {name.replace(".", "/") for name in names} - {"inspection", "lowering"} == makers
 
 
 def test_matrix_work() -> None:

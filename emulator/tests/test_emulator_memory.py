@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+import mmap
 import resource
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from ckpm_emulator.device import Buffer, EmulatedGpu
 from ckpm_emulator.errors import DeviceError
 from emulator_child import on_device
+from emulator_small import open_small
+from emulator_small import small as small
 
 GIB = 1 << 30
 PAGE = 4096
@@ -155,25 +158,6 @@ def test_guards_between_allocations(device: EmulatedGpu) -> None:
 
 
 @on_device()
-def test_byte_and_page_granularity(device: EmulatedGpu) -> None:
-    buffer = device.malloc(PAGE + 10)
-    end = buffer.address + buffer.bytes
-    page_end = buffer.address + 2 * PAGE
-    assert _is_mapped(device, end - 16, 16)
-    assert not _is_mapped(device, end - 15, 16)
-    assert not _is_mapped(device, end)
-    device.configure(granularity=PAGE)
-    assert _is_mapped(device, end)
-    assert _is_mapped(device, page_end - 16, 16)
-    assert not _is_mapped(device, page_end - 15, 16)
-    assert not _is_mapped(device, buffer.address - 1)
-    device.configure(granularity=1)
-    assert not _is_mapped(device, end)
-    device.free(buffer)
-    assert not _is_mapped(device, end - 16, 16)
-
-
-@on_device()
 def test_page_granularity_joins_neighbours(device: EmulatedGpu) -> None:
     base = 0x5C00_0000_0000  # between the regions for code and for rows that cross 4 GiB: no other test allocates there
     for at, size in ((base, 2 * PAGE), (base + 2 * PAGE, 100)):
@@ -255,7 +239,7 @@ def test_intervals_agree_with_model(device: EmulatedGpu, granularity: int) -> No
     """Allocations at chosen places (units of 1 KiB), some released: mapped and nearest as a list of bytes has them."""
     unit, origin = 1024, 0x4444_0000_0000
 
-    @settings(max_examples=150)
+    @settings(max_examples=150, deadline=None)
     @given(_INTERVALS, _QUERIES)
     def agree(intervals: list[tuple[int, int, bool]], queries: list[tuple[int, int]]) -> None:
         device.reset()
@@ -322,3 +306,48 @@ def test_addresses_and_numbers_begin_again_whatever_was_before(device: EmulatedG
     later = allocate()
     assert kept.address not in {address for address, _ in later}
     assert number(kept) not in {identity for _, identity in later}
+
+
+def _touch(device: EmulatedGpu, path: Path, out: int, value: int, groups: int, threads: int) -> int:
+    return int(open_small(device, path).small_touch(out, value, groups, threads, 0))
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process had at a time since _forget_peak."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def _forget_peak() -> int:
+    Path("/proc/self/clear_refs").write_text("5")  # proc(5)
+    return _peak_bytes()
+
+
+def test_peak_of_memory_is_seen() -> None:
+    before = _forget_peak()
+    with mmap.mmap(-1, 64 << 20) as pages:  # new memory: malloc could give freed memory again
+        pages[:] = bytes(64 << 20)
+    assert _peak_bytes() - before > 60 << 20
+    assert _forget_peak() - before < 30 << 20
+
+
+@on_device("gfx950")
+def test_memory_of_launch_does_not_grow_with_its_grid(device: EmulatedGpu, small: Path) -> None:
+    """Registers and LDS are a host thread's, not a workgroup's: of 16,384 they would be 2 GB."""
+    grown = []
+    for groups in (64, 16384):
+        out = device.malloc(8 * 64 * groups)
+        before = _forget_peak()
+        assert _touch(device, small, out.address, 7, groups, 64) == 0
+        grown.append(_peak_bytes() - before - 8 * 64 * groups)
+        assert (device.read(out, np.uint64) == 7).all()
+        device.free(out)
+    assert grown[1] - grown[0] < 8 << 20
+
+
+@on_device("gfx950")
+def test_pool_over_4_gib(device: EmulatedGpu, small: Path) -> None:
+    pool = device.malloc(6 << 30)
+    for line in (1 << 31, 1 << 32):
+        assert _touch(device, small, pool.address + line - 64, line, 1, 16) == 0
+        assert (device.read(pool, np.uint64, 16, line - 64) == line).all()

@@ -18,7 +18,7 @@ from tinygrad.renderer.amd.dsl import Inst
 from ckpm_emulator.image import read
 from ckpm_emulator.lowering import decode as decoder
 from ckpm_emulator.lowering import registers, shapes
-from emulator_assembly import assemble
+from emulator_assembly import assemble, instructions_of
 
 # One of each format, and those whose fields decide about others: literals, markers, addresses that may be left out.
 CODE = """
@@ -150,3 +150,58 @@ def test_what_stands_after_marker_is_read_of_each(form: str) -> None:
     name = "v_and_b32_sdwa" if "sel" in form else "v_and_b32_dpp"
     texts = [next(decoder.decode(read(assemble(f"{name} v1, v{i}, v3 {form}\n")).text)).text for i in (4, 5)]
     assert texts[1] == texts[0].replace("v[4]", "v[5]").replace("v4", "v5") != texts[0]
+
+
+# ---- SDWA and DPP keep src0 outside its field, and SDWA's S0 and S1 make the field of a vector register a scalar
+# source's. The expectation is the assembler's input; its encoder is LLVM's own.
+
+# In the order of their encodings: ISA, VOP_SDWA, SRC0_SEL
+SELECTORS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
+PAIRS = ("v2, v3", "s2, v3", "v2, s3", "v255, s101", "7, v3", "v2, -16")
+TWO = "src0_sel:{select} src1_sel:{select}"
+# opcode and result, sources, modifiers
+FORMS = [
+    *(("v_and_b32_sdwa v4", pair, f"dst_sel:{{select}} dst_unused:UNUSED_PAD {TWO}") for pair in PAIRS),
+    *(("v_cmp_gt_u32_sdwa s[8:9]", pair, TWO) for pair in PAIRS),
+    *(("v_mov_b32_sdwa v4", source, "dst_sel:{select} src0_sel:{select}") for source in ("v2", "s2", "-16")),
+    ("v_mov_b32_dpp v4", "v2", "quad_perm:[0,2,1,3] row_mask:0xf bank_mask:0xf"),
+    ("v_add_f32_dpp v4", "v2, v3", "row_shr:1 row_mask:0xf bank_mask:0xf"),
+]
+
+
+@functools.cache
+def sdwa_instructions() -> dict[str, list[decoder.Instruction]]:
+    """Every form with every selector, by its assembly: one run of the assembler."""
+    codes = (f"{start}, {sources} {modifiers}\n" for start, sources, modifiers in FORMS)
+    return instructions_of({code: code for form in codes for code in {form.format(select=s) for s in SELECTORS}})
+
+
+def numbers(operand: str) -> set[int]:
+    """The registers of v5, s5 or s[4:5], numbered as in registers.py; none of a constant."""
+    if operand[0] not in "vs":
+        return set()
+    first, _, last = operand[1:].strip("[]").partition(":")
+    bank = registers.VECTOR if operand[0] == "v" else 0
+    return set(range(bank + int(first), bank + int(last or first) + 1))
+
+
+def as_text(operand: str) -> str:
+    """The assembler's v5 is written v[5] by the decoder; ranges and constants are the same."""
+    return f"{operand[0]}[{operand[1:]}]" if operand[1:].isdigit() and operand[0] in "vs" else operand
+
+
+@pytest.mark.parametrize(("start", "sources", "modifiers"), FORMS)
+@pytest.mark.parametrize("number", range(len(SELECTORS)))
+def test_registers_and_text_are_those_of_assembly(start: str, sources: str, modifiers: str, number: int) -> None:
+    code = f"{start}, {sources} {modifiers}\n".format(select=SELECTORS[number])
+    instruction, _ = sdwa_instructions()[code]
+    result, operands = start.split()[1], sources.split(", ")
+    assert registers.accesses(instruction).reads == set().union(*map(numbers, operands))
+    assert registers.accesses(instruction).writes == numbers(result)
+    text = instruction.text.split(" ", 1)[1]
+    assert text.startswith(", ".join(map(as_text, (result, *operands))))
+    if "select" in modifiers:
+        assert ("src0_sel:" in text) == (number > 0)
+        assert number == 0 or f"src0_sel:{number}" in text
+        assert "s0:" not in text
+        assert "s1:" not in text

@@ -12,7 +12,7 @@ from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from ckpm_emulator.image import read
 from ckpm_emulator.options import Trace
-from emulator_assembly import assemble, launch
+from emulator_assembly import assemble, check_fault, launch, launch_fault
 from emulator_child import on_device
 
 # Instructions of 4 bytes, but the first and the last two.
@@ -33,7 +33,7 @@ def trace_lines(text: str) -> list[tuple[int, str]]:
     return [(int(address, 16), instruction) for address, instruction in lines]
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_one_wave_of_one_workgroup(device: EmulatedGpu, tmp_path: Path) -> None:
     file = tmp_path / "trace.txt"
     device.configure(trace=Trace(file=str(file), kernel="test_k", workgroup=2, wave=1))
@@ -56,7 +56,7 @@ def test_one_wave_of_one_workgroup(device: EmulatedGpu, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other", [{"kernel": "another"}, {"workgroup": 1}, {"wave": 1}], ids=["kernel", "workgroup", "wave"]
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_nothing_else_is_traced(device: EmulatedGpu, tmp_path: Path, other: dict[str, object]) -> None:
     file = tmp_path / "trace.txt"
     device.configure(trace=Trace(file=str(file), **other))  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_nothing_else_is_traced(device: EmulatedGpu, tmp_path: Path, other: dict
     assert not file.exists()
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_fault_is_at_last_line_of_trace(device: EmulatedGpu, tmp_path: Path) -> None:
     file = tmp_path / "trace.txt"
     device.configure(trace=Trace(file=str(file)))
@@ -78,8 +78,8 @@ def test_fault_is_at_last_line_of_trace(device: EmulatedGpu, tmp_path: Path) -> 
     assert f"pc {fault.pc:#x}  {fault.text}\n" in fault.message
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_trace_on_full_disk_fails_launch(device: EmulatedGpu) -> None:
     device.configure(trace=Trace(file="/dev/full"))
-    with pytest.raises(DeviceFaultError, match="trace file can't be written: /dev/full: No space left on device"):
-        launch(device, assemble(BODY), device.malloc(256))
+    fault = launch_fault(device, assemble(BODY), device.malloc(256))
+    check_fault(fault, "internal", detail="trace file can't be written: /dev/full: No space left on device")

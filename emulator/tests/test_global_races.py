@@ -60,19 +60,19 @@ def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, groups: int =
     return launch_fault(device, assemble(body, "gfx942"), source, out, threads=threads, groups=groups)
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_different_stores_of_two_workgroups_are_race(device: EmulatedGpu) -> None:
     fault, earlier = fault_of(device, STORES.replace("VALUE", "s2")), "the store by workgroup (0, 0, 0) wave 0 at pc"
     check_fault(fault, "race", "global_store_dword", earlier, access="store", workgroup=(1, 0, 0))
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_equal_stores_of_two_workgroups_pass(device: EmulatedGpu) -> None:
     assert fault_of(device, STORES.replace("VALUE", "1")) is None
 
 
 @pytest.mark.parametrize("name", ORDERS)
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_load_of_unordered_store_is_race(device: EmulatedGpu, name: str) -> None:
     release, acquire = ORDERS[name]
     ordered = HANDED_ON.replace("RELEASE", release).replace("ACQUIRE", acquire)
@@ -82,7 +82,7 @@ def test_load_of_unordered_store_is_race(device: EmulatedGpu, name: str) -> None
         check_fault(fault_of(device, broken), "race", detail="no atomic lies between", access=access)
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_flag_without_fence_orders_nothing(device: EmulatedGpu) -> None:
     release, acquire = ORDERS["flag"]
     body = HANDED_ON.replace("RELEASE", release).replace("ACQUIRE", acquire).replace(FENCE, "s_nop 0")
@@ -108,7 +108,7 @@ ATOMIC, STORE = "global_atomic_add v2, v3, s[4:5]", "global_store_dword v2, v3, 
 @pytest.mark.parametrize(
     ("first", "second"), [(ATOMIC, STORE), (STORE, ATOMIC), (ATOMIC, "global_load_dword v4, v2, s[4:5]")]
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_atomic_beside_ordinary_access_is_race(device: EmulatedGpu, first: str, second: str) -> None:
     fault = fault_of(device, TWO.replace("FIRST", first).replace("SECOND", second))
     check_fault(fault, "race", second.partition(" ")[0], "no atomic lies between", workgroup=(1, 0, 0))
@@ -118,7 +118,7 @@ def test_atomic_beside_ordinary_access_is_race(device: EmulatedGpu, first: str, 
 
 
 @pytest.mark.parametrize("store", ["global_store_dword v2, v3, s[4:5]", "global_store_short v2, v3, s[4:5]"])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str) -> None:
     body = f"{ARGUMENTS}v_mov_b32 v2, 0\nv_mov_b32 v3, v0\n{store}\ns_endpgm"
     check_fault(fault_of(device, body, groups=1), "race", store.partition(" ")[0], "lane 0 stores another value at")
@@ -127,7 +127,7 @@ def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str)
 
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_missing_barrier_of_waves_is_race(device: EmulatedGpu, wave_order: int) -> None:
     device.configure(wave_order=wave_order)
     assert fault_of(device, WAVES, threads=128, groups=1) is None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import os
 import struct
 import tempfile
@@ -142,44 +141,6 @@ def printed_by_c(text: bytes, *values: int | float | bytes) -> bytes:
     return room.raw[:size]
 
 
-@on_device(ARCH, whole=True)
-def test_lanes_print_in_their_order_and_get_count(device: EmulatedGpu) -> None:
-    out, answers = print_all(
-        device, [message(STDOUT, b"%d-%s\n", lane * 1000, b"x" * (lane % 3)) for lane in range(64)]
-    )
-    lines = [b"%d-%s\n" % (lane * 1000, b"x" * (lane % 3)) for lane in range(64)]
-    assert out == b"".join(lines)
-    assert answers == [len(line) for line in lines]
-
-
-@on_device(ARCH, whole=True)
-def test_messages_of_many_packets_in_lanes_of_other_lengths(device: EmulatedGpu) -> None:
-    """Payloads of 56 bytes: strings that end before, at and after the end of a packet, and one of many."""
-    lengths = [0, 1, 7, 8, 47, 48, 49, 55, 56, 57, 104, 112, 113, 2000]
-    texts = [bytes(97 + n % 26 for n in range(length)) for length in lengths]
-    out, _ = print_all(device, [message(STDOUT, b"[%s|%d|%s]", text, 5, text[:3]) for text in texts])
-    lines = [b"[%s|5|%s]" % (text, text[:3]) for text in texts]
-    assert out == in_order([message(STDOUT, b"[%s|%d|%s]", text, 5, text[:3]) for text in texts], lines)
-
-
-@on_device(ARCH, whole=True)
-def test_what_c_prints_too(device: EmulatedGpu) -> None:
-    cases: list[tuple[bytes, Sequence[int | float | bytes]]] = [
-        (b"plain, 100%%\n", ()),
-        (b"%5d|%-5d|%05d|%+d|% d", (3, 3, 3, 3, 3)),
-        (b"%hhd %hd %ld %lld %zu %jx", (300, 70000, -1, -(2**62), 7, 255)),
-        (b"%u %o %x %X %#x %c", (2**32 - 1, 8, 255, 255, 255, 65)),
-        (b"%f %.3e %g %a %G", (1 / 3, 1e300, 5e-324, 0.1, -0.0)),
-        (b"%f %F %e", (math.inf, -math.inf, math.nan)),
-        (b"%s|%10s|%-10s|%.3s|%d", (b"text", b"text", b"text", b"text", 1)),
-        (b"%*d|%-*d|%.*f|%*.*f|%.*s|%d", (6, 1, 6, 1, 2, 0.125, 9, 1, 0.5, 2, b"abc", 4)),
-        (b"%p %p", (0, 0x1234)),
-    ]
-    messages = [message(STDERR, text, *values) for text, values in cases]
-    lines = [printed_by_c(text, *values) for text, values in cases]
-    assert print_all(device, messages) == (in_order(messages, lines), list(map(len, lines)))
-
-
 _FLAGS = st.text(st.sampled_from("-+ #0"), max_size=3)
 _SIZES = st.tuples(_FLAGS, st.sampled_from(["", "1", "9", "40"]), st.sampled_from(["", ".", ".0", ".2", ".17"]))
 _LENGTHS = ("", "hh", "h", "l", "ll", "j", "z")
@@ -192,7 +153,7 @@ _FLOATS = st.tuples(_SIZES, st.sampled_from(list("fFeEgGaA")), st.floats())
 _STRINGS = st.tuples(_SIZES, st.just("s"), st.binary(max_size=90).map(lambda text: text.replace(b"\0", b"0")))
 
 
-@on_device(ARCH, whole=True)
+@on_device(ARCH)
 def test_any_conversion_is_c_s(device: EmulatedGpu) -> None:
     @settings(max_examples=40, deadline=None)
     @given(st.lists(st.one_of(_INTEGERS, _FLOATS, _STRINGS), min_size=1, max_size=LANES))
@@ -208,32 +169,30 @@ def test_any_conversion_is_c_s(device: EmulatedGpu) -> None:
 @pytest.mark.parametrize(
     ("text", "values", "printed"),
     [
-        (b"null %s.", (b"",), b"null ."),
-        (b"count %n%d", (1 << 40, 5), b"count 5"),
         (b"too few %d %d %d", (1, 2), b"too few 1 2 "),
         (b"star without %*d", (), b"star without "),
         (b"none of C's %y", (1,), b"none of C's "),
         (b"long double %Lf, wide %ls %lc", (0.5, b"text", 66), b"long double 0.500000, wide text B"),
     ],
 )
-@on_device(ARCH, whole=True)
+@on_device(ARCH)
 def test_what_differs_from_c(
     device: EmulatedGpu, text: bytes, values: Sequence[int | float | bytes], printed: bytes
 ) -> None:
     assert print_all(device, [message(STDOUT, text, *values)]) == (printed, [len(printed)])
 
 
-@on_device(ARCH, whole=True)
+@on_device(ARCH)
 def test_stream_that_is_not_there_gets_nothing(device: EmulatedGpu) -> None:
     assert print_all(device, [message(2, b"text")]) == (b"", [ABSENT])  # -1
 
 
-@on_device(ARCH, whole=True)
+@on_device(ARCH)
 def test_waves_rounding_is_not_hosts(device: EmulatedGpu) -> None:
     assert print_all(device, [message(STDOUT, b"%.1f", 0.25)], rounding=UP)[0] == b"0.2"
 
 
-@on_device(ARCH, whole=True)
+@on_device(ARCH)
 def test_memory_of_host(device: EmulatedGpu) -> None:
     """Word 0: what is released; word 1: how much is wanted."""
     wanted = [1, 5000, 2 << 20, 2 << 20, 1 << 40]  # the last is more than any device has
@@ -251,27 +210,15 @@ def test_memory_of_host(device: EmulatedGpu) -> None:
     assert foreign.address in left
 
 
-@on_device(ARCH, whole=True)
-def test_function_of_program(device: EmulatedGpu) -> None:
-    @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64))  # type: ignore[untyped-decorator]
-    def function(answer: Any, payload: Any) -> None:
-        answer[0], answer[1] = sum(payload[i] for i in range(7)), payload[6]
-
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    answers = ask(device, FUNCTION, [[[address or 0, lane, 1, 2, 3, 4, 5, 100 + lane] for lane in range(LANES)]])
-    assert answers[0].tolist() == [[2 * lane + 115, 100 + lane] for lane in range(LANES)]
-
-
 @pytest.mark.parametrize(
     ("service", "payload", "reason"),
     [
-        (4, [1], "service 4, which the emulator lacks"),
         (0, [1], "service 0, which the emulator lacks"),
         (PRINTF, [END | 77 << 8], "message 77 to the host, which it never began"),
         (MEMORY, [0, 0], "an allocation of no bytes"),
     ],
 )
-@on_device(ARCH, whole=True)
+@on_device(ARCH)
 def test_what_no_one_serves_is_fault(device: EmulatedGpu, service: int, payload: list[int], reason: str) -> None:
     fault = refusal(device, service, payload)
     assert (fault.kind, fault.error) == ("host", 719)
@@ -281,7 +228,7 @@ def test_what_no_one_serves_is_fault(device: EmulatedGpu, service: int, payload:
 
 # Trap Handler ABI of LLVM's guide: 2 is llvm.trap, 3 llvm.debugtrap.
 @pytest.mark.parametrize("number", [1, 2, 255])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_trap_ends_launch(device: EmulatedGpu, number: int) -> None:
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, assemble(f"s_trap {number}\ns_endpgm"))
@@ -289,7 +236,7 @@ def test_trap_ends_launch(device: EmulatedGpu, number: int) -> None:
     assert (caught.value.fault.kind, caught.value.fault.error) == ("trap", 719)
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_trap_for_debuggers_does_nothing(device: EmulatedGpu) -> None:
     launch(device, assemble("s_trap 3\ns_endpgm"))
     with pytest.raises(DeviceFaultError) as caught:
@@ -298,7 +245,7 @@ def test_trap_for_debuggers_does_nothing(device: EmulatedGpu) -> None:
     assert "v70 is beyond" in caught.value.fault.message
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_wave_that_waits_for_time_comes_to_it(device: EmulatedGpu) -> None:
     for clock in ("s_memtime", "s_memrealtime"):
         loop = f"again:\n{clock} s[2:3]\ns_waitcnt lgkmcnt(0)\ns_cmp_lt_u32 s2, 0x10000\ns_cbranch_scc1 again\n"

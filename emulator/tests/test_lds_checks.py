@@ -77,7 +77,7 @@ WITHOUT_WAIT = (f"{WAIT_OTHERS} ; of the read\n", "s_nop 0\n")
     [*((REUSE.replace("READ", read), 128) for read in READS.values()), (DMA_OVER, 64), (DMA_EXCHANGE, 128)],
     ids=[*READS, "dma-over", "dma-exchange"],
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_reads_that_were_waited_for_pass(device: EmulatedGpu, body: str, threads: int) -> None:
     device.configure(late_lds_reads=True)
     assert run_checked(device, body, threads=threads) is None
@@ -85,7 +85,7 @@ def test_reads_that_were_waited_for_pass(device: EmulatedGpu, body: str, threads
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @pytest.mark.parametrize("read", READS)
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_unwaited_lds_read_before_barrier_is_race(device: EmulatedGpu, read: str, wave_order: int) -> None:
     body = REUSE.replace("READ", READS[read]).replace(*WITHOUT_WAIT)
     assert run_checked(device, body, threads=128, wave_order=wave_order) is None
@@ -95,7 +95,7 @@ def test_unwaited_lds_read_before_barrier_is_race(device: EmulatedGpu, read: str
     check_fault(fault, "race", "ds_write_b32", detail, access="store")
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_unwaited_lds_read_without_races_gives_poison(device: EmulatedGpu) -> None:
     device.configure(late_loads=True, late_lds_reads=True)
     values = np.arange(1000, 1128, dtype=np.uint32)
@@ -105,7 +105,7 @@ def test_unwaited_lds_read_without_races_gives_poison(device: EmulatedGpu) -> No
         assert (device.read(out, np.uint32) == values[np.arange(128) ^ 64]).all() == right
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
     """Without the option nothing: CK's kernels have such reads."""
     body = DMA_OVER.replace(*WITHOUT_WAIT)
@@ -127,7 +127,7 @@ def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
     ids=["unwaited-dma", "no-barrier"],
 )  # fmt: skip
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_exchange_without_wait_or_barrier_is_race(
     device: EmulatedGpu, body: str, text: str, access: str, detail: str, wave_order: int
 ) -> None:
@@ -156,7 +156,7 @@ ds_read_b32 v4, v2
 
 @pytest.mark.parametrize("other", ["ds_add_u32 v2, v3", "ds_max_rtn_u32 v4, v2, v3", "ds_cmpst_b32 v2, v2, v3"])
 @pytest.mark.parametrize("wave_order", [0, 1])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_atomics_of_two_waves_are_no_race(device: EmulatedGpu, other: str, wave_order: int) -> None:
     device.configure(wave_order=wave_order)
     assert fault_of(device, COUNT.replace("OTHER", other), threads=128, lds_races=True) is None
@@ -164,14 +164,14 @@ def test_atomics_of_two_waves_are_no_race(device: EmulatedGpu, other: str, wave_
 
 @pytest.mark.parametrize("other", ["ds_write_b32 v2, v3", "ds_read_b32 v4, v2"])
 @pytest.mark.parametrize("wave_order", [0, 1])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_atomic_beside_plain_access_is_race(device: EmulatedGpu, other: str, wave_order: int) -> None:
     device.configure(wave_order=wave_order)
     fault = fault_of(device, COUNT.replace("OTHER", other), threads=128, lds_races=True)
     check_fault(fault, "race", "ds_", "no barrier lies")
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_race_has_both_accesses_and_its_lanes(device: EmulatedGpu) -> None:
     body = "v_and_b32 v2, 0xff, v1\nds_write_b32 v2, v1 offset:4\ns_waitcnt lgkmcnt(0)"
     fault = fault_of(device, body, threads=128, lds_races=True)
@@ -183,7 +183,7 @@ def test_race_has_both_accesses_and_its_lanes(device: EmulatedGpu) -> None:
 
 @pytest.mark.parametrize("store", ["ds_write_b32 v2, v3", "ds_write_b8 v2, v3", "ds_write2_b32 v2, v3, v3 offset1:1"])
 @pytest.mark.parametrize("late", [False, True])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str, late: bool) -> None:
     body = f"v_mov_b32 v2, 0\nVALUE\n{store}"
     equal, different = body.replace("VALUE", "v_mov_b32 v3, 7"), body.replace("VALUE", "v_mov_b32 v3, v0")
@@ -195,7 +195,7 @@ def test_different_values_of_one_store_are_race(device: EmulatedGpu, store: str,
 
 @pytest.mark.parametrize("store", ["ds_write_b32 v2, v3", "ds_write_b8 v2, v3", "ds_write2_b32 v2, v3, v3 offset1:1"])
 @pytest.mark.parametrize("late", [False, True])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_two_waves_that_write_the_same_are_in_no_race(device: EmulatedGpu, store: str, late: bool) -> None:
     """IREE's Winograd transform has eight waves that do the same work."""
     body = f"v_and_b32 v2, 0xff, v1\nVALUE\n{store}\ns_waitcnt lgkmcnt(0)"
@@ -205,13 +205,13 @@ def test_two_waves_that_write_the_same_are_in_no_race(device: EmulatedGpu, store
     check_fault(fault, "race", store.partition(" ")[0], "no barrier lies between this and the write by wave 0")
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_write_over_unwaited_lds_dma_is_race(device: EmulatedGpu) -> None:
     fault = run_checked(device, DMA.replace(WAIT_VECTOR, f"ds_write_b32 v1, v0\n{WAIT_VECTOR}", 1))
     check_fault(fault, "race", "ds_write_b32", "did not wait (s_waitcnt vmcnt) for its LDS-DMA, which writes this byte")
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_unwritten_lds_is_reported_where_it_is_used(device: EmulatedGpu) -> None:
     """A merge reads an element too many and drops it, as rocPRIM's does."""
     far = "ds_read_b32 v4, v3 offset:512"
@@ -232,7 +232,7 @@ s_endpgm
 """
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_read_outside_lds_is_zero_and_reported_once(device: EmulatedGpu) -> None:
     """CDNA3 ISA: a read out of range returns zero."""
     device.configure(lds_bounds=False)
@@ -253,7 +253,7 @@ def test_read_outside_lds_is_zero_and_reported_once(device: EmulatedGpu) -> None
 @pytest.mark.parametrize(
     ("body", "bounds"), [(PAST_THE_END, True), ("v_mov_b32 v1, 256\nds_write_b32 v1, v1\ns_endpgm", False)]
 )
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_access_outside_lds_is_fault(device: EmulatedGpu, body: str, bounds: bool) -> None:
     """Without the option it is one for writes alone."""
     device.configure(lds_bounds=bounds)

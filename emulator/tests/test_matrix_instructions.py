@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tinygrad.runtime.autogen.amd.cdna import enum
 
+from ckpm_emulator.inspection import isa
 from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering import matrix_table
 from ckpm_emulator.lowering.decode import Instruction
@@ -21,31 +22,11 @@ from oracle.machine import machine
 from oracle.matrix_cases import matrix_cases
 from oracle.suite import differences, expected_state
 
-FP8 = [f"{a}_{b}" for a, b in itertools.product(("fp8", "bf8"), repeat=2)]
-# LLVM, VOP3PInstructions.td: the real instructions of GFX940, and of GFX950 with what it has beside them.
-BOTH = [
-    *(f"v_mfma_f32_{shape}" for shape in ("32x32x1_2b_f32", "16x16x1_4b_f32", "4x4x1_16b_f32", "32x32x2_f32")),
-    "v_mfma_f32_16x16x4_f32",
-    *(f"v_mfma_f32_{shape}_{form}" for form in ("f16", "bf16") for shape in ("32x32x4_2b", "16x16x4_4b", "4x4x4_16b")),
-    *(f"v_mfma_f32_{shape}_{form}" for form in ("f16", "bf16") for shape in ("32x32x8", "16x16x16")),
-    *(f"v_mfma_i32_{shape}_i8" for shape in ("32x32x4_2b", "16x16x4_4b", "4x4x4_16b", "32x32x16", "16x16x32")),
-    *("v_mfma_f64_16x16x4_f64", "v_mfma_f64_4x4x4_4b_f64"),
-    *(f"v_mfma_f32_{shape}_{form}" for form in FP8 for shape in ("16x16x32", "32x32x16")),
-    *(f"v_smfmac_f32_{shape}_{form}" for form in ("f16", "bf16") for shape in ("16x16x32", "32x32x16")),
-    *("v_smfmac_i32_16x16x64_i8", "v_smfmac_i32_32x32x32_i8"),
-    *(f"v_smfmac_f32_{shape}_{form}" for form in FP8 for shape in ("16x16x64", "32x32x32")),
-]
-OWN = {
-    "gfx942": ["v_mfma_f32_16x16x8_xf32", "v_mfma_f32_32x32x4_xf32"],
-    "gfx950": [
-        *(f"v_mfma_f32_{shape}_{form}" for form in ("f16", "bf16") for shape in ("16x16x32", "32x32x16")),
-        *("v_mfma_i32_16x16x64_i8", "v_mfma_i32_32x32x32_i8"),
-        *("v_mfma_f32_16x16x128_f8f6f4", "v_mfma_f32_32x32x64_f8f6f4"),
-        *("v_mfma_scale_f32_16x16x128_f8f6f4", "v_mfma_scale_f32_32x32x64_f8f6f4"),
-        *(f"v_smfmac_f32_{shape}_{form}" for form in ("f16", "bf16") for shape in ("16x16x64", "32x32x32")),
-        *("v_smfmac_i32_16x16x128_i8", "v_smfmac_i32_32x32x64_i8"),
-        *(f"v_smfmac_f32_{shape}_{form}" for form in FP8 for shape in ("16x16x128", "32x32x64")),
-    ],
+NAMES = {
+    arch: [
+        name for name in isa.instructions(arch) if name.startswith(("v_mfma_", "v_smfmac_")) and "ld_scale" not in name
+    ]
+    for arch in ("gfx942", "gfx950")
 }
 BITS = {"i8": 8, "fp8": 8, "bf8": 8, "f16": 16, "bf16": 16, "f32": 32, "xf32": 32, "f64": 64, "f8f6f4": 8}
 
@@ -72,24 +53,25 @@ def assembly(name: str) -> str:
 @functools.cache
 def assemble_all(arch: str) -> dict[str, list[Instruction]]:
     """Each instruction of the arch twice in a row: what follows one must not change how it reads."""
-    return instructions_of({name: assembly(name) * 2 for name in BOTH + OWN[arch]}, arch)
+    return instructions_of({name: assembly(name) * 2 for name in NAMES[arch]}, arch)
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_everything_that_llvm_assembles_is_read_and_executed(arch: str) -> None:
     other = "gfx950" if arch == "gfx942" else "gfx942"
-    assert len(BOTH + OWN[arch]) == {"gfx942": 46, "gfx950": 68}[arch]
+    assert len(NAMES[arch]) == {"gfx942": 46, "gfx950": 68}[arch]  # LLVM, VOP3PInstructions.td
     for name, instructions in assemble_all(arch).items():
+        own = name not in NAMES[other]
         assert [instruction.name for instruction in instructions] == [name, name, "s_endpgm"]
         operation, reason = lower_one(instructions[0], arch)
         assert (operation.name, reason) == (name, "")
         refused = lower_one(instructions[0], other)[1]
-        assert refused.startswith(f"{other} has no {name}, {arch} has" if name in OWN[arch] else "")
-        assert bool(refused) == (name in OWN[arch])
+        assert refused.startswith(f"{other} has no {name}, {arch} has" if own else "")
+        assert bool(refused) == own
 
 
 def test_table_has_no_other_instruction() -> None:
-    assert set(BOTH) | {name for names in OWN.values() for name in names} == matrix_table.NAMES
+    assert {name for names in NAMES.values() for name in names} == matrix_table.NAMES
 
 
 def test_code_object_is_lowered_for_its_own_arch() -> None:

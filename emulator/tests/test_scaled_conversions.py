@@ -8,14 +8,12 @@ conversions from HIP's amd_hip_ocp_host.hpp ("gfx950 HW behavior"). emulator/tes
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
-from ckpm_emulator.inspection.coverage import cover
 from ckpm_emulator.lowering.lower import lower_one
-from emulator_assembly import assemble, instructions_of
+from emulator_assembly import instructions_of
 from emulator_wave import run_wave
 from oracle.typed_buffers import f32
 
@@ -111,15 +109,3 @@ def test_fract_of_f64_stays_below_one(value: float, expected: int) -> None:
 def test_constants_whose_meaning_is_not_documented_are_refused() -> None:
     (instruction, *_) = instructions_of({"test": "v_cvt_scalef32_pk_fp8_bf16 v1, 1.0, v3\n"}, "gfx950")["test"]
     assert "constant" in lower_one(instruction)[1]
-
-
-def test_coverage_finds_nothing_missing(tmp_path: Any) -> None:
-    (file := tmp_path / "kernel.hsaco").write_bytes(
-        assemble(
-            "v_cvt_scalef32_2xpk16_fp6_f32 v[0:5], v[6:21], v[22:37], v38\n"
-            "v_cvt_scalef32_sr_pk32_bf6_bf16 v[0:5], v[6:21], v22, v23\n"
-            "v_trig_preop_f64 v[0:1], v[2:3], v4\nv_fract_f64 v[0:1], v[2:3]\ns_endpgm\n",
-            "gfx950",
-        )
-    )
-    assert not cover(file).missing

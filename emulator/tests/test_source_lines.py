@@ -36,7 +36,7 @@ def compile_lines(*options: str) -> bytes:
 
 
 @pytest.mark.parametrize("options", ["-g", "-gline-tables-only", "-gdwarf-4", "-g0"])
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_fault_names_source_line_and_cpp_kernel(device: EmulatedGpu, options: str) -> None:
     out = device.malloc(64)
     module = device.load_module(compile_lines(options))

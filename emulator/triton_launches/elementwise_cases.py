@@ -25,8 +25,6 @@ _FLOATS = ("fp16", "bf16", "fp32", "fp64")
 
 def cases(arch: str) -> Iterator[Case]:
     """All of this group."""
-    for kind in (*_FLOATS, *_INTEGERS):
-        yield Case(f"add {kind}", functools.partial(_add, kind))
     yield from _operations()
     yield from _conversions(arch)
     for name in _FUNCTIONS:
@@ -47,29 +45,23 @@ def _integers(kind: str, *names: Any) -> Array:
     return random(kind, *names).integers(limits.min, limits.max, _N, PLAIN[kind], endpoint=True)
 
 
-def _add(kind: str, machine: Machine) -> None:
-    if kind in _FLOATS:
-        x, y = (tensor(random(kind, operand).standard_normal(_N), kind) for operand in "xy")
-    else:
-        x, y = (Tensor(_integers(kind, operand), kind) for operand in "xy")
-    out = room(_N, kind)
-    machine.run(kernels.add, _GRID, x=x, y=y, out=out, n=_N, BLOCK=_BLOCK)
-    with np.errstate(over="ignore"):
-        expected = x.values + y.values
-    same(out.values, round_to(expected, kind) if kind in _FLOATS else expected)
-
-
 # ---- operations of two
+
+# names of Triton's that aren't those of the cases
+_TRITON = {"less": "__lt__", "equal": "__eq__", "div": "__truediv__", "shl": "__lshift__", "shr": "__rshift__"}
+_TRITON |= {"max": "maximum", "min": "minimum"} | {name: name for name in ("umulhi", "div_rn", "fma")}
 
 
 def _operations() -> Iterator[Case]:
+    for kind in _INTEGERS:
+        yield Case(f"add {kind}", functools.partial(_of_integers, "add", kind))
     for kind in ("i8", "i16", "i32", "i64", "u32", "u64"):
         for name in ("sub", "mul", "floordiv", "mod", "and", "or", "xor", "shl", "shr", "max", "min", "less", "equal"):
             yield Case(f"{name} {kind}", functools.partial(_of_integers, name, kind))
     for kind in ("u32", "u64"):
         yield Case(f"umulhi {kind}", functools.partial(_of_integers, "umulhi", kind))
     for kind in _FLOATS:
-        for name in ("sub", "mul", "div", "max", "min", "less", "fma"):
+        for name in ("add", "sub", "mul", "div", "max", "min", "less", "fma"):
             yield Case(f"{name} {kind}", functools.partial(_of_floats, name, kind))
     yield Case("div_rn fp32", functools.partial(_of_floats, "div_rn", "fp32"))
 
@@ -86,14 +78,20 @@ def _of_integers(name: str, kind: str, machine: Machine) -> None:
         y[::2] = x[::2]
     expected = _expected_integers(name, [int(value) for value in x], [int(value) for value in y], width)
     out = room(_N, kind)
-    machine.run(kernels.combined, _GRID, x=Tensor(x, kind), y=Tensor(y, kind), out=out, n=_N, WHAT=name, BLOCK=_BLOCK)
+    _combine(name, Tensor(x, kind), Tensor(y, kind), out, machine)
     mask = (1 << width) - 1
     same(out.bits, np.array([value & mask for value in expected], f"uint{width}").view(out.bits.dtype))
+
+
+def _combine(name: str, x: Tensor, y: Tensor, out: Tensor, machine: Machine) -> None:
+    what = _TRITON.get(name, f"__{name}__")
+    machine.run(kernels.combined, _GRID, x=x, y=y, out=out, n=_N, WHAT=what, BLOCK=_BLOCK)
 
 
 def _expected_integers(name: str, x: list[int], y: list[int], width: int) -> list[int]:
     """Operations on Python's integers; quotients are rounded towards zero, as in C."""
     operations: dict[str, Callable[[int, int], int]] = {
+        "add": lambda a, b: a + b,
         "sub": lambda a, b: a - b,
         "mul": lambda a, b: a * b,
         "floordiv": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
@@ -115,9 +113,10 @@ def _expected_integers(name: str, x: list[int], y: list[int], width: int) -> lis
 def _of_floats(name: str, kind: str, machine: Machine) -> None:
     x, y = (tensor(random(name, kind, operand).standard_normal(_N) * 3 + 0.01, kind) for operand in "xy")
     out = room(_N, kind)
-    machine.run(kernels.combined, _GRID, x=x, y=y, out=out, n=_N, WHAT=name, BLOCK=_BLOCK)
+    _combine(name, x, y, out, machine)
     a, b = x.values.astype(np.longdouble), y.values.astype(np.longdouble)
     exact = {
+        "add": a + b,
         "sub": a - b,
         "mul": a * b,
         "div": a / b,
@@ -163,7 +162,7 @@ def _convert(source: str, target: str, machine: Machine) -> None:
     if source in _FLOATS and target in _FLOATS:
         x = tensor(rng.standard_normal(1024) * 10.0 ** rng.integers(-6, 4, 1024), source)
     out = room(1024, target)
-    machine.run(kernels.converted, 1, x=x, out=out, BLOCK=1024)
+    machine.run(kernels.converted, 1, x=x, out=out, BITCAST=False, BLOCK=1024)
     if target in _FLOATS:
         same(out.values, round_to(x.values.astype(np.float64), target))
     else:
@@ -173,7 +172,7 @@ def _convert(source: str, target: str, machine: Machine) -> None:
 def _widen(small: str, wide: str, machine: Machine) -> None:
     """All codes; of types without an instruction, whose bits Triton shifts into a bf16, those that are finite."""
     x, out = Tensor(np.arange(256, dtype=np.uint8), small), room(256, wide)
-    machine.run(kernels.converted, 1, x=x, out=out, BLOCK=256)
+    machine.run(kernels.converted, 1, x=x, out=out, BITCAST=False, BLOCK=256)
     shifted = wide == "bf16" and small not in FP8[machine.arch]
     compared = np.isfinite(numbers(small)) if shifted else np.ones(256, bool)
     close(out.values[compared], numbers(small)[compared], 0)
@@ -186,13 +185,13 @@ def _narrow(wide: str, small: str, machine: Machine) -> None:
     middle = (representable[1:] + representable[:-1]) / 2
     spread = random(wide, small).uniform(representable[0], representable[-1], 1024 - len(representable) - len(middle))
     x, out = tensor(np.concatenate([representable, middle, spread]), wide), room(1024, small)
-    machine.run(kernels.converted, 1, x=x, out=out, BLOCK=1024)
+    machine.run(kernels.converted, 1, x=x, out=out, BITCAST=False, BLOCK=1024)
     same(out.values, round_to(x.values, small))
 
 
 def _reinterpret(source: str, target: str, machine: Machine) -> None:
     x, out = tensor(random(source).standard_normal(256), source), room(256, target)
-    machine.run(kernels.reinterpreted, 1, x=x, out=out, BLOCK=256)
+    machine.run(kernels.converted, 1, x=x, out=out, BITCAST=True, BLOCK=256)
     same(out.bits.view(x.bits.dtype), x.bits)
 
 
@@ -266,8 +265,9 @@ def _library(name: str, kind: str, machine: Machine) -> None:
     exact, low, high, units = _LIBRARY[name]
     x, y = _arguments(name, kind, low, high)
     out = room(_N, kind)
-    machine.run(kernels.of_device_library, _GRID, x=x, y=y, out=out, n=_N, FUNCTION=name, BLOCK=_BLOCK)
-    operands = (x.values, y.values) if name in _OF_TWO else (x.values,)
+    of_two = name in _OF_TWO
+    machine.run(kernels.of_device_library, _GRID, x=x, y=y, out=out, n=_N, FUNCTION=name, OF_TWO=of_two, BLOCK=_BLOCK)
+    operands = (x.values, y.values) if of_two else (x.values,)
     if name == "nextafter":  # depends on the type
         close(out.values, np.nextafter(x.bits, y.bits).astype(np.float64), 0)
     else:

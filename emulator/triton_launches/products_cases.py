@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -29,17 +30,18 @@ def cases(arch: str) -> Iterator[Case]:
     for precision in ("bf16x3", "bf16x6", *(["tf32"] if arch == "gfx942" else [])):
         yield Case(f"matmul fp32 {precision}", functools.partial(_product, "fp32", precision, 32, False))
     first, second = FP8[arch]
-    yield Case(f"matmul {first} by {second}", functools.partial(_mixed_cases, first, second))
-    yield Case(f"matmul {second} by {first}", functools.partial(_mixed_cases, second, first))
+    yield Case(f"matmul {first} by {second}", functools.partial(_launch, first, second, {}))
+    yield Case(f"matmul {second} by {first}", functools.partial(_launch, second, first, {}))
     if arch == "gfx942":
         yield Case("matmul fp8e4nv, in fp16", functools.partial(_product, "fp8e4nv", "ieee", 32, False))
     for warps in (1, 2, 8):
-        yield Case(f"matmul fp16 {warps} warps", functools.partial(_warps, warps))
+        yield Case(f"matmul fp16 {warps} warps", functools.partial(_launch, "fp16", "fp16", {"num_warps": warps}))
     for wide in (16, 32):
-        yield Case(f"matmul fp16 instruction {wide}", functools.partial(_instruction, wide))
-    yield Case("matmul persistent", _persistent)
+        options = {"matrix_instr_nonkdim": wide, "num_stages": 3}
+        yield Case(f"matmul fp16 instruction {wide}", functools.partial(_launch, "fp16", "fp16", options))
+    yield Case("matmul persistent", functools.partial(_by_kernel, kernels.persistent, 5, {"GROUP": 2}))
     yield Case("grouped gemm", _grouped_case)
-    yield Case("matmul split along K", _split)
+    yield Case("matmul split along K", functools.partial(_by_kernel, kernels.split, (4, 3, _K // 32), {}))
     for kind in ("fp16", "fp32"):
         yield Case(f"batched matmul {kind}", functools.partial(_batched_case, kind))
     for a, b in _SCALED:
@@ -95,34 +97,20 @@ def _product(kind: str, precision: str, deep: int, leaky: bool, machine: Machine
         _compare(out, a, b, errors.get(kind) or errors.get(precision) or _FLOAT32)
 
 
-def _mixed_cases(first: str, second: str, machine: Machine) -> None:
-    a, b = _operands(first, second)
-    _launch(machine, a, b, {})
-
-
-def _warps(warps: int, machine: Machine) -> None:
-    a, b = _operands("fp16", "fp16")
-    _launch(machine, a, b, {"num_warps": warps})
-
-
-def _instruction(wide: int, machine: Machine) -> None:
-    a, b = _operands("fp16", "fp16")
-    _launch(machine, a, b, {"matrix_instr_nonkdim": wide, "num_stages": 3})
-
-
-def _launch(machine: Machine, a: Tensor, b: Tensor, options: dict[str, int]) -> None:
+def _launch(first: str, second: str, options: dict[str, int], machine: Machine) -> None:
     import triton.language as tl
 
+    a, b = _operands(first, second)
     out = room((_M, _N))
     arguments = {**_TILE, "TYPE": tl.float32, "PRECISION": "ieee", "LEAKY": False, "GROUP": 4}
     machine.run(kernels.product, _tiles(), options, a=a, b=b, out=out, m=_M, n=_N, k=_K, **arguments)
     _compare(out, a, b, _FLOAT32)
 
 
-def _persistent(machine: Machine) -> None:
+def _by_kernel(kernel: Any, grid: int | tuple[int, ...], options: dict[str, int], machine: Machine) -> None:
     a, b = _operands("fp16", "fp16")
-    out = room((_M, _N))
-    machine.run(kernels.persistent, 5, a=a, b=b, out=out, m=_M, n=_N, k=_K, GROUP=2, **_TILE)
+    out = tensor(np.zeros((_M, _N)))
+    machine.run(kernel, grid, a=a, b=b, out=out, m=_M, n=_N, k=_K, **options, **_TILE)
     _compare(out, a, b, _FLOAT32)
 
 
@@ -137,13 +125,6 @@ def _grouped_case(machine: Machine) -> None:
     machine.run(kernels.grouped, 4, addresses=addresses, sizes=tensor(sizes, "i32"), problems=len(sizes), **_TILE)
     for a, b, out in problems:
         close(out.values, a.values @ b.values, 2.0**-10, 2.0**-10)
-
-
-def _split(machine: Machine) -> None:
-    a, b = _operands("fp16", "fp16")
-    out = tensor(np.zeros((_M, _N)))
-    machine.run(kernels.split, (4, 3, _K // 32), a=a, b=b, out=out, m=_M, n=_N, k=_K, **_TILE)
-    _compare(out, a, b, _FLOAT32)
 
 
 def _batched_case(kind: str, machine: Machine) -> None:
@@ -189,16 +170,8 @@ def _scaled_case(first: str, second: str, machine: Machine) -> None:
     b, b_scale, right = _microscaled_case(second, 1, (k, n))
     out = room((m, n))
     packed = {"A_PACKED": 1 + (first == "e2m1"), "B_PACKED": 1 + (second == "e2m1")}
-    arguments = {
-        "a": a,
-        "a_scale": a_scale,
-        "b": b,
-        "b_scale": b_scale,
-        "out": out,
-        "A_FORMAT": first,
-        "B_FORMAT": second,
-    }
-    machine.run(kernels.scaled, 1, M=m, N=n, K=k, BLOCK_K=128, **arguments, **packed)
+    scales = {"a_scale": a_scale, "b_scale": b_scale, "A_FORMAT": first, "B_FORMAT": second}
+    machine.run(kernels.scaled, 1, a=a, b=b, out=out, M=m, N=n, K=k, BLOCK_K=128, **scales, **packed)
     apart = np.abs(out.values - left @ right)
     # elements times scales are rounded to bf16 where the arch has no such product (Triton's documentation)
     assert (apart <= _FLOAT32 * (np.abs(left) @ np.abs(right))).all(), f"{apart.max()} apart"

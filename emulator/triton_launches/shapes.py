@@ -8,21 +8,10 @@ import triton.language as tl
 
 @triton.jit
 def reduced(x, out, WHAT: tl.constexpr, AXIS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """A reduction of a tile along an axis, by its name."""
+    """A reduction of a tile along an axis by a function of Triton's."""
     rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     tile = tl.load(x + rows[:, None] * COLUMNS + columns[None, :])
-    if WHAT == "sum":
-        result = tl.sum(tile, AXIS)
-    elif WHAT == "max":
-        result = tl.max(tile, AXIS)
-    elif WHAT == "min":
-        result = tl.min(tile, AXIS)
-    elif WHAT == "argmax":
-        result = tl.argmax(tile, AXIS)
-    elif WHAT == "argmin":
-        result = tl.argmin(tile, AXIS)
-    else:
-        result = tl.xor_sum(tile, AXIS)
+    result = getattr(tl, WHAT)(tile, AXIS)
     if AXIS == 0:
         tl.store(out + columns, result)
     else:
@@ -121,26 +110,17 @@ def reshaped(x, out, WHAT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constex
 
 @triton.jit
 def atomically(x, index, out, before, n, WHAT: tl.constexpr, BLOCK: tl.constexpr):
-    """An atomic operation of each element on ``out[index]``, by its name; ``before`` gets what was there."""
+    """An atomic operation of each element on ``out[index]``: "add relaxed", or a function of Triton's.
+
+    ``before`` gets what was there.
+    """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     value, pointer = tl.load(x + at, mask=inside), out + tl.load(index + at, mask=inside, other=0)
-    if WHAT == "add":
-        old = tl.atomic_add(pointer, value, mask=inside)
-    elif WHAT == "add relaxed":
+    if WHAT == "add relaxed":
         old = tl.atomic_add(pointer, value, mask=inside, sem="relaxed", scope="cta")
-    elif WHAT == "max":
-        old = tl.atomic_max(pointer, value, mask=inside)
-    elif WHAT == "min":
-        old = tl.atomic_min(pointer, value, mask=inside)
-    elif WHAT == "and":
-        old = tl.atomic_and(pointer, value, mask=inside)
-    elif WHAT == "or":
-        old = tl.atomic_or(pointer, value, mask=inside)
-    elif WHAT == "xor":
-        old = tl.atomic_xor(pointer, value, mask=inside)
     else:
-        old = tl.atomic_xchg(pointer, value, mask=inside)
+        old = getattr(tl, WHAT)(pointer, value, mask=inside)
     tl.store(before + at, old, mask=inside)
 
 

@@ -72,7 +72,8 @@ def _reduce(what: str, axis: int, kind: str, machine: Machine) -> None:
     x = _spread(kind, what, axis)
     left = _SHAPE[1 - axis]
     out = room(left, "i32" if what.startswith("arg") else kind)
-    machine.run(kernels.reduced, 1, x=x, out=out, WHAT=what, AXIS=axis, ROWS=_ROWS, COLUMNS=_COLUMNS)
+    function = "xor_sum" if what == "xor" else what
+    machine.run(kernels.reduced, 1, x=x, out=out, WHAT=function, AXIS=axis, ROWS=_ROWS, COLUMNS=_COLUMNS)
     values = x.values
     if what == "sum" and kind.startswith("fp"):
         error = {"fp16": 2.0**-9, "fp32": 2.0**-21, "fp64": 2.0**-50}[kind]
@@ -196,7 +197,8 @@ def _atomic(what: str, kind: str, machine: Machine) -> None:
     x, index = tensor(rng.integers(1, 5, n), kind), tensor(rng.integers(0, places, n), "i32")
     start = np.arange(places) % 3
     out, before = tensor(start, kind), room(n, kind)
-    machine.run(kernels.atomically, 3, x=x, index=index, out=out, before=before, n=n, WHAT=what, BLOCK=128)
+    function = what if what == "add relaxed" else f"atomic_{what}"
+    machine.run(kernels.atomically, 3, x=x, index=index, out=out, before=before, n=n, WHAT=function, BLOCK=128)
     values, old = x.values, before.values
     for slot in range(places):
         here = index.values == slot

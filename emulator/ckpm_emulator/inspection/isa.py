@@ -1,8 +1,8 @@
 """Coverage of an arch's instruction set, by encoding.
 
-An arch has the instructions that LLVM's assembler accepts (isa.yaml, from ``python emulator/tests/isa_facts.py``).
-Their encodings and numbers are those of tinygrad's tables, made from AMD's ISA XML. An instruction is executed if its
-plain form doesn't become a trap.
+An arch has the instructions that LLVM's assembler accepts: those of tinygrad's tables, made from AMD's ISA XML, with
+the differences in isa.yaml (``python emulator/tests/isa_facts.py``). Encodings and numbers are the tables'. An
+instruction is executed if its plain form doesn't become a trap.
 """
 
 from __future__ import annotations
@@ -61,15 +61,29 @@ class Row:
     refused: tuple[str, ...]
 
 
+def forms_of_tables() -> dict[str, frozenset[str]]:
+    """The forms of each instruction in tinygrad's tables; instructions with one encoding have no form."""
+    forms: dict[str, set[str]] = {}
+    for encoding, form in _ENCODINGS.items():
+        for name, _ in _opcodes(encoding):
+            forms.setdefault(name, set()).update({form} - {_ANY})
+    return {name: frozenset(some) for name, some in forms.items()}
+
+
+def table_name(name: str) -> str | None:
+    """The name in tinygrad's tables of an instruction that LLVM has; None for an older spelling."""
+    return None if _OLD_MATRIX.match(name) else _OTHER_NAMES.get(name, name)
+
+
 @functools.cache
 def instructions(arch: str) -> Mapping[str, frozenset[str]]:
     """The instructions of an arch, by tinygrad's names, with the forms that LLVM has of each."""
-    forms: dict[str, frozenset[str]] = {}
+    forms = forms_of_tables()
     for group in yaml.safe_load(FACTS.read_text()):
-        if arch in group["archs"]:
-            for name in group["names"].split():
-                if not _OLD_MATRIX.match(name):
-                    forms[_OTHER_NAMES.get(name, name)] = frozenset(group["forms"])
+        for name in group["names"].split() if arch in group["archs"] else ():
+            forms[name] = frozenset(group["forms"] or ())
+            if group["forms"] is None:
+                del forms[name]
     return forms
 
 

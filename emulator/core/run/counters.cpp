@@ -1,6 +1,5 @@
 #include "run/counters.h"
 
-#include "hip/api.h"
 #include "hip/device_api.h"
 #include "run/fault.h"
 

@@ -2,7 +2,6 @@
 
 #include "checks/global_races.h"
 #include "checks/twin.h"
-#include "hip/api.h"
 #include "hip/device_api.h"
 #include "isa/registry.h"
 #include "run/trace.h"

@@ -1,7 +1,7 @@
 #include "standalone/report.h"
 
-#include "hip/api.h"
 #include "hip/call.h"
+#include "hip/device_api.h"
 #include "host/device_heap.h"
 #include "memory/memory.h"
 #include "run/options.h"

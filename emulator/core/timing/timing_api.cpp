@@ -1,5 +1,4 @@
 // The C functions of the timing model: the recording, and the last replay of it, as JSON.
-#include "hip/api.h"
 #include "hip/device_api.h"
 #include "run/fault.h"
 #include "timing/recorder.h"

@@ -17,18 +17,6 @@ __global__ void selected(const unsigned* in, unsigned* out, unsigned*, bool)
     out[i]           = in[i] == 5 ? 1 : 2;
 }
 
-__global__ void within(const unsigned* in, unsigned* out, unsigned*, bool)
-{
-    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
-    out[i]           = in[i] > 1000 && in[i] < 2000;
-}
-
-__global__ void smallest(const unsigned* in, unsigned* out, unsigned*, bool)
-{
-    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
-    out[i]           = in[i] < 100 ? in[i] : 100;
-}
-
 // A minimum of floats, whatever number is made up.
 __global__ void least(const unsigned* in, unsigned* out, unsigned*, bool)
 {
@@ -121,55 +109,6 @@ __global__ void vector_overwritten(const unsigned* in, unsigned* out, unsigned*,
     out[blockIdx.x * THREADS + threadIdx.x] = r;
 }
 
-__global__ void scalar_overwritten(const unsigned* in, unsigned* out, unsigned*, bool wrong)
-{
-    unsigned r;
-    if(wrong)
-        asm volatile(
-            "s_load_dword %0, %1, 0\n"
-            "s_mov_b32 %0, 5\n"
-            "s_waitcnt lgkmcnt(0)"
-            : "=&s"(r)
-            : "s"(in)
-            : "memory");
-    else
-        asm volatile(
-            "s_load_dword %0, %1, 0\n"
-            "s_waitcnt lgkmcnt(0)\n"
-            "s_mov_b32 %0, 5"
-            : "=&s"(r)
-            : "s"(in)
-            : "memory");
-    out[blockIdx.x * THREADS + threadIdx.x] = r;
-}
-
-__global__ void lds_overwritten(const unsigned*, unsigned* out, unsigned*, bool wrong)
-{
-    __shared__ unsigned s[THREADS];
-    s[threadIdx.x] = 1;
-    __syncthreads();
-    const auto at = (unsigned)(uintptr_t)(__attribute__((address_space(3))) void*)(s + threadIdx.x);
-    unsigned r;
-    if(wrong)
-        asm volatile(
-            "ds_read_b32 %0, %1\n"
-            "v_mov_b32 %0, 5\n"
-            "s_waitcnt lgkmcnt(0)"
-            : "=&v"(r)
-            : "v"(at)
-            : "memory");
-    else
-        asm volatile(
-            "ds_read_b32 %0, %1\n"
-            "ds_read_b32 %0, %1\n"
-            "s_waitcnt lgkmcnt(0)\n"
-            "v_mov_b32 %0, 5"
-            : "=&v"(r)
-            : "v"(at)
-            : "memory");
-    out[blockIdx.x * THREADS + threadIdx.x] = r;
-}
-
 // ---- An atomic that is not aligned, in LDS by a generic address.
 
 __global__ void misaligned(const unsigned*, unsigned* out, unsigned* word, bool wrong)
@@ -201,17 +140,28 @@ __global__ void lanes_of_memory(const unsigned*, unsigned* out, unsigned*, bool 
         out[blockIdx.x * THREADS] = wrong ? threadIdx.x : blockIdx.x;
 }
 
-__global__ void atomic_and_store(const unsigned*, unsigned* out, unsigned* word, bool wrong)
+// One workgroup does an atomic, the other one a store.
+__device__ void store_beside_atomic(unsigned group, unsigned* out, unsigned* word, bool wrong)
 {
     if(threadIdx.x != 0)
         return;
-    if(blockIdx.x == 0)
+    if(blockIdx.x == group)
         __hip_atomic_fetch_add(word, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     else if(wrong)
         *word = 7;
     else
         __hip_atomic_store(word, 7u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     out[blockIdx.x] = 1;
+}
+
+__global__ void atomic_and_store(const unsigned*, unsigned* out, unsigned* word, bool wrong)
+{
+    store_beside_atomic(0, out, word, wrong);
+}
+
+__global__ void store_and_atomic(const unsigned*, unsigned* out, unsigned* word, bool wrong)
+{
+    store_beside_atomic(1, out, word, wrong);
 }
 
 __global__ void atomic_and_load(const unsigned*, unsigned* out, unsigned* word, bool wrong)
@@ -233,19 +183,6 @@ __global__ void swapped(const unsigned*, unsigned* out, unsigned* word, bool wro
     unsigned next = *word;
     for(unsigned before = ~next; before != next;)
         next = atomicCAS(word, before = next, next + 1);
-    out[blockIdx.x] = 1;
-}
-
-__global__ void store_and_atomic(const unsigned*, unsigned* out, unsigned* word, bool wrong)
-{
-    if(threadIdx.x != 0)
-        return;
-    if(blockIdx.x == 1)
-        __hip_atomic_fetch_add(word, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-    else if(wrong)
-        *word = 7;
-    else
-        __hip_atomic_store(word, 7u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     out[blockIdx.x] = 1;
 }
 
@@ -346,10 +283,9 @@ struct Kernel
 
 // clang-format off
 const Kernel KERNELS[] = {
-    READS(selected), READS(within), READS(smallest), READS(least), READS(added),
-    READS(voted), READS(branched), READS(counted),
-    KERNEL(copied), KERNEL(copied_structures), KERNEL(local_select), KERNEL(vector_overwritten), KERNEL(scalar_overwritten),
-    KERNEL(lds_overwritten), KERNEL(misaligned), KERNEL(lanes_of_lds), KERNEL(lanes_of_memory),
+    READS(selected), READS(least), READS(added), READS(voted), READS(branched), READS(counted),
+    KERNEL(copied), KERNEL(copied_structures), KERNEL(local_select), KERNEL(vector_overwritten),
+    KERNEL(misaligned), KERNEL(lanes_of_lds), KERNEL(lanes_of_memory),
     KERNEL(atomic_and_store), KERNEL(atomic_and_load), KERNEL(store_and_atomic), KERNEL(swapped), KERNEL(atomic_of_lds_and_load),
     KERNEL(flag), KERNEL(waves_of_lds), KERNEL(groups_of_memory), KERNEL(shuffled), {"reduced", reduced, true, 48},
     KERNEL(divergent),

@@ -28,7 +28,7 @@ ENCODINGS = (
     *("DS", "GLOBAL", "FLAT", "SCRATCH", "MUBUF", "MTBUF", "SMEM"),
 )
 BY_INDEX = (name for name in SUPPORTED if name.endswith("_indexed"))
-# Micro-ops that no CDNA encoding of tinygrad's table reaches; test_registers_by_index.py has the last ones.
+# Micro-ops that no CDNA encoding of tinygrad's table reaches; test_vector_modes.py has the last ones.
 NO_MACHINE_OPCODE = {"trap", "v_mad_f32", "v_fmac_f16", *BY_INDEX}
 
 
@@ -42,7 +42,7 @@ def listed_opcodes() -> list[tuple[str, Any]]:
         (encoding, op)
         for encoding in ENCODINGS
         for op in dict(getattr(ins, encoding)._fields)["op"]._enum
-        if micro_op_name(machine_name(op)) in SUPPORTED and machine_name(op) != "s_setvskip"  # test_skipped.py
+        if micro_op_name(machine_name(op)) in SUPPORTED and machine_name(op) != "s_setvskip"  # test_vector_modes.py
     ]
 
 

@@ -102,11 +102,6 @@ def _inline(kind: Operand, n: int) -> Reg:
     return scalar([242, 240, 247, 244, 248, 128][n % 6] if kind.format is not None else integers[n % 6], kind.bits)
 
 
-def _literal(kind: Operand, n: int) -> int | float:
-    values = [0x12345678, 0x3FC00000, 0x80000001, 0x00013C00]
-    return values[n % 4]
-
-
 def vop_sources(state: State, cls: str, op: Any, n: int, rng: Generator) -> dict[str, Any]:
     """Source fields of a VOP instruction; round n decides which are SGPRs, inline constants or a literal."""
     names = {"VOP1": ["src0"], "VOP2": ["src0", "vsrc1"], "VOPC": ["src0", "vsrc1"]}.get(cls, ["src0", "src1", "src2"])
@@ -128,7 +123,7 @@ def vop_sources(state: State, cls: str, op: Any, n: int, rng: Generator) -> dict
     elif choice == 3 and kind.packed == 1 and kind.element not in ("BF16", "FP8", "BF8"):
         fields[first] = _inline(kind, n // 7)
     elif choice == 5 and cls in ("VOP1", "VOP2", "VOPC") and kind.bits <= 32 and kind.packed == 1:
-        fields[first] = _literal(kind, n // 7)
+        fields[first] = (0x12345678, 0x3FC00000, 0x80000001, 0x00013C00)[n // 7 % 4]
     elif choice == 6 and len(names) > 2 and cls.startswith("VOP3") and kind_of(op, names[-1]).packed == 1:
         last = kind_of(op, names[-1])
         if "M64" not in table[names[-1]][0].name:
@@ -242,12 +237,8 @@ def _selections(bare: str, kind: Operand) -> tuple[int, ...]:
 
 
 DPP_CONTROLS = (0x1B, 0x4E, 0x101, 0x11F, 0x112, 0x128, 0x130, 0x138, 0x140, 0x141, 0x142, 0x143, 0x150, 0x15B)
-WIDE_CONTROLS = (
-    0x150,
-    0x153,
-    0x15B,
-    0x15F,
-)  # row_newbcast: 64-bit operands have no other (LLVM, isLegalDPALU_DPPControl)
+# row_newbcast: 64-bit operands have no other (LLVM, isLegalDPALU_DPPControl)
+WIDE_CONTROLS = (0x150, 0x153, 0x15B, 0x15F)
 
 
 def dpp_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
@@ -411,7 +402,7 @@ def _packed_modifiers(op: Any, fields: dict[str, Any], n: int, rng: Generator) -
         fields["opsel"], fields["opsel_hi"] = int(rng.integers(8)), int(rng.integers(4))
         fields["opsel_hi2"] = int(rng.integers(2))
         fields["neg"], fields["neg_hi"] = int(rng.integers(8)) * (n % 2), int(rng.integers(8)) * (n % 2)
-        mixed_sources(op, fields)
+        fields |= {name: vector(20 + 10 * at, 32) for at, name in enumerate(("src0", "src1", "src2"))}
         return
     if op.name.startswith("V_DOT"):
         return
@@ -428,8 +419,3 @@ def _packed_modifiers(op: Any, fields: dict[str, Any], n: int, rng: Generator) -
         fields["src0"] = scalar((242, 247)[n % 2], kinds[0].bits)
         fields["opsel"], fields["opsel_hi"] = fields["opsel"] & ~1, fields.get("opsel_hi", 3) & ~1
     fields["clmp"] = int(n % 5 == 4 and floats_in != 0)
-
-
-def mixed_sources(op: Any, fields: dict[str, Any]) -> None:
-    for at, name in enumerate(("src0", "src1", "src2")):
-        fields[name] = vector(20 + 10 * at, 32)

@@ -21,7 +21,6 @@ from oracle.values import (
     boolean,
     compare,
     convert_float,
-    exact,
     format_of,
     integer,
     real,
@@ -105,11 +104,6 @@ def _turns(function: Callable[[float], float], outside: float) -> Callable[[floa
     return apply
 
 
-def is_even(modes: Modes, a: Value) -> Value:
-    number = a.number(modes)
-    return boolean(number.kind is not Kind.FINITE or floats.to_int(number, -(2**63), 2**63 - 1) % 2 == 0)
-
-
 def transcendental(function: Callable[[float], float]) -> Function:
     def apply(modes: Modes, a: Value) -> Value:
         quiet = _nan(a, modes)
@@ -128,10 +122,6 @@ def transcendental(function: Callable[[float], float]) -> Function:
 
 def _log2(x: float) -> float:
     return -math.inf if x == 0 else math.log2(x)
-
-
-def _trigonometric(function: Callable[[float], float]) -> Callable[[float], float]:
-    return lambda x: math.nan if math.isinf(x) else function(x)
 
 
 def power(modes: Modes, a: Value, b: Value) -> Value:
@@ -175,11 +165,6 @@ def signext_from_bit(modes: Modes, a: Value, bit: Value) -> Value:
         return a if width else integer(a.kind, a.width, 0)
     low = a.bits & ((1 << width) - 1)
     return integer(a.kind, a.width, low - (low >> (width - 1) << width))
-
-
-def float32(modes: Modes, sign: Value, field: Value, fraction: Value) -> Value:
-    bits = (sign.bits & 1) << 31 | (field.bits & 0xFF) << 23 | fraction.bits & 0x7FFFFF
-    return Value("f", 32, bits)
 
 
 def to_normalised(width: int, signed: bool) -> Function:
@@ -346,15 +331,12 @@ FUNCTIONS: dict[str, Function] = {
     "round_even": _rounder("even"),
     "nearest_up": nearest_up,
     "fract": fract,
-    "isEven": is_even,
     "frexp_exponent": frexp_exponent,
     "rsq": reciprocal_root,
     "sin_turns": transcendental(_turns(math.sin, 0.0)),
     "cos_turns": transcendental(_turns(math.cos, 1.0)),
     "pow": power,
     "log2": transcendental(_log2),
-    "sin": transcendental(_trigonometric(math.sin)),
-    "cos": transcendental(_trigonometric(math.cos)),
     "sqrt": square_root,
     "abs": lambda modes, a: Value(a.kind, a.width, a.bits & ~(1 << (a.width - 1))),
     "sign": lambda modes, a: integer("u", 1, a.bits >> (a.width - 1)),
@@ -369,8 +351,6 @@ FUNCTIONS: dict[str, Function] = {
     "cvtToQuietNAN": lambda modes, a: Value(a.kind, a.width, _format(a, modes).quieten(a.bits)),
     "signext": lambda modes, a: resize(Value("i", a.width, a.bits), "i", 64),
     "signext_from_bit": signext_from_bit,
-    "bitCount": lambda modes, a: integer("i", 32, a.bits.bit_count()),
-    "float32": float32,
     "f32_to_snorm": to_normalised(16, True),
     "f32_to_unorm": to_normalised(16, False),
     "f16_to_snorm": to_normalised(16, True),
@@ -384,5 +364,4 @@ FUNCTIONS: dict[str, Function] = {
     "v_maximum_f32": minimum_maximum(">"),
     "v_minimum3_f16": minimum_maximum("<"),
     "v_maximum3_f16": minimum_maximum(">"),
-    "exact_power": lambda modes, n: exact(floats.finite(0, 1, n.as_integer())),
 }

@@ -1,4 +1,4 @@
-"""The emulator under test, through its C functions: one wave state in, one wave state out (emulator/core/hip/api.h)."""
+"""The emulator under test, through the C functions of core/hip/device_api.h: one wave state in, one wave state out."""
 
 from __future__ import annotations
 

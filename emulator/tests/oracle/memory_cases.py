@@ -90,11 +90,6 @@ def _half_equal(state: State, row: int, dwords: int, fields: dict[str, Any], mem
             state.vector[row + n, lane] = int.from_bytes(memory[at + 4 * n : at + 4 * n + 4], "little")
 
 
-def _data_rows(op: Any, table: Any, state: State, rng: np.random.Generator) -> dict[str, Any]:
-    _floats(state, op, 30, 2, rng)
-    return {"data": vector(30, table["data"][1])} if "data" in table else {}
-
-
 def _fill_memory(state: State, op: Any, base: int, rng: np.random.Generator) -> None:
     data = rng.bytes(MEMORY_BYTES)
     if any(f"_{kind}" in op.name for kind in FLOAT_DATA):
@@ -128,7 +123,9 @@ def flat_cases(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
             full = state.vector[20].astype(np.uint64) + np.uint64(base)
             state.vector[20], state.vector[21] = full & np.uint64(0xFFFFFFFF), full >> np.uint64(32)
             fields["addr"] = vector(20, 64)
-        fields.update(_data_rows(op, table, state, rng))
+        _floats(state, op, 30, 2, rng)
+        if "data" in table:
+            fields["data"] = vector(30, table["data"][1])
         if "vdst" in table:
             fields["vdst"] = vector(10, table["vdst"][1])
         if "ATOMIC" in op.name:
@@ -188,16 +185,12 @@ def buffer_cases(op: Any, arch: str, base: int, lds: bool = False) -> Iterator[C
         elif n == 5:
             fields["acc"] = 1
         inst = ins.MUBUF(op, **fields)
-        _no_straddle(inst, state, records, n)
+        if "BYTE" not in op.name:  # whole accesses, in range or out of range: the rule for parts is per dword
+            state.vector[20] &= np.uint32(0xFFFFFFF0)
         if "CMPSWAP" in op.name and n == 0:
             dwords = 2 if "X2" in op.name else 1
             _half_equal(state, 30 + dwords, dwords, fields, bytes(state.memory[base]))
         yield Case(f"{n}", [inst], state)
-
-
-def _no_straddle(inst: Any, state: State, records: int, n: int) -> None:
-    """Keep accesses whole: in range or out of range, not both (the rule for parts of an access is per dword)."""
-    state.vector[20] &= np.uint32(0xFFFFFFF0) if "BYTE" not in inst.op.name else np.uint32(0xFFFFFFFF)
 
 
 def scratch_cases(op: Any, arch: str) -> Iterator[Case]:

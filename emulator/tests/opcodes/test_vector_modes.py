@@ -1,8 +1,8 @@
-"""v_mov_b32 between s_set_gpr_idx_on and s_set_gpr_idx_off: what LLVM makes of an array in registers with a variable
-index.
+"""Modes of vector instructions: skipped by s_setvskip, indexed between s_set_gpr_idx_on and s_set_gpr_idx_off.
 
-The CDNA3 ISA, "VGPR indexing", adds the index in M0[7:0] to the registers that the second operand of s_set_gpr_idx_on
-selects. Bit 0 is the first source, bit 3 the destination.
+LLVM makes the latter of an array in registers with a variable index. The CDNA3 ISA, "VGPR indexing", adds the index in
+M0[7:0] to the registers that the second operand of s_set_gpr_idx_on selects. Bit 0 is the first source, bit 3 the
+destination.
 """
 
 from __future__ import annotations
@@ -99,3 +99,30 @@ def test_what_index_is_not_followed_through_stops(other: Any) -> None:
     traps = [int(handler) == name_hash("trap") for handler in lowered.ops["handler"]]
     assert traps == [False, True, False, False]
     assert any("with indexed registers" in text for text in lowered.texts)
+
+
+# s_setvskip: vector instructions that are not issued until it ends (CDNA3 ISA, "S_SETVSKIP": S0[S1[4:0]]).
+_BITS, _ZERO = 20, 128  # a scalar register, and the inline constant 0
+
+
+def setvskip(first: int, bit: int) -> Any:
+    return ins.SOPC(enum.SOPCOp.S_SETVSKIP, ssrc0=src[first], ssrc1=src[_ZERO + bit])
+
+
+@pytest.mark.parametrize(("bit", "skips"), [(0, False), (3, True), (35 - 32, True)])
+def test_vector_instruction_is_skipped_by_bit(bit: int, skips: bool) -> None:
+    state = fresh_state(generator("vskip"))
+    state.scalar[_BITS] = 0b1000
+    program = [setvskip(_BITS, bit), move(10, 256 + 30), setvskip(_ZERO, 0), move(11, 256 + 30)]
+    got = machine().run(Case("", program, state))
+    moved = state.vector[30]
+    np.testing.assert_array_equal(got.vector[10], state.vector[10] if skips else moved)
+    np.testing.assert_array_equal(got.vector[11], moved)
+
+
+def test_scalar_instruction_while_skipping_stops() -> None:
+    state = fresh_state(generator("vskip"))
+    state.scalar[_BITS] = 1
+    scalar = ins.SOP1(enum.SOP1Op.S_MOV_B32, sdst=src[4], ssrc0=src[_ZERO])
+    with pytest.raises(RuntimeError, match="before the s_setvskip that ends it"):
+        machine().run(Case("", [setvskip(_BITS, 0), scalar, setvskip(_ZERO, 0)], state))

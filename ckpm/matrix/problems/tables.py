@@ -285,7 +285,7 @@ def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
             continue
         for part in parts:
             if part.text() not in named[name].mapping():
-                raise part.fail(f"unknown word of the axis; known: {', '.join(named[name].mapping())}")
+                raise part.fail_word(f"unknown word '{part.text()}' of the axis", part.text(), named[name].mapping())
         condition[name] = [part.text() for part in parts]
     return condition
 

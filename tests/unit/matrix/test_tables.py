@@ -137,7 +137,12 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
             30,
             "spellings.scale: no axis of that name; known: dtype, ",
         ),
-        ("    fp16 bf16:", "    fp16 bf61:", 34, "tiles.gfx9.fp16 bf61: 'bf61' is not a value of the axis; known: fp16, "),
+        (
+            "    fp16 bf16:",
+            "    fp16 bf61:",
+            34,
+            "tiles.gfx9.fp16 bf61: 'bf61' is not a value of the axis; known: fp16, ",
+        ),
         ("  gfx9:\n", "  gfx8:\n", 33, "tiles.gfx8: unknown field; known here: gfx9"),
         ("128x128:", "129x128:", 36, "tiles.gfx9.fp16 bf16.129x128: not among the values of axis 'hdim_q hdim_v'"),
         ("128x128:", "d128:", 36, "tiles.gfx9.fp16 bf16.d128: head dims are written hdim_qxhdim_v, e.g. 128x128, "),

@@ -26,7 +26,7 @@ from ckpm.matrix.families import (
     Value,
     parse_tile,
 )
-from ckpm.matrix.keys import CHOICES, KEY_FIELDS, TILE_CONDITIONS, TILE_FIELDS, TILE_NUMBERS, Tile
+from ckpm.matrix.keys import CHOICES, KEY_FIELDS, PAGE_STEP, TILE_CONDITIONS, TILE_FIELDS, TILE_NUMBERS, Tile
 from ckpm.matrix.rule import Rule
 from ckpm.matrix.rules import RULES
 
@@ -65,9 +65,16 @@ def _read_count(field: Field) -> int:
     return number
 
 
+def _read_page(field: Field) -> int:
+    if (size := _read_count(field)) & (size - 1):
+        raise field.fail(f"a page has a power of two of tokens, not {size}; 0 is any multiple of {PAGE_STEP}")
+    return size
+
+
 _READERS: Mapping[str, Callable[[Field], Value]] = {
     **{name: functools.partial(_read_word, name, choices) for name, choices in CHOICES.items()},
-    **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), _read_count),
+    **dict.fromkeys(("hdim_q", "hdim_v", "dpad", "dvpad", "receipt"), _read_count),
+    "page_size": _read_page,
     **dict.fromkeys(
         ["logits", "lse", "dropout", "sink", "skip", "trload", "paged_kv", "dbias", "deterministic"], Field.boolean
     ),

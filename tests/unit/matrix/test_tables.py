@@ -260,6 +260,15 @@ def test_impossible_parents(tmp_path: Path, parent: str, message: str) -> None:
     assert str(caught.value).startswith(f"{tmp_path}/{message}")
 
 
+def test_page_that_is_no_power_of_two_is_refused_by_the_table(tmp_path: Path) -> None:
+    """The C++ of every dialect shifts by it: a compiler says so after a minute."""
+    shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "ckpm-extended" / "batch_prefill.yaml"
+    text = replace_text(file.read_text(), "1024, 2048, 0]", "1024, 2048, 3000, 0]")
+    complaint = table_complaint(file, text, lambda _: read_dialect(file.parent).families["batch_prefill"])
+    assert complaint.endswith("page_size[8]: a page has a power of two of tokens, not 3000; 0 is any multiple of 16")
+
+
 def test_tables_as_they_are() -> None:
     assert list(archs()) == ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"]
     assert archs()["gfx950"].lds_bytes == 160 * 1024

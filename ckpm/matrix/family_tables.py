@@ -150,9 +150,9 @@ def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> t
     for key_field in (key_field for name in names for key_field in name.split()):
         if key_field not in ("tile", ROUND) and (key_field not in KEY_FIELDS or key_field in _DERIVED):
             raise order.fail(f"'{key_field}' is not an axis of a key")
-    for name, values in table.mapping().items():
+    for name, listed in table.mapping().items():
         if name not in names or name == "tile":
-            raise values.fail_word(f"not in the order at {order.file}:{order.line}", name, names)
+            raise listed.fail_word(f"not in the order at {order.file}:{order.line}", name, names)
     axes = []
     for name in names:
         fields = tuple(name.split())

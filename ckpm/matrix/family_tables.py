@@ -248,8 +248,8 @@ def _check(family: Family, field: Field) -> None:
         if own != inner:
             raise block_field.fail(f"binds {', '.join(sorted(own))}; the first block binds {', '.join(sorted(inner))}")
         names = (*order, *REQUEST_FIELDS, *own)
-        for place in (block_field, *block_field.get("rows").items()):
-            if constraint := place.find("for"):
+        for row in (block_field, *block_field.get("rows").items()):
+            if constraint := row.find("for"):
                 constraint.allow(names)
         if also_written := block_field.find("also_written"):
             if len(block.constraint.get("arch_trait", ())) != 1:

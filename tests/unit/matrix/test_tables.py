@@ -261,7 +261,7 @@ def test_impossible_parents(tmp_path: Path, parent: str, message: str) -> None:
 
 
 def test_page_that_is_no_power_of_two_is_refused_by_the_table(tmp_path: Path) -> None:
-    """The C++ of every dialect shifts by it: a compiler says so after a minute."""
+    """The C++ shifts by the logarithm of the size: without the check a build fails after a minute."""
     shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
     file = tmp_path / "ckpm-extended" / "batch_prefill.yaml"
     text = replace_text(file.read_text(), "1024, 2048, 0]", "1024, 2048, 3000, 0]")

@@ -399,7 +399,7 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
     assert names["nightly"] == ["a-bf16-full", "a-bf16-causal", "b-bf16-full", "b-bf16-causal"]
     assert {case.tier for case in read(file, "dispatch", "full")} == {"full"}
     for wrong, message in (
-        ("{kind: d}", "unknown word of the axis; known: a, b, c"),
+        ("{kind: d}", "unknown word 'd' of the axis; known: a, b, c"),
         ("{lse: true}", "no case of the"),
     ):
         file.write_text(table + f"    picks: {{full: {wrong}}}\n")

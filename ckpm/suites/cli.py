@@ -161,6 +161,7 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
                 checked_reply = check_rounding(reply, case.problem, manifest, o.arch)
                 judged.append(suites.judge(case, checked_reply, ledger, spoken_of, o.arch, unwaited))
                 progress.show(judged[-1])
+    log.info("counting what the cases executed, and which kernels the unsupported ones lack")
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda result: order[result.case.name])
     commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}

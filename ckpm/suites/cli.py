@@ -161,7 +161,6 @@ def run(options: SuiteOptions, connect: Callable[[], AbstractContextManager[Othe
                 checked_reply = check_rounding(reply, case.problem, manifest, o.arch)
                 judged.append(suites.judge(case, checked_reply, ledger, spoken_of, o.arch, unwaited))
                 progress.show(judged[-1])
-    log.info("counting what the cases executed, and which kernels the unsupported ones lack")
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda result: order[result.case.name])
     commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}
@@ -205,6 +204,7 @@ def _pool(
 def _results(
     o: SuiteOptions, library: LocatedLibrary, kind: str, judged: Sequence[JudgedCase], commands: Mapping[str, str]
 ) -> Results:
+    log.info("counting what the cases executed, and which kernels the unsupported ones lack")
     family, tier = ("", o.tier) if o.of_tables else (o.family, "every kernel")
     upstream = library.manifest.upstream
     rows = [

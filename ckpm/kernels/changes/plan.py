@@ -379,7 +379,8 @@ def _text(plan: ChangePlan) -> str:
     if plan.everything:
         lines.append("kernels: all, of every dialect")
     else:
-        lines += ["kernels, of both mask sets", *(_kernels(group) for group in plan.kernels)] if plan.kernels else ["kernels: none"]
+        listed = ["kernels, of both mask sets", *(_kernels(group) for group in plan.kernels)]
+        lines += listed if plan.kernels else ["kernels: none"]
     lines += [f"note: {line}" for line in plan.unasked]
     if plan.suites:
         lines += ["suites", *(f"  {suite}: {_some(reasons)}" for suite, reasons in plan.suites.items())]

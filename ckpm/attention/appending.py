@@ -166,9 +166,9 @@ def append(
         ArgumentError: tensors contradict one another, or the cache or the cosines are too short.
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
-    dispatcher = chosen(dispatcher, q)
     demand_type("rope", rope, str, "no, inter or half")
     demand_type("causal", causal, bool, "True or False")
+    dispatcher = chosen(dispatcher, q)
     arguments = {
         "q": q, "knew": knew, "vnew": vnew, "k": k, "v": v, "seqlens_k": seqlens_k, "cos": cos, "sin": sin,
         "block_table": block_table, "cache_batch_idx": cache_batch_idx,

@@ -198,6 +198,8 @@ def fmha(
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
     if not isinstance(dispatcher, Dispatcher):
+        if not _DEFAULTS:  # a wrong option is refused before a library is searched, which may have to be built first
+            Options(**options)
         dispatcher = chosen(dispatcher, q)
     options = _as_read(dispatcher, q, options)
     if not _in_place(dispatcher, q):

@@ -29,7 +29,7 @@ class PlainConsole(Console):
 def console() -> PlainConsole:
     """The console of standard output. In a log, rows stay on one line: COLUMNS widens it, as rich does a terminal."""
     terminal = PlainConsole()
-    return terminal if terminal.is_terminal else PlainConsole(width=max(180, terminal.width))
+    return terminal if terminal.is_terminal else PlainConsole(width=max(250, terminal.width))
 
 
 def number(count: int, noun: str) -> str:

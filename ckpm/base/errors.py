@@ -66,7 +66,10 @@ def nearest_and_known(word: str, choices: Iterable[str]) -> str:
 def did_you_mean(word: str, names: Sequence[str]) -> str:
     """The end of a sentence about an unknown word: the names that continue it, or the nearest one; else a full stop."""
     longer = [name for name in names if name.startswith((f"{word}_", f"{word}-"))]
-    close = difflib.get_close_matches(word, longer, n=3, cutoff=0) or difflib.get_close_matches(word, names, n=1)
+    close = difflib.get_close_matches(word, longer, n=3, cutoff=0)
+    if not close:  # dashes of options make any two of them alike
+        bare = {name.lstrip("-"): name for name in names}
+        close = [bare[name] for name in difflib.get_close_matches(word.lstrip("-"), bare, n=1, cutoff=0.65)]
     return f"; did you mean {_either(close)}?" if close else "."
 
 

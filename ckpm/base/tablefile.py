@@ -46,6 +46,10 @@ class Field:
         """Return the error for this field, which the caller raises."""
         return _complaint(self.file, self.line, f"{self.path or 'top level'}: {message}")
 
+    def fail_word(self, complaint: str, word: object, names: Iterable[object]) -> TableError:
+        """Return the error for an unknown word, with the known ones and the nearest."""
+        return self.fail(f"{complaint}; known: {_known(word, names)}")
+
     def _as_type(self, kind: type[T], what: str) -> T:
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
             raise self.fail(f"must be {what}, not {describe(self.value)}")
@@ -110,6 +114,7 @@ def load(file: Path) -> Field:
 @functools.lru_cache(maxsize=256)  # the tables of a parent are read for each of its dialects
 def _table(text: str, file: Path) -> Field:
     """The table in the text of a file. It is shared and never changed: :func:`overlay` makes new mappings."""
+    no_table = "not valid JSON" if file.suffix == ".json" else "not valid YAML"
     try:
         _check_bounds(text)
         node = _compose(text)
@@ -119,10 +124,10 @@ def _table(text: str, file: Path) -> Field:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = mark.line + 1 if mark else 1
-        raise _complaint(file, line, f"not valid YAML: {error.problem}. Fix that line.") from error
+        raise _complaint(file, line, f"{no_table}: {error.problem}. Fix that line.") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise _complaint(file, line, f"not valid YAML: {error.reason}. Fix that line.") from error
+        raise _complaint(file, line, f"{no_table}: {error.reason}. Fix that line.") from error
     except RecursionError:
         raise TableError(f"{file}:1: not a table: nested without end (an anchor that holds itself?).") from None
     finally:
@@ -287,7 +292,7 @@ class Table(Generic[T]):
         listed = list(vocabulary)
         for word in word_list(value):
             if word not in listed:
-                raise self.fail(f"unknown '{word}'; known: {_known(word, listed)}", *path)
+                raise self.at(*path).fail_word(f"unknown '{word}'", word, listed)
 
 
 def add_names(records: Mapping[str, R], field: str = "name") -> dict[str, R]:
@@ -351,6 +356,11 @@ def _misfit(value: Any, kind: inspect.Type) -> Misfit | None:
         return [], f"must be {' or '.join(wanted)}" + ("" if isinstance(value, dict) else f", not {describe(value)}")
     if reason := _against(value, fitting):
         return [], reason
+    if isinstance(fitting, inspect.DictType):
+        numbered = isinstance(fitting.key_type, inspect.IntType)
+        for key in value:
+            if misfit := _misfit(int(key) if numbered and key.isdecimal() else key, fitting.key_type):
+                return [key], misfit[1]
     for part, member, member_kind in _members(value, fitting):
         if member_kind is None:
             return [part], f"unknown field; known here: {_known(part, _fields(fitting))}"
@@ -377,11 +387,6 @@ def _against(value: Any, kind: inspect.Type) -> str:
     """The reason against a value of the right kind without its members; "" if there is none."""
     if isinstance(kind, inspect.LiteralType) and value not in kind.values:
         return f"unknown word '{value}'; known here: {_known(value, kind.values)}"
-    if isinstance(kind, inspect.DictType):
-        numbered = isinstance(kind.key_type, inspect.IntType)
-        keys = (int(key) if numbered and key.isdecimal() else key for key in value)
-        if misfit := next(filter(None, (_misfit(key, kind.key_type) for key in keys)), None):
-            return misfit[1]
     if isinstance(kind, inspect.DateType) and isinstance(value, str) and not _is_date(value):
         return f"must be {_KINDS[inspect.DateType][1]}"
     if getattr(kind, "max_length", None) == 0 and value:

@@ -34,6 +34,7 @@ FAMILIES = tuple(family for families in APIS.values() for family in families)
 # Families whose instances upstream keeps as files of their own: no codegen lists them, so `--family all` and the totals
 # leave them out, no receipt narrows them, and a dialect doesn't inherit them.
 HAND_WRITTEN = ("fwd_v3",)
+DEFAULT_FAMILY = "batch_prefill"
 
 
 class Detection(Record, frozen=True):
@@ -211,7 +212,11 @@ class ArchTable(Record, frozen=True):
 @functools.cache
 def archs() -> Mapping[str, Arch]:
     """The archs of archs.yaml by name."""
-    return add_names(read_table(TABLES / "archs.yaml", ArchTable).record.archs)
+    table = read_table(TABLES / "archs.yaml", ArchTable)
+    for name, arch in table.record.archs.items():
+        if not name.startswith(arch.generation):
+            raise table.fail(f"'{name}' does not begin with {arch.generation}", "archs", name, "generation")
+    return add_names(table.record.archs)
 
 
 @functools.cache
@@ -340,6 +345,9 @@ def feature_table() -> Table[FeatureTable]:
     """The features of pull requests."""
     table = read_table(TABLES / "dialects" / "features.yaml", FeatureTable)
     table.demand_known(table.record.base, dialect_names(), "base")
+    for name, feature in table.record.features.items():
+        if feature.variant_of:
+            table.demand_known(feature.variant_of, table.record.features, "features", name, "variant_of")
     return table
 
 
@@ -441,7 +449,7 @@ def lineage(folder: Path) -> list[Field]:
         if file in [table.file for table in line]:
             raise parent.fail("a dialect can't be its own ancestor")
         if not file.exists():
-            raise parent.fail(f"no dialect '{parent.text()}' beside this one")
+            raise parent.fail_word(f"no dialect '{parent.text()}' beside this one", parent.text(), dialect_names())
         line.insert(0, load(file))
     return line
 

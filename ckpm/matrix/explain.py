@@ -13,6 +13,7 @@ from typing import Any
 from ckpm.base.errors import NameSyntaxError
 from ckpm.base.tablefile import Field
 from ckpm.matrix.dialects import (
+    DEFAULT_FAMILY,
     TABLES,
     Dialect,
     dialect,
@@ -72,7 +73,7 @@ class Explanation:
     also_written: tuple[str, ...]
 
 
-def whole_name(chosen: Dialect, text: str, mask_impl: str, families: Sequence[str] = ()) -> str:
+def whole_name(chosen: Dialect, text: str, mask_impl: str, families: Sequence[str] = (DEFAULT_FAMILY,)) -> str:
     """The name of the dialect's only kernel with this short name or part; other texts are unchanged.
 
     ``families`` are searched first. Raises NameSyntaxError for a part of several names.
@@ -96,7 +97,9 @@ def whole_name(chosen: Dialect, text: str, mask_impl: str, families: Sequence[st
     return text
 
 
-def find(chosen: Dialect, name: str, mask_impl: str, families: Sequence[str] = ()) -> tuple[Family, dict[str, Any]]:
+def find(
+    chosen: Dialect, name: str, mask_impl: str, families: Sequence[str] = (DEFAULT_FAMILY,)
+) -> tuple[Family, dict[str, Any]]:
     """The family and axis values that a name spells, also if the matrix has no such kernel.
 
     Raises NameSyntaxError if no family's grammar fits. The message names the kernel of such calls, another dialect

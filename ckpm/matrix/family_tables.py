@@ -26,7 +26,7 @@ from ckpm.matrix.families import (
     Value,
     parse_tile,
 )
-from ckpm.matrix.keys import CHOICES, KEY_FIELDS, TILE_CONDITIONS, TILE_FIELDS, TILE_NUMBERS, Tile
+from ckpm.matrix.keys import CHOICES, KEY_FIELDS, PAGE_STEP, TILE_CONDITIONS, TILE_FIELDS, TILE_NUMBERS, Tile
 from ckpm.matrix.rule import Rule
 from ckpm.matrix.rules import RULES
 
@@ -47,9 +47,22 @@ def _read_word(name: str, choices: Sequence[str], field: Field) -> str:
     return word
 
 
+def _read_count(field: Field) -> int:
+    if (number := field.integer()) < 0:
+        raise field.fail(f"must be a whole number >= 0, not {number}")
+    return number
+
+
+def _read_page(field: Field) -> int:
+    if (size := _read_count(field)) & (size - 1):
+        raise field.fail(f"a page has a power of two of tokens, not {size}; 0 is any multiple of {PAGE_STEP}")
+    return size
+
+
 _READERS: Mapping[str, Callable[[Field], Value]] = {
     **{name: functools.partial(_read_word, name, choices) for name, choices in CHOICES.items()},
-    **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
+    **dict.fromkeys(("hdim_q", "hdim_v", "dpad", "dvpad", "receipt"), _read_count),
+    "page_size": _read_page,
     **dict.fromkeys(
         ["logits", "lse", "dropout", "sink", "skip", "trload", "paged_kv", "dbias", "deterministic"], Field.boolean
     ),
@@ -79,7 +92,7 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
     """The family with axes and words, but without tiles, rules and receipts, which are checked against the axes."""
     for arch, trait in field.get("archs").mapping().items():
         if arch not in arch_names:
-            raise trait.fail(f"'{arch}' is not in archs.yaml")
+            raise trait.fail_word(f"'{arch}' is not in archs.yaml", arch, arch_names)
     masks_field, word_tables, pipelines = field.find("masks"), field.find("spellings"), field.find("pipelines")
     masks: Mapping[str, tuple[str, ...]] = {}
     if masks_field:
@@ -125,7 +138,9 @@ def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> t
     for key_field in (key_field for name in names for key_field in name.split()):
         if key_field not in ("tile", ROUND) and (key_field not in KEY_FIELDS or key_field in _DERIVED):
             raise order.fail(f"'{key_field}' is not an axis of a key")
-    table.allow(name for name in names if name != "tile")
+    for name, listed in table.mapping().items():
+        if name not in names or name == "tile":
+            raise listed.fail_word(f"not in the order at {order.file}:{order.line}", name, names)
     axes = []
     for name in names:
         fields = tuple(name.split())
@@ -221,12 +236,9 @@ def _check(family: Family, field: Field) -> None:
         if own != inner:
             raise block_field.fail(f"binds {', '.join(sorted(own))}; the first block binds {', '.join(sorted(inner))}")
         names = (*order, *REQUEST_FIELDS, *own)
-        for constraint in (block.constraint, *(row.constraint for row in block.rows)):
-            for name in constraint:
-                if name not in names:
-                    raise block_field.fail(
-                        f"'{name}' in a 'for' is not a field of this family; known: {', '.join(names)}"
-                    )
+        for row in (block_field, *block_field.get("rows").items()):
+            if constraint := row.find("for"):
+                constraint.allow(names)
         if also_written := block_field.find("also_written"):
             if len(block.constraint.get("arch_trait", ())) != 1:
                 raise also_written.fail("needs a 'for' with one arch_trait, the one that names end in here")
@@ -237,16 +249,16 @@ def _check(family: Family, field: Field) -> None:
         raise field.get("name").fail("an arch with several arch traits needs a slot {arch_trait}")
     for slot in slots:
         if slot not in (*family.fields, "arch_trait"):
-            raise field.get("name").fail(f"slot '{slot}' is not an axis; known: {', '.join(family.fields)}")
+            raise field.get("name").fail_word(f"slot '{slot}' is not an axis", slot, family.fields)
         if slots.count(slot) > 1:
             raise field.get("name").fail(f"slot '{slot}' is written twice")
     for axis in (*family.axes, *(axis for block in family.pipelines for axis in block.axes)):
         if axis.name not in ("tile", ROUND) and len(axis.values) > 1 and not set(axis.fields) & set(slots):
             raise field.get("name").fail(f"axis '{axis.name}' has several values and needs a slot {{{axis.fields[0]}}}")
     if unknown := [name for name in family.spellings if name not in (*family.fields, "arch_trait")]:
-        raise field.get("spellings").get(unknown[0]).fail(f"no axis of that name; known: {', '.join(family.fields)}")
+        raise field.get("spellings").get(unknown[0]).fail_word("no axis of that name", unknown[0], family.fields)
     if unknown := [name for name in SLOT.findall(family.tile_grammar) if name not in TILE_NUMBERS]:
-        raise field.get("tile").fail(f"'{unknown[0]}' is not a number of a tile; known: {', '.join(TILE_FIELDS)}")
+        raise field.get("tile").fail_word(f"'{unknown[0]}' is not a number of a tile", unknown[0], TILE_FIELDS)
 
 
 def _tiles(
@@ -267,8 +279,7 @@ def _tiles(
         listed, constrained = _tile_list(tile_words, family)
         for dtype in dtypes.split():
             if dtype not in family.values("dtype"):
-                choices = ", ".join(map(str, family.values("dtype")))
-                raise by_hdim.fail(f"'{dtype}' is not among the axis's values: {choices}")
+                raise by_hdim.fail_word(f"'{dtype}' is not a value of the axis", dtype, family.values("dtype"))
             tile_key = (trait, dtype, hdim_q, hdim_v)
             tiles[tile_key] = listed
             if constrained:
@@ -351,5 +362,5 @@ def _known_constraint(field: Field, family: Family) -> Constraint:
     for name, allowed in constraint.items():
         values = family.values(name)
         if unknown := [value for value in allowed if value not in values]:
-            raise field.get(name).fail(f"'{unknown[0]}' is not among the axis's values: {', '.join(map(str, values))}")
+            raise field.get(name).fail_word(f"'{unknown[0]}' is not a value of the axis", unknown[0], values)
     return constraint

@@ -17,6 +17,7 @@ from ckpm.base.outputs import refuse_inputs_among
 from ckpm.base.rocm_choice import settle
 from ckpm.base.tablefile import read_table
 from ckpm.matrix.dialects import (
+    DEFAULT_FAMILY,
     TABLES,
     Dialect,
     UpstreamTable,
@@ -33,7 +34,6 @@ from ckpm.matrix.selection import Selection, is_glob, parse_shard, profiles, tie
 
 DEFAULT_UPSTREAM = "aiter"
 DEFAULT_ARCH = "gfx950"
-DEFAULT_FAMILY = "batch_prefill"
 _LONGEST_COMPLAINT = 1000
 
 

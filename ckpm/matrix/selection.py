@@ -17,7 +17,7 @@ from ckpm.base.bounded import LARGEST_TABLE, read_bytes
 from ckpm.base.display import one_line
 from ckpm.base.errors import UnknownWordError, UsageError, WhereError
 from ckpm.base.tablefile import Field
-from ckpm.matrix.dialects import Dialect, selections
+from ckpm.matrix.dialects import DEFAULT_FAMILY, Dialect, selections
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import names_with
@@ -45,7 +45,7 @@ class Selection:
     """
 
     archs: tuple[str, ...]
-    families: tuple[str, ...] = ("batch_prefill",)
+    families: tuple[str, ...] = (DEFAULT_FAMILY,)
     receipt: int = 0
     mask_impl: str = "simplified"
     tier: str = "full"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -96,7 +97,8 @@ def compile_over(text: str, fields: Fields, option: str = "") -> Callable[[Any],
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
         column = getattr(error, "offset", None)
-        raise source.fail(f"does not parse at column {column}: {error.args[0]}") from error
+        remedy = "; two values are compared with ==" if re.search("[^=!<>]=[^=]", text) else ""
+        raise source.fail(f"does not parse at column {column}: {error.args[0]}{remedy}") from error
     except (RecursionError, MemoryError):  # CPython's parser gives up in either way
         raise _too_deep(source) from None
     level: list[ast.AST] = [tree.body]
@@ -140,6 +142,10 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
             return lambda subject: -number
     if isinstance(node, ast.Compare):
         return _comparison(node, source)
+    if isinstance(node, ast.Name) and node.id != source.owner:
+        field = f"{source.owner}.{node.id}"
+        remedy = f"did you mean '{field}'?" if field in source.fields else f"a word has quotes: '{node.id}'"
+        raise source.fail(f"unknown '{node.id}'; {remedy}")
     raise source.fail(
         f"'{ast.unparse(node)}' is not allowed; use {source.owner}.FIELD, constants, comparisons, in, and, or, not"
     )

@@ -204,6 +204,7 @@ def _pool(
 def _results(
     o: SuiteOptions, library: LocatedLibrary, kind: str, judged: Sequence[JudgedCase], commands: Mapping[str, str]
 ) -> Results:
+    log.info("counting what the cases executed, and which kernels the unsupported ones lack")
     family, tier = ("", o.tier) if o.of_tables else (o.family, "every kernel")
     upstream = library.manifest.upstream
     rows = [

@@ -22,9 +22,8 @@ from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.families.libraries import build_command, libraries
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, identity_facts
 from ckpm.kernels.library.request import LIBRARY, folder_name
-from ckpm.matrix.dialects import dialect
+from ckpm.matrix.dialects import DEFAULT_FAMILY, dialect
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.matrix.problems.ledger import Ledger, LedgerEntry, LedgerVerdict
 from ckpm.matrix.problems.matching import not_asked

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckpm.kernels.library.manifest import Manifest
-from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.dialects import DEFAULT_FAMILY, dialect, upstreams
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.problems.serving import in_words, match, missing_kernel, needed_values
 from ckpm.matrix.selection import Selection, select

@@ -18,9 +18,8 @@ from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
 from ckpm.base.results import LIBRARY_SHA256
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest, identity_facts, keys_of, manifest_of
-from ckpm.matrix.dialects import compute_units
+from ckpm.matrix.dialects import DEFAULT_FAMILY, compute_units
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.timing.machine import ModelNumber, cycles_together, numbers, replay, sensitivity, values
 from ckpm.timing.measure import GPU_PAGE, provenance

@@ -19,7 +19,7 @@ from ckpm.base.outputs import demand_place
 from ckpm.base.processes import own_environment, python_command
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.library.request import LIBRARY, folder_name
-from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.dialects import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.serving import missing_kernel, serving_kernels

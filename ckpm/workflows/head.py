@@ -26,8 +26,7 @@ from ckpm.kernels.upstream.codegen_runner import Live, difference_from_dialect
 from ckpm.kernels.upstream.headers import content
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import checkout, include_closure
-from ckpm.matrix.dialects import APIS
-from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.dialects import APIS, DEFAULT_FAMILY
 from ckpm.matrix.published import compare_names
 from ckpm.matrix.sessions import sessions
 

@@ -15,6 +15,7 @@ from ckpm.base import errors
 from tests.docs.commands import complaints
 from tests.docs.pages import NOT_HERE, ROOT, apply_diff, blocks, prose
 
+_NAMELESS = re.compile(r"^\|(?:[^\n]*\|)? *\|[^\n]*\n\|[ :|-]+\|$", re.MULTILINE)
 _KINDS = {"console", "diff", "python", "text", "yaml", "{toctree}", "{raw}", "{literalinclude}", "{eval-rst}"}
 _MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
 _NAMED = re.compile(r"`(\w+Error)`(?: \((\d+)\))?")
@@ -31,6 +32,7 @@ def check_page(page: str, text: str) -> list[str]:
     """Return all complaints about a page."""
     return [
         *check_blocks(page, text),
+        *check_heads(page, text),
         *check_commands(page, text),
         *check_changes(page, text),
         *check_files(page, text),
@@ -47,6 +49,12 @@ def check_blocks(page: str, text: str) -> Iterator[str]:
         for mark in block.marks:
             if block.kind == "console" and not _MARK.fullmatch(mark):
                 yield f"{page}:{block.line}: unknown mark {mark!r}"
+
+
+def check_heads(page: str, text: str) -> Iterator[str]:
+    """Check that each column of a table has a name, which a screen reader announces at every cell."""
+    for match in _NAMELESS.finditer(text):
+        yield f"{page}:{text.count(chr(10), 0, match.start()) + 1}: a column of the table has no name"
 
 
 def check_commands(page: str, text: str) -> Iterator[str]:

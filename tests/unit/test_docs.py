@@ -85,6 +85,7 @@ def page(*lines: str, fence: str = "console") -> str:
          "p.md:3: error: patch failed: README.md"),
         (page("--- a/REDME.md", "+++ b/REDME.md", "@@ -1,1 +1,1 @@", "-x", "+y", fence="diff"),
          "p.md: a change of REDME.md, which is not there"),
+        ("| a | |\n| --- | --- |\n| b | c |\n", "p.md:1: a column of the table has no name"),
         ("See `matrix/arch.yaml`.", "p.md:1: there is no matrix/arch.yaml"),
         ("See `matrix/dialects/<dialect>/bwd.yaml`.", "p.md:1: there is no matrix/dialects/<dialect>"),
         ("It ends with `CheckFailedError` (44).", "p.md:1: CheckFailedError ends with 8, not with 44"),

@@ -15,9 +15,8 @@ from ckpm.attention.cpp.index import Pattern
 from ckpm.base.bounded import read_text
 from ckpm.base.errors import CkPrefillError, InputError
 from ckpm.matrix.defects import split
-from ckpm.matrix.dialects import check_upstream, dialect
+from ckpm.matrix.dialects import DEFAULT_FAMILY, check_upstream, dialect
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.selection import Selection, select
 
 MACRO = "CKPM_KERNEL_SET"

@@ -19,7 +19,6 @@ from pathlib import Path
 from ckpm.base.display import show
 from ckpm.base.errors import TableError
 from ckpm.base.files import write_atomically
-from ckpm.base.logs import print_logs
 from ckpm.base.paths import PROJECT
 from ckpm.base.tablefile import load, plain
 from ckpm.kernels.changes.history import changed_paths, commit_of, extract
@@ -27,9 +26,8 @@ from ckpm.kernels.changes.manifest import Altered, ManifestError, altered_kernel
 from ckpm.kernels.changes.rules import Effect, PlannedCheck, Rules, rules
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.defects import defect_of
-from ckpm.matrix.dialects import dialect, dialect_names, upstreams
+from ckpm.matrix.dialects import DEFAULT_FAMILY, dialect, dialect_names, upstreams
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.asked import unasked_values
 from ckpm.matrix.selection import Selection, select, take_shard
 from ckpm.matrix.sessions import sessions
@@ -358,13 +356,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", required=True, metavar="REV", help="a commit, branch or tag to compare with")
     parser.add_argument("--json", action="store_true", help="everything, for programs")
     parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write it there, too, as JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, log_to="stderr")
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the plan, and write it to ``--output``."""
-    with print_logs("stderr"):
-        plan = plan_since(PROJECT, args.since)
+    plan = plan_since(PROJECT, args.since)
     if args.output:
         write_atomically(args.output, to_json(plan).encode())
     show(to_json(plan) if args.json else _text(plan), end="")
@@ -382,7 +379,8 @@ def _text(plan: ChangePlan) -> str:
     if plan.everything:
         lines.append("kernels: all, of every dialect")
     else:
-        lines += ["kernels", *(_kernels(group) for group in plan.kernels)] if plan.kernels else ["kernels: none"]
+        listed = ["kernels, of both mask sets", *(_kernels(group) for group in plan.kernels)]
+        lines += listed if plan.kernels else ["kernels: none"]
     lines += [f"note: {line}" for line in plan.unasked]
     if plan.suites:
         lines += ["suites", *(f"  {suite}: {_some(reasons)}" for suite, reasons in plan.suites.items())]

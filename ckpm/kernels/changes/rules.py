@@ -168,5 +168,5 @@ def _read_names(value: _Names, row: Field, name: str, vocabulary: tuple[str, ...
         return vocabulary
     for index, word in enumerate(value):
         if word not in vocabulary:
-            raise row.value[name].value[index].fail(f"unknown; known: {', '.join(vocabulary)}, or all")
+            raise row.value[name].value[index].fail_word(f"unknown '{word}'", word, (*vocabulary, "all"))
     return tuple(value)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from ckpm.base.errors import UsageError
 from ckpm.kernels.families.family import Host
 from ckpm.kernels.families.table import FAMILIES
+from ckpm.matrix.dialects import DEFAULT_FAMILY
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_FAMILY
 
 
 def libraries() -> Mapping[str, tuple[str, ...]]:

@@ -141,6 +141,9 @@ def _package(name: str, package: PackagedUpstream, cache: Path) -> Examination:
     subject, what = f"upstream {name}", f"{package.package} {package.version}, {package.summary}"
     if not is_unpacked(package, cache):
         folder = package_folder(package, cache)
+        if folder.is_dir():
+            advice = "is downloaded again by the next build; or correct its tree in matrix/upstreams.yaml"
+            return Examination(subject, "damaged", f"{what}: {folder} has no tree {package.tree}", advice)
         if others := sorted(folder.parent.glob(f"{package.base}-{package.version}-*")):
             other = f"{what}: the cached file has another sha256, {others[0].name.rpartition('-')[2]}..."
             advice = f"correct the sha256 in matrix/upstreams.yaml ({package.sha256[:16]}...), or delete {others[0]}"

@@ -14,11 +14,10 @@ from ckpm.base.records import Source, Value, as_text
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.kernels.families.libraries import build_command, library_with
-from ckpm.matrix.dialects import Dialect, compute_units, dialect
+from ckpm.matrix.dialects import DEFAULT_FAMILY, Dialect, compute_units, dialect
 from ckpm.matrix.families import MASK_IMPLS, Family
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
-from ckpm.matrix.options import DEFAULT_FAMILY
 
 MANIFEST = "manifest.json"  # beside the library
 COUNTS = (

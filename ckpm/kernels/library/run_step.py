@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ckpm.base import warming
 from ckpm.base.files import write_atomically
-from ckpm.base.zig_cache import checked_link
+from ckpm.base.zig_cache import checked_link, renew
 from ckpm.kernels.code import precompiled
 from ckpm.kernels.library import finished as built
 from ckpm.kernels.library.plan import BuildStep
@@ -94,11 +94,16 @@ def run_step(step: BuildStep, environment: Mapping[str, str], folder: str, execu
 
 
 def _execute(step: BuildStep, environment: Mapping[str, str], execute: Execute) -> FinishedStep:
-    """Run the command; damaged entries of zig's cache are deleted before a link."""
+    """Run the command. Before a link, damaged entries of zig's cache are deleted, and its notes are those of this zig.
+
+    The notes were so when the build began, but a build of another environment may have begun since: zig would build
+    libc++ again for minutes.
+    """
     kept = environment.get(warming.ZIG_CACHE) if step.kind == "library" else None
     if not kept:
         return execute(step, environment)
     try:
+        renew(Path(kept), Path(step.argv[0]).with_name("lib"))
         with checked_link(Path(kept)):
             return execute(step, environment)
     except OSError as error:

@@ -53,7 +53,7 @@ from ckpm.matrix.published import StoredList, stored_lists
 
 FAMILY = "batch_prefill"
 TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv", "bwd")
-_LOGGED_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
+_LOGGED_AFTER = 10  # seconds without a line: most cases take half a second, some a minute
 
 log = logging.getLogger(__name__)
 
@@ -77,28 +77,30 @@ class ParityRequest:
 def compare_upstreams(request: ParityRequest) -> Results:
     """Return all cases of a request. A case that can't be checked has the outcome ``error``; the others go on."""
     cases: list[CaseResult] = []
+    logged = time.monotonic()
 
-    def take(new: Generator[CaseResult], every: int = 1) -> None:
+    def take(new: Generator[CaseResult]) -> None:
+        nonlocal logged
         with closing(new):  # an exception ends its pool here, and not when its traceback is forgotten
             for case in new:
                 cases.append(case)
-                if case.outcome != "passed" or len(cases) % every == 0:
+                if case.outcome != "passed" or time.monotonic() - logged >= _LOGGED_AFTER:
                     log.info(f"  case {len(cases)}: {case.upstream} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
+                    logged = time.monotonic()
 
     trees = [locate(name, cache=request.cache, ck_root=request.ck_root) for name in request.upstreams]
     for tree in trees:
         if FAMILY in request.families:
             log.info(f"{tree.name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
-            take(live_cases(tree, request.archs, request.receipts, request.masks), _LOGGED_EVERY)
+            take(live_cases(tree, request.archs, request.receipts, request.masks))
         apis = [
             api for api, families in APIS.items() if FAMILY not in families and set(families) & set(request.families)
         ]
         if apis:
             log.info(f"{tree.name}: names of {', '.join(apis)}")
-        names = names_cases(tree, apis, request.archs, request.receipts, request.masks, request.cache)
-        take(names, _LOGGED_EVERY)
+        take(names_cases(tree, apis, request.archs, request.receipts, request.masks, request.cache))
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
-            take(text_cases(tree, api, request.archs, request.receipts, request.masks), _LOGGED_EVERY)
+            take(text_cases(tree, api, request.archs, request.receipts, request.masks))
         if fwd_v3.NAME in request.families and host(fwd_v3.NAME).renders(tree.dialect):
             take(v3_cases(tree, request))
     if request.toolchain is not None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from ckpm.base.bounded import LARGEST_TABLE, read_text
+from ckpm.matrix.dialects import DEFAULT_FAMILY
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key
-from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SUITES, TIERS, SuiteCase
 from ckpm.matrix.problems.serving import needed_values
 from ckpm.matrix.problems.tables import FOLDER, WORDS, problems

@@ -259,7 +259,7 @@ def _entry(name: str, row: _LedgerRow, item: Field) -> LedgerEntry:
         if not names and getattr(row, part) is not None:
             raise item.value[part].fail("is empty")
         if unknown := [word for word in names if word not in vocabulary[part]]:
-            raise item.value[part].fail(f"unknown '{unknown[0]}'; known: {', '.join(vocabulary[part])}")
+            raise item.value[part].fail_word(f"unknown '{unknown[0]}'", unknown[0], vocabulary[part])
     if not row.reason.strip():
         raise item.value["reason"].fail("is empty: describe the defect and its place")
     of_suite = (glob.removeprefix(f"{FAMILY_SUITE}/") for glob in problems if glob.startswith(f"{FAMILY_SUITE}/"))

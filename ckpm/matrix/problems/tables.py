@@ -324,7 +324,7 @@ def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
         words = [word for word, _ in _worded(named[name])]
         for part in parts:
             if part.text() not in words:
-                raise part.fail(f"unknown word of the axis; known: {', '.join(words)}")
+                raise part.fail_word(f"unknown word '{part.text()}' of the axis", part.text(), words)
         condition[name] = [part.text() for part in parts]
     return condition
 

@@ -228,7 +228,7 @@ def _table(file: Path) -> TestingTable:
         for name, field in table.at(*path).value.items():
             for item in field.value if name in _WORDS else ():
                 if item.value not in _WORDS[name]:
-                    raise item.fail(f"unknown {name} '{item.value}'; known: {', '.join(_WORDS[name])}")
+                    raise item.fail_word(f"unknown {name} '{item.value}'", item.value, _WORDS[name])
     return table.record
 
 

@@ -111,7 +111,9 @@ def open_parcel(file: Path, target: Path) -> Path:
             if expander.unused_data or packed.read(1):
                 raise TrustError(f"{file}: it has bytes after its end. Don't unpack it.", kind="archive")
     except (lzma.LZMAError, OSError) as error:
-        raise TrustError(f"{file}: can't be read as a file of first-gpu-run: {error}.", kind="archive") from error
+        raise TrustError(
+            f"{file}: can't be read as a file of first-gpu-run: {error}. Copy it again.", kind="archive"
+        ) from error
     folder, _ = unpack(tar, target / "files")
     contents.demand_listed(folder, contents.files_of(folder))
     return folder

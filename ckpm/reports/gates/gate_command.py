@@ -124,6 +124,8 @@ def run_accept(args: argparse.Namespace) -> None:
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."
         )
+    if not args.reason.strip():
+        raise UsageError("a baseline is accepted with a reason: --reason TEXT.")
     judged = _read_judged(args)
     names, identity = [STATIC] if args.partial else _chosen(args, judged), judged.identity
     measured = {name: judged.figures[name]().figures for name in names}  # before the first is stored

@@ -14,8 +14,9 @@ from ckpm.base.errors import GateError, LibraryError, UsageError
 from ckpm.kernels.families.libraries import build_command, host, is_default, libraries, made_of, option, whole
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY, folder_name
+from ckpm.matrix.dialects import DEFAULT_FAMILY
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_FAMILY, chosen_upstream
+from ckpm.matrix.options import chosen_upstream
 from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.serving import missing_kernel
 from ckpm.matrix.selection import as_options

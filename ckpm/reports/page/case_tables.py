@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from ckpm.base.results import CaseFault, CaseResult
-from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.dialects import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import BATCH_CHECKS
 from ckpm.reports.page.columns import STATUSES, Cell, ReportTable, columns, severity
 from ckpm.reports.page.inputs import LibraryResults, Tested

@@ -58,7 +58,7 @@ def unpack(file: Path, target: Path) -> tuple[Path, int]:
             for entry, name in zip(entries, names, strict=True):
                 _extract(tar, entry, target / root / name)
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:  # headers of headers
-        raise TrustError(f"{file}: can't be read as a tar: {error}.", kind="archive") from error
+        raise TrustError(f"{file}: can't be read as a tar: {error}. Copy it again.", kind="archive") from error
     except OSError as error:
         if error.filename is None or Path(error.filename) == file:
             raise TrustError(f"{file}: can't be read: {error.strerror or error}.", kind="archive") from error

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ckpm.base.results import LIBRARY_SHA256
-from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.dialects import DEFAULT_FAMILY
 from ckpm.suites import suites
 from ckpm.suites.pool import ENVIRONMENT, START_SECONDS, Worker, worker_command
 from conformance.gtests import ROOT, judge

@@ -25,7 +25,7 @@ from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.registry import Registry
-from ckpm.base.errors import ArgumentError, DefectWarning, InputError, ProblemError
+from ckpm.base.errors import ArgumentError, DefectWarning, InputError, NoKernelError, ProblemError
 from ckpm.matrix.problems.problem import KvLayout
 from tests.unit.attention.fakes import (
     ARCH,
@@ -299,6 +299,19 @@ def test_option_that_does_not_exist_is_type_error_with_nearest(
         function(*arrays, dispatcher=dispatcher, **{option: 30.0})
     options = str(caught.value).partition("Options: ")[2].removesuffix(".").split(", ")
     assert {*options} == {*inspect.signature(function).parameters}
+
+
+@pytest.mark.parametrize("function", [ckpm.fmha, ckpm.fmha_backward])
+def test_wrong_option_is_refused_before_a_library_is_searched(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr("ckpm.attention.call._DEFAULTS", {})
+    monkeypatch.setattr("ckpm.attention.call.library_folders", lambda arch: [])
+    arrays = [Q] * (3 if function is ckpm.fmha else 6)
+    with pytest.raises(TypeError, match="there is no option 'softcap'; give soft_cap"):
+        function(*arrays, softcap=30.0)
+    with pytest.raises(NoKernelError, match="no folder is searched for libraries"):
+        function(*arrays)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from ckpm.base.store import is_adopted
+from ckpm.base.warming import ZIG_CACHE
 from ckpm.base.zig_cache import checked_link, linked_with, renew
+from ckpm.kernels.library.plan import BuildStep
+from ckpm.kernels.library.run_step import FinishedStep, run_step
 
 
 @pytest.fixture
@@ -69,7 +73,19 @@ def test_notes_have_inodes_of_new_environment(tmp_path: Path) -> None:
         stat = files[0].stat()
         expected = struct.pack("<QQq", 0x3DCBD, stat.st_ino, stat.st_mtime_ns) if renewed else head
         assert note.read_bytes() == of_source + expected + tail
+    os.utime(files[1], ns=(0, 0))  # a build of another environment begins
+    note.write_bytes(of_source + head + tail)
+    argv = (str(tmp_path / "zig"), "c++")
+    step = BuildStep(kind="library", target=str(tmp_path / "l.so"), sources=("s",), argv=argv, signature="", label="")
+    seen: list[bytes] = []
+
+    def link(step: BuildStep, environment: Mapping[str, str]) -> FinishedStep:
+        seen.append(note.read_bytes())
+        return FinishedStep(1, "")
+
+    assert run_step(step, {ZIG_CACHE: str(note.parents[1])}, str(tmp_path), link) == 1
+    assert seen == [of_source + expected + tail]
     note.write_bytes(b"of another format" * 3)
-    os.utime(files[1], ns=(0, 0))
+    os.utime(files[1], ns=(0, 1))
     renew(note.parents[1], lib)
     assert note.read_bytes() == b"of another format" * 3

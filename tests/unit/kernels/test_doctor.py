@@ -99,6 +99,14 @@ def test_damaged_tree_is_reported_with_its_remedy(
     assert finding.detail.endswith(": ck/a.hpp: changed and 1 more") == bool(damaged)
 
 
+def test_doctor_package_without_its_tree_is_damaged(tmp_path: Path) -> None:
+    package = upstreams()["aiter"]
+    package_folder(package, tmp_path).mkdir(parents=True)
+    finding = doctor._package("aiter", package, tmp_path)
+    assert (finding.state, finding.detail.endswith(f" has no tree {package.tree}")) == ("damaged", True)
+    assert finding.advice.endswith("correct its tree in matrix/upstreams.yaml")
+
+
 def test_doctor_other_sha256_in_cache_is_broken(tmp_path: Path) -> None:
     package = upstreams()["aiter"]
     cached = package_folder(msgspec.structs.replace(package, sha256="0123456789abcdef" * 4), tmp_path)

@@ -236,7 +236,7 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
         ("problems: page-fault/*", "problems: []", "is empty"),
         ("archs: gfx950", "archs: gfx950\n    where: problem.keys", "unknown field 'problem.keys'"),
         ("archs: gfx950", "archs: gfx950\n    unwaited_loads: 1", "must be true or false, not 1"),
-        ("archs: gfx950", "archs: gfx950\n    where: lse", "use problem.FIELD, constants"),
+        ("archs: gfx950", "archs: gfx950\n    where: lse", "unknown 'lse'; did you mean 'problem.lse'?"),
         (
             "archs: gfx950",
             "archs: gfx950\n    where: problem.window_left == 'x'",

@@ -24,6 +24,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (("frobnicate",), 2, "there is no command 'frobnicate'. See ckpm --help."),
         (("timing",), 2, "ckpm timing needs one of: model, show, tables, splits, score, board. See ckpm --help."),
         (("timing", "modle"), 2, "ckpm timing needs one of: model, show, tables, splits, score, board; did you mean '"),
+        (("match", "--suite", "x"), 2, "unrecognized arguments: --suite x. See ckpm match --help."),
         (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950; did you mean '--arch'? See ckpm "),
         (("list", "--tier", "smoke", "--tier=full"), 2, "--tier is given twice, as smoke and full"),
         (("list", "--arc", "gfx950"), 2, "unrecognized arguments: --arc gfx950"),

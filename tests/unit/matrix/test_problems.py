@@ -56,11 +56,13 @@ def test_cases_are_well_formed_named_once_and_nested(suite: str) -> None:
 def test_smoke_tier_suits_emulator() -> None:
     """Two cores, 9 million wave-instructions a second and core, under two minutes with reference and start-up.
 
-    No library has kernels for all.
+    No library has kernels for all. The bounds have room for a few values of an axis, as docs/howto/add-a-kernel-axis.md
+    adds them: the four problems of a page size have 0.8 million.
     """
     cases = [problem for suite in SUITES for problem in problems(suite)]
-    assert sum(map(wave_instructions, cases)) < 580e6
-    assert len([problem for problem in cases if problem.v3 != "on"]) < 3160
+    remedy = "a large new group belongs to another tier: `tier: full` in its table"
+    assert sum(map(wave_instructions, cases)) < 600e6, remedy
+    assert len([problem for problem in cases if problem.v3 != "on"]) < 3200, remedy
 
 
 def test_smoke_cases_have_all_features_of_issue() -> None:
@@ -399,7 +401,7 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
     assert names["nightly"] == ["a-bf16-full", "a-bf16-causal", "b-bf16-full", "b-bf16-causal"]
     assert {case.tier for case in read(file, "dispatch", "full")} == {"full"}
     for wrong, message in (
-        ("{kind: d}", "unknown word of the axis; known: a, b, c"),
+        ("{kind: d}", "unknown word 'd' of the axis; known: a, b, c"),
         ("{lse: true}", "no case of the"),
     ):
         file.write_text(table + f"    picks: {{full: {wrong}}}\n")

@@ -19,8 +19,11 @@ from ckpm.matrix.dialects import (
     compute_units,
     dialect,
     dialect_names,
+    feature_table,
+    features,
     read_dialect,
     receipts,
+    selections,
     upstreams,
 )
 from ckpm.matrix.sessions import sessions
@@ -118,11 +121,12 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ("mode, tile, logits", "mode, logits", 6, "order: axis 'tile' is missing; every key has one"),
         ("[dtype, hdim_q hdim_v, mode, tile,", "[dtype, tile, hdim_q hdim_v, mode,", 6, "order: tile depends on dtype"),
         ("  lse: [true, false]\n", "", 6, "order: axis 'lse' has no values in axes"),
-        ("  lse: [true, false]\n", "  lsf: [true]\n  lse: [true]\n", 13, "axes.lsf: unknown field; known here: "),
+        ("  lse: [true, false]\n", "  lsf: [true]\n  lse: [true]\n", 13, "axes.lsf: not in the order at "),
         ("dtype: [fp16, bf16]", "dtype: [fp16, fp16]", 8, "axes.dtype: a value is listed twice"),
         ("dtype: [fp16, bf16]", "dtype: [fp16, 16]", 8, "axes.dtype[1]: must be text, not 16"),
         ("dtype: [fp16, bf16]", "dtype: fp16", 8, "axes.dtype: must be a list, not 'fp16'"),
         ("[[128, 128]]", "[['128', 128]]", 9, "axes.hdim_q hdim_v[0][0]: must be a whole number, not '128'"),
+        ("[[128, 128]]", "[[-8, 128]]", 9, "axes.hdim_q hdim_v[0][0]: must be a whole number >= 0, not -8"),
         ("[[128, 128]]", "[[128]]", 9, "axes.hdim_q hdim_v[0]: must hold 2 values (hdim_q, hdim_v), not 1"),
         ("  lse: [true, false]", "  lse: [yes, no]", 13, "axes.lse[0]: must be true or false, not 'yes'"),
         ("generic: [no,", "genric: [no,", 21, "masks.genric: unknown field; known here: simplified, generic"),
@@ -133,7 +137,12 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
             30,
             "spellings.scale: no axis of that name; known: dtype, ",
         ),
-        ("    fp16 bf16:", "    fp16 bf61:", 34, "tiles.gfx9.fp16 bf61: 'bf61' is not among the axis's values: fp16, "),
+        (
+            "    fp16 bf16:",
+            "    fp16 bf61:",
+            34,
+            "tiles.gfx9.fp16 bf61: 'bf61' is not a value of the axis; known: fp16, ",
+        ),
         ("  gfx9:\n", "  gfx8:\n", 33, "tiles.gfx8: unknown field; known here: gfx9"),
         ("128x128:", "129x128:", 36, "tiles.gfx9.fp16 bf16.129x128: not among the values of axis 'hdim_q hdim_v'"),
         ("128x128:", "d128:", 36, "tiles.gfx9.fp16 bf16.d128: head dims are written hdim_qxhdim_v, e.g. 128x128, "),
@@ -167,7 +176,7 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ("  2: {", "  two: {", 40, "receipts.two: a receipt is a number, or 'default', not 'two'"),
         ("2: {vlayout: [row]", "2: {layout: [row]", 40, "receipts.2.layout: unknown field; known here: dtype, "),
         ("2: {vlayout: [row]", "2: {vlayout: [raw]", 40, "receipts.2.vlayout[0]: vlayout 'raw' is unknown; did you "),
-        ("2: {vlayout: [row]", "2: {dtype: [fp32]", 40, "receipts.2.dtype: 'fp32' is not among the axis's values: "),
+        ("2: {vlayout: [row]", "2: {dtype: [fp32]", 40, "receipts.2.dtype: 'fp32' is not a value of the axis; known: "),
         ("2: {vlayout: [row]", "2: {tile: [64]", 40, "receipts.2.tile: unknown field; known here: dtype, "),
     ],
 )
@@ -194,6 +203,39 @@ def test_impossible_arch_is_refused(tmp_path: Path, old: str, new: str, message:
     assert f": archs.gfx90a.{message}" in complaint
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "read", "message"),
+    [
+        ("archs.yaml", "gfx1100: {generation: gfx11,", "gfx1100: {generation: gfx12,", archs,
+         "archs.gfx1100.generation: 'gfx1100' does not begin with gfx12"),
+        ("selections.yaml", "  2: Flash", "  two: Flash", receipts, "receipts.two: must be a whole number, not 'two'"),
+        ("dialects/features.yaml", "variant_of: few_compute_units", "variant_of: few_compute_unit", features,
+         "features.gfx942_by_dispatch.variant_of: unknown 'few_compute_unit'; known: few_compute_units, "),
+    ],
+)  # fmt: skip
+def test_mistake_of_table_is_at_its_own_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    old: str,
+    new: str,
+    read: Callable[[], object],
+    message: str,
+) -> None:
+    text = replace_text((TABLES / file).read_text(), old, new)
+    (tmp_path / "dialects").mkdir()
+    (tmp_path / file).write_text(text)
+    monkeypatch.setattr("ckpm.matrix.dialects.TABLES", tmp_path)
+    for cached in (archs, selections, feature_table):
+        cached.cache_clear()
+    with pytest.raises(TableError) as caught:
+        read()
+    line = 1 + text[: text.index(new)].count("\n")
+    assert str(caught.value).startswith(f"{tmp_path / file}:{line}: {message}")
+    for cached in (archs, selections, feature_table):
+        cached.cache_clear()
+
+
 def test_file_that_is_not_family(tmp_path: Path) -> None:
     folder = copy_dialect(tmp_path)
     (folder / "fwwd.yaml").write_text("archs: {}\n")
@@ -206,7 +248,7 @@ def test_file_that_is_not_family(tmp_path: Path) -> None:
     [
         ("ck-2025-11", "ck-2025-06/dialect.yaml:3: parent: a dialect can't be its own ancestor"),
         ("ck-2025-06", "ck-2025-06/dialect.yaml:3: parent: a dialect can't be its own ancestor"),
-        ("ck-1999", "ck-2025-06/dialect.yaml:3: parent: no dialect 'ck-1999' beside this one"),
+        ("ck-25-06", "ck-2025-06/dialect.yaml:3: parent: no dialect 'ck-25-06' beside this one; known: ck-2025-06, "),
     ],
 )
 def test_impossible_parents(tmp_path: Path, parent: str, message: str) -> None:
@@ -215,7 +257,16 @@ def test_impossible_parents(tmp_path: Path, parent: str, message: str) -> None:
     file.write_text(file.read_text().replace("summary:", f"parent: {parent}\nsummary:", 1))
     with pytest.raises(TableError) as caught:
         read_dialect(tmp_path / "ck-2025-11")
-    assert str(caught.value) == f"{tmp_path}/{message}"
+    assert str(caught.value).startswith(f"{tmp_path}/{message}")
+
+
+def test_page_that_is_no_power_of_two_is_refused_by_the_table(tmp_path: Path) -> None:
+    """The C++ shifts by the logarithm of the size: without the check a build fails after a minute."""
+    shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "ckpm-extended" / "batch_prefill.yaml"
+    text = replace_text(file.read_text(), "1024, 2048, 0]", "1024, 2048, 3000, 0]")
+    complaint = table_complaint(file, text, lambda _: read_dialect(file.parent).families["batch_prefill"])
+    assert complaint.endswith("page_size[8]: a page has a power of two of tokens, not 3000; 0 is any multiple of 16")
 
 
 def test_tables_as_they_are() -> None:

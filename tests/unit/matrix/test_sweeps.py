@@ -152,7 +152,6 @@ def test_sweep_of_value_in_no_dialect_is_refused(run: Run, tmp_path: Path) -> No
             '{"variant": "forward"}',
             "1: variant: unknown variant 'forward'; did you mean 'fwd'? Known: fwd, splitkv, appendkv, ",
         ),
-        ('{"variant": "batch-prefill"}', "1: variant: unknown variant 'batch-prefill'; did you mean 'batch_prefill'?"),
         (
             '{"variant": "fwd",\n"trait_config": {"pipelines": {"values": ["qr"]}}}',
             "2: trait_config.pipelines: unknown trait 'pipelines'; did you mean 'pipeline'? Known: data_type, mode, ",
@@ -170,17 +169,9 @@ def test_sweep_of_value_in_no_dialect_is_refused(run: Run, tmp_path: Path) -> No
             "1: trait_config.mask.values: an empty list allows nothing. Name values or omit it.",
         ),
         (
-            '{"variant": "fwd", "trait_confg": {}}',
-            "1: trait_confg: unknown field 'trait_confg'; did you mean 'trait_config'? Known: variant, trait_config, ",
-        ),
-        ('{"variant": "fwd", "trait_config": {"mask": ["no"]}}', "1: trait_config.mask: must be a mapping, not a list"),
-        (
             '{"variant": "fwd", "trait_config": {"mask": {"values": [["no"]]}}}',
             "1: trait_config.mask.values[0]: must be a word, a number, true or false",
         ),
-        (None, "1: "),  # there is no such file
-        ('{"trait_config": {}}', "1: top level: field 'variant' is missing; it has trait_config"),
-        ('{"variant": "fwd"', "1: not valid YAML: "),
         ("families: [fwd_split]", "1: families[0]: unknown family 'fwd_split'; did you mean 'fwd_splitkv'? Known: "),
         (
             "families: [fwd]\nkeep: {datatype: [fp16]}",

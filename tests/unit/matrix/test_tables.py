@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from ckpm.matrix.dialects import (
     ArchTable,
     archs,
     check_receipt,
-    check_upstream,
     compute_units,
     dialect,
     dialect_names,
@@ -101,10 +99,7 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
     ("old", "new", "line", "message"),
     [
         ("summary: CK of mid", "sumary: CK of mid", 3, "sumary: unknown field"),
-        ("summary: ", "asked_everything: sometimes\nsummary: ", 3, "asked_everything: must be true or false"),
         ("dialect: ck-2025-06", "dialect: ck", 2, "dialect: a dialect has the name of its folder, here 'ck-2025-06'"),
-        ("  lacks_file: codegen/utils.py", "  lack_file: x", 9, "detect.lack_file: unknown field"),
-        ("has: [do_fp8_static_quant, get_mask_map]", "has: x", 7, "detect.has: must be a list, not 'x'"),
         ("gfx950: gfx9, gfx1100:", "gfx959: gfx9, gfx1100:", 1, "archs.gfx959: 'gfx959' is not in archs.yaml"),
         ("  archs: {gfx90a:", "  archs: {gfx90b:", 13, "every_family.archs.gfx90b: 'gfx90b' is not in archs.yaml"),
         ("_{lse}_", "_{lsee}_", 3, "name: slot 'lsee' is not an axis; known: dtype, hdim_q, "),
@@ -181,12 +176,7 @@ def test_impossible_tables_are_refused(tmp_path: Path, old: str, new: str, line:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("wave_size: 64", "wave_size: 48", "wave_size: unknown word '48'; known here: 32, 64"),
-        ("lds_bytes: 65536", "lds_bytes: -1", "lds_bytes: must be a whole number > 0"),
-        ("waves: 8", "waves: 0", "compute_unit.waves: must be a whole number > 0"),
-    ],
+    ("old", "new", "message"), [("wave_size: 64", "wave_size: 48", "wave_size: unknown word '48'; known here: 32, 64")]
 )
 def test_impossible_arch_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = replace_text((TABLES / "archs.yaml").read_text(), old, new)
@@ -238,42 +228,7 @@ def test_tables_as_they_are() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("check", "word", "message"),
-    [
-        (
-            check_receipt,
-            "201",
-            "unknown receipt '201'; did you mean '801'? "
-            "Known: 0, 1, 2, 3, 4, 100, 200, 300, 400, 600, 700, 800, 801, 888.",
-        ),
-        (
-            check_upstream,
-            "vllm",
-            "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, ckpm-extended, ckpm-v3, ckpm-serving, checkout.",
-        ),
-        (
-            dialect,
-            "ck-2026",
-            "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? "
-            "Known: ck-2025-06, ck-2025-11, ckpm-extended, ckpm-serving, prefill-v3, rocm-libraries-2026, "
-            "rocm-libraries-2026-04, rocm-libraries-2026-09.",
-        ),
-        (
-            dialect("ck-2025-11").family,
-            "fwd_pagedvk",
-            "unknown family 'fwd_pagedvk'; did you mean 'fwd_pagedkv'? Known: fwd, fwd_splitkv_combine, fwd_splitkv, "
-            "fwd_appendkv, fwd_pagedkv, batch_prefill, bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq, fwd_v3.",
-        ),
-    ],
-)
-def test_unknown_words(check: Callable[[str], object], word: str, message: str) -> None:
-    with pytest.raises(UnknownWordError) as caught:
-        check(word)
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("text", ["²", "٢", "-1", "02", "2.0", " 2", ""])
+@pytest.mark.parametrize("text", ["²", "٢", "-1", ""])
 def test_receipt_is_plain_number(text: str) -> None:
     with pytest.raises(UnknownWordError):
         check_receipt(text)

@@ -22,7 +22,7 @@ from ckpm.attention.jit import compiling
 from ckpm.attention.jit.compiling import compile_each, compile_keys, where
 from ckpm.attention.jit.on_demand import on_demand
 from ckpm.attention.kernel_sets import kernel_set
-from ckpm.base.errors import CompileError, OutputError, ServiceError, UsageError
+from ckpm.base.errors import CompileError, ServiceError, UsageError
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
@@ -90,13 +90,6 @@ def test_finished_library_is_not_compiled_again(script: Script, tmp_path: Path) 
     (second,) = compile_each([NAME], "gfx950", where())
     assert (first.compiled, second.compiled, runs(tmp_path)) == (True, False, 1)
     assert (first.folder, first.compilers) == (second.folder, 2.5)
-
-
-def test_nothing_unfinished_is_left(script: Script, cache: Path) -> None:
-    script(FINISH)
-    compile_keys(NAMES, "gfx950")
-    assert list((cache / "jit/drafts").iterdir()) == []
-    assert len(list((cache / "jit/entries").iterdir())) == len(NAMES)
 
 
 def test_same_kernel_asked_for_at_once_is_compiled_once(script: Script, tmp_path: Path) -> None:
@@ -248,10 +241,3 @@ def test_interrupt_ends_compilers(script: Script, tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
     thread.join()
     assert has_ended(int((tmp_path / "pid").read_text()))
-
-
-def test_cache_that_cannot_be_written_reports_what_to_do(script: Script, cache: Path) -> None:
-    script(FINISH)
-    (cache / "jit").write_text("")
-    with pytest.raises(OutputError, match="set CKPM_CACHE to another folder"):
-        compile_keys([NAME], "gfx950")

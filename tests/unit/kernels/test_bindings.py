@@ -82,12 +82,9 @@ def test_two_styles_of_same_kernel_bind_same() -> None:
     ("old", "new", "field"),
     [
         ("lib::seq<64, 128>", "lib::seq<64, 256>", "kernel"),
-        ("true,", "false,", "kernel"),
         ("<64, element_7,", "<64, Float,", "dispatch_trait"),
-        ("Config<Half>::Out", "Config<Half>::In", "kernel"),
         ("k::kPerCu", "2", "launch"),
         ("two, threads, 0, one", "one, threads, 0, two", "call"),
-        ("threads, 0,", "threads, 64,", "call"),
     ],
 )
 def test_one_changed_word_is_named(old: str, new: str, field: str) -> None:
@@ -146,14 +143,9 @@ def test_names_are_looked_up_from_inside_out() -> None:
         ("using A = x; using A = y;", "'A' means 'x' and 'y'"),
         ("int f() {", "the bracket of '{' is never closed"),
         ('using A = "half;\n', "line 1: '\"' starts nothing that is C++"),
-        ("}", "a '}' closes nothing"),
-        ("#endif", "#endif without #if"),
         ("#define Half Float\n", "macros are not followed"),
-        ("typedef int T;", "only plain aliases are followed"),
         ("template <class T> using U = T;", "only plain aliases are followed"),
-        ("namespace a = b;", "does not open a namespace"),
         (FLAT.replace("print(k::Name());", "return 1;"), "returns in more than one place"),
-        ("#if A\n", "an #if or a namespace is never closed"),
         ("template<> float fmha_batch_prefill_<K>(S s) { return -1; }", "returns no make_kernel"),
         (FLAT.replace("k{}", "thing"), "is not given a kernel object"),
         (FLAT.replace("k{}", "{}"), "is not given a kernel object"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,52 +77,6 @@ def test_damaged_file_is_made_again(
     assert tally.summary() == done
 
 
-def test_nothing_is_linked_from_damaged_object(finished_build: Make) -> None:
-    request = finished_build()
-    folder = request.work / request.folder
-    scribble(folder / "obj/dispatch.o")
-    (folder / LIBRARY).unlink()
-    tally, text = build(request)
-    assert is_sound(request)
-    assert f"{request.folder}/obj/dispatch.o is damaged" in text
-    assert tally.retrieved == 1
-    assert not list(folder.rglob("*.failure.json"))
-
-
-@pytest.mark.parametrize("record", [".built", ".sconsign.signed"])
-def test_damaged_record_costs_only_time(finished_build: Make, record: str) -> None:
-    request = finished_build()
-    (request.work / request.folder / record).write_bytes(b'["a"]\n7\n\xff{')
-    tally, _ = build(request)
-    assert is_sound(request)
-    assert tally.compiled == 0
-
-
-def test_damaged_entries_of_cache_are_replaced(finished_build: Make, request_for: Make) -> None:
-    first = finished_build()
-    second, third = (request_for(first.toolchain, name, where=FEW) for name in ("second", "third"))
-    entries = {file.read_bytes(): file for file in (first.work.parent / "objects").glob("*/*")}
-    sources = first.work / first.folder / "src"
-    truncate(entries[(sources / "dispatch.hip").read_bytes()])
-    undone = entries[(sources / "harness.hip").read_bytes()]
-    undone.with_name(f"{undone.name}.sha256").unlink()
-    tally, output = build(second)
-    assert is_sound(second)
-    assert tally.compiled == 2
-    assert output.count("its copy in the object cache, is damaged") == 1
-    assert build(third)[0].compiled == 0
-
-
-def test_garbage_in_configuration_of_cache_is_ignored(stub_toolchain: Stub, request_for: Make) -> None:
-    request = request_for(stub_toolchain(), where=FEW)
-    assert request.object_cache is not None
-    request.object_cache.mkdir()
-    (request.object_cache / "config").write_text("{garbage")
-    (request.object_cache / "config.lock").touch()
-    build(request)
-    assert is_sound(request)
-
-
 def test_objects_of_killed_build_do_not_serve_another_selection(finished_build: Make, request_for: Make) -> None:
     first = finished_build(cached=False)
     other = request_for(first.toolchain, cached=False, where=("key.logits", "key.lse", "key.dropout"))
@@ -143,23 +96,6 @@ def test_another_plan_deletes_library_before_compiling(finished_build: Make, req
     prepare(request_for(request.toolchain, where=("key.logits",)))
     assert not library.exists()
     assert not (library.parent / "manifest.json").exists()
-
-
-def dead_process() -> int:
-    process = subprocess.Popen(["true"])
-    process.wait()
-    return process.pid
-
-
-def test_next_build_clears_leftovers_of_killed(finished_build: Make) -> None:
-    request = finished_build()
-    folder = request.work / request.folder
-    left = [folder / "tmp/unit-1234.hipfb", folder / "obj/dispatch-77.o.tmp", folder / f"src/.a.hip.{dead_process()}.1"]
-    kept = [folder / f".results.json.{os.getpid()}.1", folder / f"results.json.{dead_process()}.1"]  # living, no draft
-    for file in (*left, *kept):
-        file.write_text("half")
-    building.run(request, jobs=2)
-    assert [file for file in (*left, *kept) if file.exists()] == kept
 
 
 def test_compilers_put_temporary_files_into_output_folder(stub_toolchain: Stub, request_for: Make) -> None:

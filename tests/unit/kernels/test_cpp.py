@@ -32,11 +32,8 @@ KEYS = {name: select(dialect(name), Selection(archs=("gfx950",))) for name in DI
     [
         ("psskddv", (True, True, True, True)),
         ("psddv", (True, False, True, True)),
-        ("pskddv", (False, True, True, True)),
-        ("ps", (True, False, False, False)),
         ("pssk", (True, True, False, False)),
         ("pdv", (False, False, False, True)),
-        ("pd", (False, False, True, False)),
     ],
 )
 def test_padding_words(pad: str, flags: tuple[bool, ...]) -> None:

@@ -100,14 +100,10 @@ def test_equal_decisions_in_another_form_are_equal() -> None:
     ("old", "new", "message"),
     [
         ("0.8", "0.9", "min_cu_util_rate: upstream float(0.8), ours float(0.9)"),
-        ("const float min", "const double min", "min_cu_util_rate: upstream float(0.8), ours double(0.8)"),
         ("+ m - 1) / m", ") / m", "get_num_blocks: for a.batch 1, a.nhead_q 1, a.max_seqlen_q 1, kM0 64 upstream"),
         ("static_cast<unsigned>(a.nhead_q) *", "", "get_num_blocks: for"),
-        ("auto get_num_blocks", "auto blocks", "get_num_blocks: only upstream has it"),
-        ("request.lse == false", "request.lse == true", "only upstream requires t.lse == false; only ours requires"),
         ("request.m == B || ", "", "kernel large in "),
         ("get_num_blocks(128) <", "get_num_blocks(64) <", "only upstream requires get_num_blocks(128)<num_cus"),
-        ("hdim_q <= 64", "hdim_q <= 96", "head dim: 1 branches of upstream are missing"),
         ("_<T2>", "_<T1>", "kernel: 1 branches are not upstream's"),
         ("using namespace own;", "using namespace own; if(a.n) return 0;", "early returns: upstream has 1, ours 2"),
         (
@@ -213,10 +209,7 @@ def test_arithmetic_is_that_of_c(text: str, value: CNumber) -> None:
     [
         ("1 / (2 - 2)", "division by zero"),
         ("b + 1", "no value for 'b'"),
-        ("f(1)", "no function 'f'"),
-        ("1.5 * 2", "'1.5' is not a whole number"),
         ("static_cast<long>(1)", "'long' is not a 32-bit integer type"),
-        ("1 +", "an operand is missing"),
         ("1 << 2", "unexpected '<<'"),
     ],
 )

@@ -202,14 +202,9 @@ FIRST = (
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"filters": ("x*",)}, f"--filter 'x*'). --filter 'x*' removes the last 384, e.g. {FIRST}."),
         (
             {"filters": ("*_fp16_*", "*_bf16_*")},
             f"--filter '*_fp16_*', --filter '*_bf16_*'). --filter '*_bf16_*' removes the last 192, e.g. {FIRST}.",
-        ),
-        (
-            {"where": ("key.hdim_q == 64",)},
-            f"--where \"key.hdim_q == 64\"). --where 'key.hdim_q == 64' removes the last 384, e.g. {FIRST}.",
         ),
         ({"profile": "fp32_all"}, f"profile fp32_all). Profile fp32_all removes the last 384, e.g. {FIRST}."),
         ({"receipt": 800}, "). Receipt 800 keeps no kernel of batch_prefill in ck-2025-11."),
@@ -234,12 +229,9 @@ def test_empty_selection_reports_what_emptied_it(fields: dict[str, Any], message
         ("def keep(key) return True\n", "line 1: SyntaxError: expected ':'"),
         ("import no_such_module_here\n", "line 1: ModuleNotFoundError: No module named 'no_such_module_here'"),
         ("x = 1\n1 / 0\n", "line 2: ZeroDivisionError: division by zero. Fix the file."),
-        ("import sys\nsys.exit(0)\n", "line 2: SystemExit: 0. Fix the file."),
         ("x = 1\n", "it defines no function keep(key) -> bool."),
         ("def keep(key):\n    return key.no_field\n", f"keep({FIRST}): line 2: AttributeError: 'Key' object has no "),
-        ("def keep():\n    return True\n", f"keep({FIRST}): TypeError: keep() takes 0 positional arguments"),
         ("def keep(key):\n    return 1\n", f"keep({FIRST}) returned 1; return True or False."),
-        ("raise KeyboardInterrupt\n", "line 1: KeyboardInterrupt: . Fix the file."),
         ("class Own(BaseException): pass\nraise Own('\\x1b[1m')\n", "line 2: Own: \\x1b[1m. Fix the file."),
         (
             "class Own(Exception):\n    def __str__(self): raise SystemExit\nraise Own\n",

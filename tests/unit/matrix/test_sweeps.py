@@ -58,19 +58,12 @@ def test_readmes_count_of_forward_sweep(run: Run, tmp_path: Path) -> None:
             {"data_type": ["fp16"], "pipeline": ["qr_async"], "mask": ["no"], "bias": ["no"]},
             {"fwd": "_fp16_.*_qr_async_vr_.*_nbias_nmask_"},
         ),
-        ("fwd", {"mask": ["top_left"], "lse": [True], "sink": [False]}, {"fwd": "_mc_lse_.*_nsink_"}),
         (
             "splitkv",
             {"data_type": ["fp16", "bf16"], "pipeline": ["qr", "qr_async"], "mask": ["no", "top_left"], "lse": [True]},
             {"fwd_splitkv_combine": "_(fp16|bf16)_", "fwd_splitkv": "_(fp16|bf16)_.*_(nmask|mc)_"},
         ),
-        ("appendkv", {"data_type": ["bf16"], "pipeline": ["appendkv"]}, {"fwd_appendkv": "_bf16_"}),
         ("pagedkv", {"pipeline": ["qr_async"], "bias": ["alibi"]}, {"fwd_pagedkv": "_alibi_"}),
-        (
-            "batch_prefill",
-            {"data_type": ["fp8bf16"], "mask": ["top_left"], "qscale": ["pertensor"]},
-            {"batch_prefill": "_fp8bf16_.*_mc_.*_pertensor_"},
-        ),
         (
             "bwd",
             {"mask": ["no", "top_left"], "bias": ["no", "alibi"], "mode": ["group"], "dropout": [False], "lse": [True]},

@@ -67,13 +67,9 @@ N = ("--dialect", "rocm-libraries-2026")
         (GROUP.replace("_mask_", "_mc_"), (), ["masks: mask 'causal' is of the generic masks: use --mask generic"]),
         (GROUP, ("--mask", "generic"), ["masks: mask 'mask' is of the simplified masks: use --mask simplified"]),
         (GROUP, ("--receipt", "100"), ["receipt: receipt 100 (aiter mha_fwd (batch mode)) only has mode batch"]),
-        (GROUP, ("--receipt", "800"), ["receipt: receipt 800 (fp32, all kernels) has no batch_prefill kernel"]),
-        (GROUP, ("--profile", "fp32_all"), ["condition: Profile fp32_all doesn't keep it"]),
         (GROUP, ("--tier", "smoke"), ["condition: Tier smoke doesn't keep it"]),
-        (GROUP, ("--filter", "*_fp16_*"), ["condition: --filter '*_fp16_*' doesn't keep it"]),
         (GROUP, ("--where", "not key.lse"), ["condition: --where 'not key.lse' doesn't keep it"]),
         (GROUP, ("--arch", "gfx1100"), [f"arch: {ABSENT.rstrip()}"]),
-        (GROUP, ("--arch", "gfx1100,gfx950", "--tier", "smoke"), ["condition: Tier smoke doesn't keep it"]),
     ],
 )
 def test_why_kernel_is_out(run: Run, name: str, options: tuple[str, ...], reasons: list[str]) -> None:

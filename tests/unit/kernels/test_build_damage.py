@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +76,38 @@ def test_damaged_file_is_made_again(
     assert is_sound(request)
     assert f"{request.folder}/{name} is damaged: it is deleted and made again" in text
     assert tally.summary() == done
+
+
+def test_damaged_entries_of_cache_are_replaced(finished_build: Make, request_for: Make) -> None:
+    first = finished_build()
+    second, third = (request_for(first.toolchain, name, where=FEW) for name in ("second", "third"))
+    entries = {file.read_bytes(): file for file in (first.work.parent / "objects").glob("*/*")}
+    sources = first.work / first.folder / "src"
+    truncate(entries[(sources / "dispatch.hip").read_bytes()])
+    undone = entries[(sources / "harness.hip").read_bytes()]
+    undone.with_name(f"{undone.name}.sha256").unlink()
+    tally, output = build(second)
+    assert is_sound(second)
+    assert tally.compiled == 2
+    assert output.count("its copy in the object cache, is damaged") == 1
+    assert build(third)[0].compiled == 0
+
+
+def dead_process() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_next_build_clears_leftovers_of_killed(finished_build: Make) -> None:
+    request = finished_build()
+    folder = request.work / request.folder
+    left = [folder / "tmp/unit-1234.hipfb", folder / "obj/dispatch-77.o.tmp", folder / f"src/.a.hip.{dead_process()}.1"]
+    kept = [folder / f".results.json.{os.getpid()}.1", folder / f"results.json.{dead_process()}.1"]  # living, no draft
+    for file in (*left, *kept):
+        file.write_text("half")
+    building.run(request, jobs=2)
+    assert [file for file in (*left, *kept) if file.exists()] == kept
 
 
 def test_objects_of_killed_build_do_not_serve_another_selection(finished_build: Make, request_for: Make) -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import building
 from ckpm.kernels.library.plan import BuildPlan
 from ckpm.kernels.library.progress import Tally
-from ckpm.kernels.library.request import LIBRARY, BuildRequest, prepare
+from ckpm.kernels.library.request import LIBRARY, BuildRequest, prepare, scons_command
 from tests.unit.shared import capture_logs
 
 Make = Callable[..., BuildRequest]
@@ -183,6 +186,39 @@ def test_full_disk_is_reported_as_such(stub_toolchain: Stub, request_for: Make) 
     with pytest.raises(DiskFullError, match=r"no space left on the disk\. Free some and build again; it goes on"):
         build(request)
     assert not list((request.work / request.folder / "obj").glob("*.o"))
+
+
+def test_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = stub_toolchain()
+    request = request_for(toolchain)
+    plan, _ = prepare(request)
+    slow = {**os.environ, **plan.environment}
+    process = subprocess.Popen(
+        scons_command(f"{plan.folder}/plan.json", 2, request.object_cache),
+        cwd=request.work,
+        env=slow,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    done = 0
+    # two jobs: when the fourth is done, the first two are in the cache; then the power goes
+    for line in process.stdout:
+        done += '"done"' in line
+        if done == 4:
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert done == 4
+    tally, _ = build(request)
+    units = sum(step.kind in ("unit", "host") for step in plan.steps)
+    assert tally.retrieved >= 2  # finished objects come back from the cache
+    assert tally.compiled + tally.retrieved == units
+    for step in plan.steps:
+        if step.kind == "unit":  # the stub copies: nothing half-written was taken for finished
+            assert (request.work / step.target).read_bytes() == (request.work / step.sources[0]).read_bytes()
 
 
 def test_compilation_database_covers_every_source(stub_toolchain: Stub, request_for: Make) -> None:

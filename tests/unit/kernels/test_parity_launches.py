@@ -1,11 +1,14 @@
-"""A function that launches several kernels through templates: which, when and how is read out of either style."""
+"""A function that launches several kernels through templates: no token of it is passed over.
+
+tests/build/test_parity_changed.py has what is read out of upstream's texts and ours.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from ckpm.base.errors import UpstreamError
-from ckpm.kernels.parity.bindings import Binding, differences
+from ckpm.kernels.parity.bindings import Binding
 from ckpm.kernels.parity.conditions import Condition, condition_text, parse_condition
 from ckpm.kernels.parity.cpp_constants import decide_constants
 from ckpm.kernels.parity.cpp_tokens import tokenize
@@ -13,7 +16,7 @@ from ckpm.kernels.parity.launches import launches
 from tests.unit.kernels.damaged_text import check_every_damage
 from tests.unit.shared import replace_text
 
-# The same kernels in two invented styles: constants that C++ decides, and only what is needed.
+# Kernels in two invented styles: constants that C++ decides, and only what is needed.
 LONG = """
 #if !defined(HOST) || (defined(CARD))
 using element_0 = Half;
@@ -109,78 +112,6 @@ template <> void host_launch_<own::k3::Dispatch, lib::card>(const lib::Stream& s
 def only(text: str) -> tuple[Binding, ...]:
     (bindings,) = launches(text, ["host_launch_"])
     return bindings
-
-
-def test_two_styles_of_same_launches_bind_same() -> None:
-    assert only(LONG) == only(SHORT)
-    few, single, lengths, whole = (
-        "(argument1.few<argument1.many)",
-        "(argument1.rows == 1)",
-        "(argument1.lengths != nullptr)",
-        "(argument1.length % (argument1.parts * 64) == 0)",
-    )
-    assert [binding.when for binding in only(SHORT)] == [
-        f"{few} && {lengths} && {single}",
-        f"(!({few} && {single})) && {lengths}",
-        f"(!{lengths}) && {few} && {whole} && {single}",
-        f"(!({few} && {single})) && (!{lengths}) && {whole}",
-    ]
-    setup = "(lib::setup<KERNEL>(argument1))"
-    assert only(LONG)[3] == Binding(
-        dispatch_trait="host_traits<128, Half>, lib::card",
-        kernel="lib::Kernel<lib::Pipe<lib::Problem<Config<Half>::In, lib::seq<64, 1>, false>>>",
-        launch="KERNEL::kPerCu, lib::card",
-        call=(
-            f"lib::make_kernel<KERNEL::kPerCu, lib::card>(KERNEL{{}}, part1{setup}, KERNEL::Threads(), 0, "
-            f"part0{setup})(lib::Stream{{argument0.id}})"
-        ),
-        guard="!(defined(HOST)) || defined(CARD)",
-        when=only(SHORT)[3].when,
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "turns", "field"),
-    [
-        ("lib::seq<64, kWide>", "lib::seq<32, kWide>", {1, 2, 3, 4}, "kernel"),
-        ("            run_instance<false>", "            run_instance<true>", {3, 4}, "kernel"),
-        ("shape, kOdd>", "shape, true>", {3, 4}, "kernel"),
-        ("a.lengths != nullptr", "a.lengths == nullptr", {1, 2, 3, 4}, "when"),
-        ("(128 == 128", "(K == 128", {1, 2, 3, 4}, "when"),
-        ("<per_cu, lib::card>", "<per_cu>", {1, 2, 3, 4}, "launch"),
-        ("Stream{s.id}", "Stream{s.log}", {1, 2, 3, 4}, "call"),
-        ("defined(CARD)", "defined(CARDS)", {1, 2, 3, 4}, "guard"),
-    ],
-)
-def test_one_changed_word_is_named(old: str, new: str, turns: set[int], field: str) -> None:
-    bindings = only(replace_text(LONG, old, new))
-    differing = {
-        turn: lines
-        for turn, (binding, other) in enumerate(zip(bindings, only(SHORT), strict=False), 1)
-        if (lines := differences(binding, other))
-    }
-    assert set(differing) == turns
-    assert all(any(line.startswith(f"{field}: upstream '") for line in lines) for lines in differing.values()), (
-        differing
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "count"),
-    [
-        ("(128 == 128 &&", "(64 == 128 &&", 2),
-        ("std::is_same_v<FmhaMasks::NoMask,", "std::is_same_v<FmhaMasks::CausalMask,", 2),
-        ("false == false", "true == false", 2),
-        ("        } else if (a.length % (a.parts * 64) == 0) {", "        }\n        {", None),
-    ],
-)
-def test_other_variants_are_another_number_of_launches(old: str, new: str, count: int | None) -> None:
-    text = replace_text(LONG, old, new)
-    if count is None:
-        with pytest.raises(UpstreamError, match="a bare block"):
-            only(text)
-    else:
-        assert len(only(text)) == count != len(only(SHORT))
 
 
 @pytest.mark.parametrize(

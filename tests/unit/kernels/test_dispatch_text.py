@@ -1,4 +1,4 @@
-"""Conditions and arithmetic of a dispatch are read as C reads them. tests/build/test_parity_changed.py has changed ones."""
+"""Conditions and arithmetic of a dispatch are read as C reads them. tests/build/test_parity_changed.py changes one."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import select as waiting
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -90,18 +89,6 @@ def test_finished_library_is_not_compiled_again(script: Script, tmp_path: Path) 
     (second,) = compile_each([NAME], "gfx950", where())
     assert (first.compiled, second.compiled, runs(tmp_path)) == (True, False, 1)
     assert (first.folder, first.compilers) == (second.folder, 2.5)
-
-
-def test_same_kernel_asked_for_at_once_is_compiled_once(script: Script, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "started")
-    os.mkfifo(tmp_path / "go")
-    script('echo > "$here/started"; read line < "$here/go"\n' + FINISH)
-    with ThreadPoolExecutor(3) as pool:
-        compilations = [pool.submit(compile_keys, [NAME], "gfx950") for _ in range(3)]
-        (tmp_path / "started").read_text()
-        (tmp_path / "go").write_text("\n")
-    folders = {compilation.result() for compilation in compilations}
-    assert (len(folders), runs(tmp_path)) == (1, 1)
 
 
 def test_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, cache: Path, tmp_path: Path) -> None:

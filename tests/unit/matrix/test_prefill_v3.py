@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -216,39 +215,3 @@ def test_smoke_problems_served_by_v3_take_v3() -> None:
             assert serving_kernels(few, problem)[0] in v3, problem.name
         else:
             assert problem.v3 != "on" or problem.group.startswith(EXTENDED), problem.name
-
-
-def on(suite: str) -> list[SuiteCase]:
-    """Cases of V3 but for ckpm-extended's alone."""
-    return [p for p in problems(suite) if p.v3 == "on" and not p.group.startswith(EXTENDED)]
-
-
-@pytest.mark.parametrize("suite", SUITES)
-def test_suites_launch_v3_with_each_scale_page_and_mask(suite: str) -> None:
-    kinds = {(p.qscale, p.page_size) for p in on(suite)}
-    assert kinds == {("pertensor", 1), ("pertensor", 16), ("pertensor", 1024), ("kv_blockscale", 1024)}
-    assert {p.kv_table for p in on(suite)} == {"sglang", "vllm"}
-    assert {p.mask for p in on(suite)} >= {"no", "bottom_right"}
-
-
-@pytest.mark.parametrize("suite", ["batch-prefill", "page-fault", "sanitize"])
-def test_v3_runs_one_to_four_tiles_with_each_scale(suite: str) -> None:
-    kinds = {(p.qscale, p.page_size) for p in on(suite)}
-    tiles = {(p.qscale, p.page_size, -(-keys // 64)) for p in on(suite) for keys in p.seqlens_k}
-    assert tiles >= {(*kind, count) for kind in kinds for count in (1, 2, 3, 4)}
-
-
-def test_v3_has_every_ratio_of_heads_rows_and_scales() -> None:
-    cases = on("batch-prefill")
-    assert {p.nhead_q // p.nhead_k for p in cases} == set(range(1, 17))
-    rows = {
-        (rows, keys)
-        for p in cases
-        if p.group == "v3_tiles"
-        for rows, keys in zip(p.seqlens_q, p.seqlens_k, strict=True)
-    }
-    keys = (1, 63, 64, 65, 128, 129, 192, 193, 200, 256)
-    assert rows == set(itertools.product((1, 31, 33, 256, 257, 300), keys))
-    for tensor_scales in ([p.k_page_scales for p in cases], [p.v_page_scales for p in cases]):
-        steps = {later / earlier for scales in tensor_scales for earlier, later in itertools.pairwise(scales)}
-        assert {round(step, 9) for step in steps} >= {100, 10000, 0.01, 0.0001}

@@ -49,7 +49,7 @@ CASES["psskddv_half_pagedkv"]["page_size"] = 64
 
 
 @pytest.mark.parametrize("kernel", CASES)
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, library: Path, kernel: str) -> None:
     append = make_append(append_case(**CASES[kernel]))
     hip, opened = open_device(device, library, abi.AppendKvArguments)
@@ -64,7 +64,7 @@ def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, 
     assert all(np.array_equal(getattr(first, name), getattr(again, name)) for name in ("q", "k", "v"))
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """The comparison fails for what it must: each error is planted in what is expected."""
     append = make_append(append_case(**CASES["psskddv_half_pagedkv"]))
@@ -92,7 +92,7 @@ def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) 
     assert differences(append, outcome.q, k, v) == ["k elsewhere", "v elsewhere"]
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Over a contiguous cache only whole tiles of Q have a kernel here; memory stays as it was."""
     append = make_append(append_case(seqlens_q=(63,), seqlens_k=(3,), seqlen_knew=1))
@@ -102,7 +102,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
     assert np.array_equal(outcome.k, append.k)
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_library_of_another_c_abi_is_told_apart(device: EmulatedGpu, library: Path) -> None:
     with pytest.raises(LibraryError, match="no library of ckpm_fwd's kernels"):
         load(library, abi.FwdArguments)
@@ -136,7 +136,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     _, opened = open_device(device, library, abi.AppendKvArguments)
     check_refusals(opened, SOUND, REFUSED)

@@ -70,7 +70,7 @@ def test_suite_knows_kernels_that_have_one(tmp_path: Path, in_one: bool, named: 
     assert unwaited_loads(located, "gfx950") == named
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_late_loads_show_it(device: EmulatedGpu) -> None:
     assert outcome(device, code("gfx942", in_one=False), late=False) == "copied"
     assert outcome(device, code("gfx942", in_one=False), late=True) == "hazard"

@@ -60,7 +60,7 @@ def ran(device: EmulatedGpu, library: Path, problem: SuiteCase, data: Given) -> 
         (False, {"mask": "window", "window_left": 9, "window_right": 30, "nhead_k": 1}),
     ],
 )
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_gradients_are_those_of_float64(
     device: EmulatedGpu, library: Path, deterministic: bool, changes: dict[str, Any]
 ) -> None:
@@ -83,7 +83,7 @@ def test_gradients_are_those_of_float64(
         assert np.array_equal(getattr(first, name), getattr(again, name)), name
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_what_goes_wrong_in_pass_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """Each defect is one of what the kernels get, while the reference gets what it should have been."""
     problem = request(75, 171, deterministic=True)
@@ -116,7 +116,7 @@ def test_what_goes_wrong_in_pass_is_noticed(device: EmulatedGpu, library: Path) 
     ]
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: Path) -> None:
     """Kernels add to it, or leave out rows that a tile of keys doesn't see."""
     from ckpm.attention.launch.arguments import workspaces
@@ -137,7 +137,7 @@ def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: 
         assert [gradient.name for gradient in gradients if not gradient.passed] == ["dq"]
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     problem = request(75, 171, deterministic=True, mask="no", window_right=-1)
     hip, opened = open_device(device, library, BwdArguments)
@@ -173,7 +173,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     _, opened = open_device(device, library, BwdArguments)
     sound = dict.fromkeys((*POINTERS, *SIZES), 1)

@@ -46,7 +46,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("shape", "pipeline"),  # seqlen_q, seqlen_k, nhead_q, nhead_k
     [((16, 64, 2, 1), "qr_async_trload"), ((1, 130, 1, 1), "qr_async_trload"), ((200, 300, 2, 1), "qr_async")],
 )
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_o_agrees_with_reference(
     device: EmulatedGpu, library: Path, shape: tuple[int, int, int, int], pipeline: str, causal: bool
 ) -> None:
@@ -57,7 +57,7 @@ def test_o_agrees_with_reference(
     assert ("_nmask_" in kernel) != causal
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     """The 128-row kernel here pads keys: whole tiles of them are another kernel's, which is not in the library."""
     p = problem(200, 256, 1, 1, causal=False)
@@ -67,14 +67,14 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
     assert outcome.launch.message == "no kernel of this library serves the request"
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
     opened, hip = load(library, abi.FwdArguments), around(device)
     assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     _, opened = open_device(device, library)
     refused = {

@@ -24,7 +24,7 @@ def split(p: SuiteCase, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[
     return tuple(np.split(numbers, np.cumsum(lengths)[:-1]))
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_dropout_drops_what_its_random_values_say(device: EmulatedGpu, library: Path) -> None:
     """Test group mode, with sequences of different lengths and a mask."""
     base = problem(1, 1, 2, 1, causal=True, lse=True)

@@ -88,7 +88,7 @@ WINDOW = {"window_left": 60, "window_right": 7}
         },
     ],
 )
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_o_agrees_with_reference(device: EmulatedGpu, library: Path, changes: dict[str, Any]) -> None:
     p = problem(**changes)
     launched, (kernel,) = compare_twice(device, library, p)
@@ -106,7 +106,7 @@ def test_o_agrees_with_reference(device: EmulatedGpu, library: Path, changes: di
         (5, {"seqlens_q": (1, 1), "seqlens_k": (40, 900), "nhead_q": 4, "lse": True}),  # splits without a key
     ],
 )
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_split_kv_agrees_with_reference(
     device: EmulatedGpu, split_library: Path, splits: int, changes: dict[str, Any]
 ) -> None:
@@ -115,7 +115,7 @@ def test_split_kv_agrees_with_reference(
     assert "_pagedkv_" in kernels[0]
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_lengths_may_be_told_apart_from_places_of_keys(device: EmulatedGpu, library: Path) -> None:
     """Test group mode: seqlen_k_ptr goes before seqstart_k, and orders the workgroups otherwise."""
     p = problem(mode="group", bias="bias", seqlens_q=(5, 130), seqlens_k=(257, 90))
@@ -127,7 +127,7 @@ def test_lengths_may_be_told_apart_from_places_of_keys(device: EmulatedGpu, libr
     compare_outcome(p, bits, launch(hip, opened, p, arrays))
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, library: Path) -> None:
     p = problem()
     hip, opened = open_device(device, library)
@@ -139,7 +139,7 @@ def test_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, library: 
     assert "an illegal memory access was encountered" in ended.message
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path) -> None:
     p = problem()
     bits = tensors(p)
@@ -166,7 +166,7 @@ def test_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path) -
         ("lse must not be null with has_lse", {"has_lse": 1}),
     ],
 )
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_problem_that_contradicts_itself_is_refused(
     device: EmulatedGpu, library: Path, message: str, wrong: dict[str, int]
 ) -> None:
@@ -176,7 +176,7 @@ def test_problem_that_contradicts_itself_is_refused(
     check_refusals(opened, sound | pointers, {message: wrong})
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_there_is_no_kernel_that_gives_lse(device: EmulatedGpu, library: Path) -> None:
     """Upstream lists none: LSE over a paged cache is split-KV's."""
     p = problem(lse=True)

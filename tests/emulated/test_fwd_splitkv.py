@@ -54,7 +54,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ((16, 200, 1, 1), 9, False),  # splits without a key; the combine kernel for up to 16
     ],
 )
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_o_agrees_with_reference(
     device: EmulatedGpu, library: Path, shape: tuple[int, int, int, int], splits: int, lse: bool, causal: bool
 ) -> None:
@@ -65,7 +65,7 @@ def test_o_agrees_with_reference(
 
 
 @pytest.mark.parametrize("splits", [2, 5])
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_o_of_group_agrees_with_reference(device: EmulatedGpu, library: Path, splits: int) -> None:
     """Sequences of different lengths; the second has no key in most of its splits."""
     p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
@@ -73,7 +73,7 @@ def test_o_of_group_agrees_with_reference(device: EmulatedGpu, library: Path, sp
     assert [opened.kernels.index(name) for name in kernels] == [2, 5]
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_sequences_are_found_in_cache_by_index_and_length(device: EmulatedGpu, library: Path) -> None:
     """A contiguous KV cache: places of 200 keys, of which sequences fill 200 and 77, in another order."""
     p = problem(16, 200, 1, 1, causal=False, batch=2)
@@ -91,7 +91,7 @@ def test_sequences_are_found_in_cache_by_index_and_length(device: EmulatedGpu, l
     compare_outcome(short, {**bits, "k": bits["k"][:277], "v": bits["v"][:277]}, outcome)
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     _, opened = open_device(device, library)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}

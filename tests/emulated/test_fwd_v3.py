@@ -34,7 +34,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("shape", "batch"),  # seqlen_q, seqlen_k, nhead_q, nhead_k
     [((256, 256, 1, 1), 1), ((300, 500, 2, 1), 1), ((64, 130, 2, 2), 2), ((1024, 1024, 1, 1), 1)],
 )
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_o_agrees_with_reference(
     device: EmulatedGpu, library: Path, shape: tuple[int, int, int, int], batch: int, causal: bool
 ) -> None:
@@ -44,7 +44,7 @@ def test_o_agrees_with_reference(
     assert kernels == (f"fmha_fwd_v3_d128_bf16_{'mask' if causal else 'nmask'}",)
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_problem_that_v3_computes_otherwise_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Upstream's own function launches for any head dims, and its arguments have no place for most features."""
     _, opened = open_device(device, library)
@@ -81,7 +81,7 @@ def test_problem_that_v3_computes_otherwise_is_refused(device: EmulatedGpu, libr
         assert (launch.status, launch.kernels) == (Status.UNSUPPORTED, ()), wrong
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
     opened, hip = load(library, abi.FwdArguments), around(device)

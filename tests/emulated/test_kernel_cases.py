@@ -52,7 +52,7 @@ def test_library_of_another_family_is_refused(library: Path) -> None:
     assert cli.main(output) == cli.main([*output, "--family", "fwd_splitkv_combine"]) == 2
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_wrong_number_fails_case(device: EmulatedGpu, library: Path) -> None:
     """Planted on either side: a reference of another scale, and keys that are not those of the reference."""
     bench = bench_of(device, library)
@@ -79,7 +79,7 @@ def assert_wrong(bench: CaseBench, name: str) -> None:
     assert "elements differ" in result.message
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_fault_is_reported_as_emulator_saw_it(device: EmulatedGpu, library: Path) -> None:
     bench = bench_of(device, library)
 
@@ -95,7 +95,7 @@ def test_fault_is_reported_as_emulator_saw_it(device: EmulatedGpu, library: Path
     assert run_kernel(bench, key.name).outcome == "passed"
 
 
-@on_device("gfx950", whole=True)
+@on_device("gfx950")
 def test_what_dispatch_sends_elsewhere_is_not_passed(device: EmulatedGpu, library: Path) -> None:
     """A kernel by another name, which the library doesn't hold: its problems go to the one that it was made of."""
     bench = bench_of(device, library)

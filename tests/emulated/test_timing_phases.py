@@ -8,7 +8,7 @@ from ckpm_emulator.device import EmulatedGpu
 from emulator_child import on_device
 from tests.emulated.timing_streams import SPLIT, Stream, adds, mfma
 
-GFX950 = on_device("gfx950", whole=True)
+GFX950 = on_device("gfx950")
 EXPONENTIAL = "v_exp_f32 v10, v11\n"
 
 

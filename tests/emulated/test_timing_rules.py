@@ -18,7 +18,7 @@ from emulator_assembly import assemble, launch
 from emulator_child import on_device
 from tests.emulated.timing_streams import ADDRESS, END, SPLIT, Stream, Timeline, adds, mfma
 
-GFX950 = on_device("gfx950", whole=True)
+GFX950 = on_device("gfx950")
 
 
 READ = "v_accvgpr_read_b32 v20, a3"
@@ -380,7 +380,7 @@ def test_only_chosen_workgroup_runs(device: EmulatedGpu) -> None:
     device.configure(record=None)
 
 
-@on_device("gfx942", whole=True)
+@on_device("gfx942")
 def test_gfx942_by_its_own_figures(device: EmulatedGpu) -> None:
     """28 of 32 cycles beside 32x32x8, 12 of 16 beside 16x16x16; 11 wait states after 8 passes."""
     large, small = mfma(0, shape="32x32x8"), mfma(0, shape="16x16x16")

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import UsageError
-from ckpm_emulator.standalone import ALLOWED, CHECKS
 from conformance import gtests
-from conformance.stored import Ran, Suite
 from tests.programs.conformance import ck_gtests, tables
 from tests.programs.conformance.__main__ import CK, GTESTS, HERE, PAGE, main, with_tables
 from tests.programs.conformance.ck_examples import Verdict
@@ -18,33 +16,9 @@ from tests.programs.conformance.ck_examples import Verdict
 PASSES = "[ RUN      ] A.a\n[       OK ] A.a (12 ms)\n"
 
 
-def test_with_table_replaces_text_between_marks() -> None:
-    begin, end = tables.BEGIN.format("one"), tables.END.format("one")
-    page = f"above\n{begin}\n| old |\n{end}\nbelow\n"
-    changed = tables.with_table(page, "one", tables.table(tables.suites()))
-    assert changed.splitlines() == ["above", begin, *tables.table(tables.suites()), end, "below"]
-    assert tables.with_table(changed, "one", tables.table(tables.suites())) == changed
-    with pytest.raises(UsageError, match="write both"):
-        tables.with_table(page.replace(end, ""), "one", [])
-
-
 def test_page_has_tables_of_stored_outcomes() -> None:
     page = PAGE.read_text()
     assert with_tables(page) == page, "python -m tests.programs.conformance table"
-
-
-def test_refusals_count_who_is_right() -> None:
-    wrong = {"theirs: a race": ["b", "c"], "harmless: a gap": ["e"], "open": ["d"]}
-    checks = {*CHECKS} - {*ALLOWED, "heap"}
-    checked = Ran(tests=9, unsupported={"s_x": ["a"]}, wrong=wrong, day="2026-01-02", checks=" ".join(checks))
-    suite = Suite(
-        suite="S",
-        source="s",
-        toolchain="t",
-        command="c",
-        archs={"gfx942": Ran(tests=9, checked=checked), "x": Ran(tests=1)},
-    )
-    assert tables.refusals([suite])[2:] == ["| S | gfx942 | 2026-01-02 | 8 | heap | 4 | 2 | 1 | 1 |"]
 
 
 def test_stored_outcomes_have_accounts() -> None:

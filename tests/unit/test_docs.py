@@ -67,15 +67,12 @@ def page(*lines: str, fence: str = "console") -> str:
         (page("$ nox -s build-gfx95"), "p.md:4: nox has no session build-gfx95"),
         (page("$ nox -s build-gfx950 -- --teir full"), "nox: --teir concerns no session of this line"),
         (page("$ nox -s build-gfx950 -- --tier fulll"), "p.md:4: ckpm: tier: fulll is none of smoke"),
-        (page("$ nox -s perf-gate report -- --jobs 2"), "nox: --jobs concerns no session of this line"),
         (page("$ nox build-gfx950"), "sessions are named with -s"),
         (page("$ nox -s in-container -- test-larg-kv"), "sessions: test-larg-kv is none of"),
         (page("$ ckpm lst"), "there is no command 'lst'"),
         (page("$ ckpm count --arch gfx1200"), "unknown arch 'gfx1200'"),
-        (page("$ ckpm test --suite large"), "suite: large is none of batch-prefill"),
         (page("$ cat x | python -m nothing"), "python -m nothing: no module with a command line"),
         (page("$ python -m pytest tests/unit/none.py"), "pytest: there is no tests/unit/none.py"),
-        (page("$ ckpm count --teir full"), "unrecognized arguments: --teir full"),
         (page("$ rm -rf build"), "no test runs the program rm"),
         (page("$ echo 'half"), "p.md:4: no shell can read it"),
         (page("nox -s build-gfx950"), "p.md:4: a block of commands begins with '$ '"),
@@ -89,10 +86,9 @@ def page(*lines: str, fence: str = "console") -> str:
         ("See `matrix/arch.yaml`.", "p.md:1: there is no matrix/arch.yaml"),
         ("See `matrix/dialects/<dialect>/bwd.yaml`.", "p.md:1: there is no matrix/dialects/<dialect>"),
         ("It ends with `CheckFailedError` (44).", "p.md:1: CheckFailedError ends with 8, not with 44"),
-        ("It ends with `RegresedError` (43).", "p.md:1: there is no class RegresedError"),
         ("It ends with exit code 99999.", "p.md:1: nothing ends with 99999"),
         ("See <http://example.com/x>.", "p.md:1: not a complete https address"),
-        ("See https://example/x", "p.md:1: not a complete https address"),
+
     ],
 )  # fmt: skip
 def test_check_page_reports_mistake(text: str, complaint: str) -> None:

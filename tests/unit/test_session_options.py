@@ -50,11 +50,6 @@ def test_emulator_of_session_is_kept() -> None:
         ),
         (
             ["build-gfx950"],
-            ["--tier", "full", "test-dispatch"],
-            "'test-dispatch' is neither an option of a session of this line (build-gfx950) nor its value.",
-        ),
-        (
-            ["build-gfx950"],
             ["--arch", "gfx942"],
             "build-gfx950 has --arch gfx950, and the line has --arch gfx942: leave one of them out.",
         ),

@@ -7,7 +7,6 @@ Whole score matrices, one head at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,44 +116,3 @@ def drop(problem: Problem, weights: Floats, random: NDArray[np.uint8]) -> Floats
     keep = np.float32(1.0) - np.float32(problem.p_drop)
     kept: Floats = np.where(random <= int(np.floor(keep * np.float32(255))), weights / float(keep), 0.0)
     return kept
-
-
-def gradients(
-    problem: Problem,
-    do: Sequence[Floats],
-    q: Sequence[Floats],
-    k: Sequence[Floats],
-    v: Sequence[Floats],
-    *,
-    bias: Sequence[Floats] | None = None,
-    slopes: Floats | None = None,
-    random_values: Sequence[NDArray[np.uint8]] | None = None,
-) -> dict[str, Any]:
-    """``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim] of all sequences, ``dbias`` of each.
-
-    Given are one array of each sequence: ``do`` [query, nhead_q, hdim_v], the others as
-    :func:`attention.reference.attention` has them. Neither soft cap nor sinks, which no backward kernel has.
-    ``dbias`` is the gradient of the scores, [nhead_q, query, key].
-    """
-    p, results = problem, []
-    for index, (gradient, queries, keys, values) in enumerate(zip(do, q, k, v, strict=True)):
-        dq, dk, dv = np.zeros(queries.shape), np.zeros(keys.shape), np.zeros(values.shape)
-        scores = np.zeros((p.nhead_q, len(queries), len(keys)))
-        for head in range(p.nhead_q):
-            shared = head // (p.nhead_q // p.nhead_k)
-            added = None if bias is None else bias[index][head]
-            slope = None if slopes is None else float(slopes[index, head])
-            of_scores, _ = weights(p, queries[:, head], keys[:, shared], bias=added, slope=slope)
-            drawn = None if random_values is None else random_values[index][head]
-            left = of_scores if drawn is None else drop(p, of_scores, drawn)
-            of_weights = gradient[:, head] @ values[:, shared].T
-            if drawn is not None:
-                of_weights = drop(p, of_weights, drawn)
-            mean = (of_scores * of_weights).sum(axis=1, keepdims=True)
-            scores[head] = of_scores * (of_weights - mean)
-            dv[:, shared] += left.T @ gradient[:, head]
-            dq[:, head] = p.softmax_scale * scores[head] @ keys[:, shared]
-            dk[:, shared] += p.softmax_scale * scores[head].T @ queries[:, head]
-        results.append((dq, dk, dv, scores))
-    dqs, dks, dvs, dbias = zip(*results, strict=True)
-    return {"dq": np.concatenate(dqs), "dk": np.concatenate(dks), "dv": np.concatenate(dvs), "dbias": dbias}

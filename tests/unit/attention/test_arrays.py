@@ -106,29 +106,21 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"q": [[1.0]]}, ArgumentError, "q is a list: give a NumPy array"),
         ({"q": Q.astype(np.complex64)}, ArgumentError, "q is of dtype complex64"),
         ({"q": Q.astype(">f4")}, ArgumentError, "q is of dtype >f4"),
-        ({"q": Q.astype(np.int32)}, ArgumentError, "q is of int32; give bf16 or its bits as uint16."),
-        ({"q": Q.astype(np.float16)}, ArgumentError, "q is of fp16; give bf16 or"),
         ({"dtype": None}, ArgumentError, "q is of fp64, which doesn't say what a kernel makes of it"),
-        ({"dtype": "fp64"}, ArgumentError, "dtype 'fp64' is none of"),
-        ({"dtype": "bfloat16"}, ArgumentError, "kvfp8; write bf16."),
         ({"mask": True}, ArgumentError, "mask is True: give 'no', 'top_left', 'bottom_right' or 'window'."),
-        ({"mask": "causal"}, ProblemError, "window; write bottom_right, or top_left"),
         ({"mask": "bottomright"}, ProblemError, "window; did you mean 'bottom_right'?"),
         ({"cu_seqlens_q": SUMS.astype(np.int64)}, ArgumentError, "cu_seqlens_q is of int64; give int32."),
         ({"q": Q[0]}, ArgumentError, "q is [4, 128]: with cu_seqlens_q it must be [token, head, dim]"),
         ({"cu_seqlens_q": None}, ArgumentError, "q is [60, 4, 128]: it must be BSHD, of four axes"),
         ({"cu_seqlens_q": SUMS + 1}, ArgumentError, "must ascend from 0 to the 60 rows of q"),
-        ({"cu_seqlens_q": SUMS[::-1].copy()}, ArgumentError, "must ascend from 0"),
         ({"cu_seqlens_q": FALLING}, ArgumentError, "must ascend from 0"),
         ({"pages": Pages(indices=INDICES, indptr=FALLING[:3])}, ArgumentError, "doesn't ascend from 0"),
         ({"max_seqlen_q": 39}, ArgumentError, "max_seqlen_q 39 is less than the longest sequence, 40"),
         ({"k": K[0]}, ArgumentError, "both are [page, token, head, dim]"),
         ({"k": K[..., :64].copy()}, ArgumentError, "k is [100, 1, 2, 64], not [100, 1, 2, 128]"),
-        ({"v": K[:50]}, ArgumentError, "v is [50, 1, 2, 128], not [100, 1, 2, 128]"),
         ({"pages": Pages(indices=INDICES)}, ArgumentError, "a flat list of pages comes with indptr"),
         ({"pages": Pages(indices=INDICES, indptr=SUMS + 50)}, ArgumentError, "doesn't ascend from 0"),
         ({"pages": Pages(indices=INDICES + 9, indptr=INDPTR)}, ArgumentError, "the table names page 103"),
-        ({"pages": Pages(indices=INDICES - 1, indptr=INDPTR)}, ArgumentError, "the table names page -1"),
         ({"pages": Pages(indices=INDICES.reshape(1, 95))}, ArgumentError, "indices is [1, 95], not [2, 95]"),
         ({"lse": True, "alibi_slopes": np.ones(3, np.float32)}, ArgumentError, "bias is [3], not [4]"),
         ({"q": Q.transpose(0, 2, 1)[:, :4].copy().swapaxes(1, 2)}, ArgumentError, "q has strides [16, 1, 4]"),
@@ -141,7 +133,6 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"out": np.zeros((60, 4, 64))}, ArgumentError, "out is [60, 4, 64], not [60, 4, 128]"),
         ({"out": np.zeros((60, 4, 256))[..., :128]}, ArgumentError, "out is not contiguous"),
         ({"out": np.zeros(Q.shape, np.int32)}, ArgumentError, "out is of int32; give bf16"),
-        ({"out": np.zeros(Q.shape, np.float16)}, ArgumentError, "out is of fp16; give bf16"),
         ({"lse_out": np.zeros((4, 60), np.float32)}, ArgumentError, "lse_out is written with lse=True only"),
         ({"layout": "nope"}, ArgumentError, "layout 'nope' is none of BSHD, BHSD"),
         ({"q": np.ma.masked_array(Q, Q > 0)}, ArgumentError, "q is a masked array, and no kernel reads its mask"),
@@ -243,21 +234,6 @@ def test_outputs_that_overlap_are_refused(begin: int) -> None:
     assert not device.launched
     lse = memory[60 * 4 * 128 * 2 :].view(np.float32).reshape(4, 60)
     call(dispatcher, q=encode(Q, "bf16", ARCH), lse=True, out=out, lse_out=lse)
-
-
-def test_outputs_on_device_that_overlap_are_refused() -> None:
-    dispatcher, device = make_dispatcher(prefill(lse=True))
-    pages = Pages(indices=on_device(INDICES, "int32"), indptr=on_device(INDPTR, "int32"), longest=70)
-    q, k = (OnDevice(address=at << 20, shape=array.shape, dtype="bf16") for at, array in ((1, Q), (2, K)))
-    arguments = {"cu_seqlens_q": on_device(SUMS, "int32"), "max_seqlen_q": 40, "pages": pages, "lse": True}
-    end = (3 << 20) + Q.size * 2
-    out = OnDevice(address=3 << 20, shape=Q.shape, dtype="bf16")
-    for begin in (3 << 20, (3 << 20) - 4, end - 4):
-        lse = OnDevice(address=begin, shape=(4, 60), dtype="fp32")
-        with pytest.raises(ArgumentError, match="out overlap: a kernel would overwrite one with the other"):
-            call(dispatcher, q=q, k=k, v=k, out=out, lse_out=lse, **arguments)
-    assert not device.launched
-    call(dispatcher, q=q, k=k, v=k, out=out, lse_out=OnDevice(address=end, shape=(4, 60), dtype="fp32"), **arguments)
 
 
 def test_conditions_of_known_defect_are_warned_of_once_a_plan() -> None:

@@ -167,31 +167,6 @@ def test_v_within_k_has_scales_of_its_own(qscale: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_vectorized_page_by_hand() -> None:
-    """K [page, head, d/8, slot, 8] and V [page, head, slot/8, d, 8]: the place of one number, counted by hand."""
-    problem = make_case(
-        page_size=16, kv_layout="vectorized", nhead_q=2, nhead_k=2, seqlens_k=(16,), page_order="identity"
-    )
-    prepared = prepare(problem)
-    k, v = (decode(prepared.buffers[name].writes[0].data, "bf16", "") for name in "kv")
-    head, slot, dim = 1, 11, 37
-    assert k[head * 128 * 16 + (dim // 8) * 16 * 8 + slot * 8 + dim % 8] == prepared.inputs.k[0][slot, head, dim]
-    assert v[head * 128 * 16 + (slot // 8) * 128 * 8 + dim * 8 + slot % 8] == prepared.inputs.v[0][slot, head, dim]
-
-
-@pytest.mark.parametrize("page_size", [16, 48])
-def test_packed_page_by_hand(page_size: int) -> None:
-    """vLLM's cache of [page, head, token, dims of K and then of V]: the place of one number, counted by hand."""
-    fields = {"nhead_q": 2, "nhead_k": 2, "hdim_q": 192, "seqlens_k": (page_size,), "page_order": "identity"}
-    prepared = prepare(make_case(page_size=page_size, storage="packed", **fields))
-    cache = decode(prepared.buffers["kv"].writes[0].data, "bf16", "")
-    head, slot, dim = 1, 11, 37
-    token = (head * page_size + slot) * (192 + 128)
-    assert cache[token + dim] == prepared.inputs.k[0][slot, head, dim]
-    assert cache[token + 192 + dim] == prepared.inputs.v[0][slot, head, dim]
-    assert prepared.pointers["v"] == ("kv", 2 * 192)
-
-
 def test_column_major_v_by_hand() -> None:
     prepared = prepare(make_case(vlayout="col", seqlens_k=(5,), page_order="reversed"))
     v = decode(prepared.buffers["v"].writes[0].data, "bf16", "")

@@ -46,10 +46,8 @@ def test_set_is_read_as_compiler_would(tmp_path: Path) -> None:
     [
         ("int main() {}", "no CKPM_KERNEL_SET"),
         ("\nCKPM_KERNEL_SET(a);", ":2: write CKPM_KERNEL_SET"),
-        ('CKPM_KERNEL_SET(a, "aiter");', ":1: write CKPM_KERNEL_SET"),
         ('CKPM_KERNEL_SET(a, "aiter", "dtype=bf16"', ":1: write CKPM_KERNEL_SET"),
         ("CKPM_KERNEL_SET(a, UPSTREAM, PATTERN);", "UPSTREAM stands where a plain literal"),
-        ('CKPM_KERNEL_SET(a, "aiter", "dtype=\\x62f16");', "where a plain literal"),
         ('CKPM_KERNEL_SET(a, "aiter", );', "nothing stands where"),
         ('CKPM_KERNEL_SET(a, "x", "y");' * 2, ":1: a is declared twice"),
     ],
@@ -80,9 +78,6 @@ def test_pattern_means_kernels_that_where_would_select() -> None:
         ("dtyp=bf16", "aiter", "'dtyp' is not a field"),
         ("bf16", "aiter", "'bf16' is not FIELD=VALUE"),
         ("lse=true lse=false", "aiter", "stands there twice"),
-        ("lse=true,", "aiter", "empty value"),
-        ("family=fwd_none", "aiter", "fwd_none"),
-        ("dtype=bf16", "unknown-tree", "unknown-tree"),
     ],
 )
 def test_pattern_that_means_nothing_is_refused(pattern: str, upstream: str, message: str) -> None:

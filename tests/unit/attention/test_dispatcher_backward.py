@@ -1,4 +1,4 @@
-"""Backward plans and calls: fields, chains, workspaces and zeros; gradients against two other computations of them."""
+"""Backward plans and calls: fields, chains, workspaces and zeros. test_bwd_reference.py has the reference."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention import reference
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.backward.call import fmha_backward
-from ckpm.attention.backward.reference import Gradients, gradients
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.arguments import backward_fields
 from ckpm.attention.launch.fwd_launching import pose
@@ -20,7 +18,6 @@ from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError
 from ckpm.matrix.problems.case import SuiteCase as TableProblem
 from ckpm.matrix.problems.problem import Problem, Strides
-from tests.unit.attention import independent
 from tests.unit.attention.fakes import FakeDevice, built, make_dispatcher
 
 FAMILIES = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")
@@ -187,58 +184,3 @@ def test_arrays_on_device_are_refused() -> None:
     for some in (there, {"o": there["o"]}):
         with pytest.raises(ArgumentError, match="host"):
             fmha_backward(**{**arrays, **some}, dispatcher=make_backward_dispatcher()[0])
-
-
-# The float64 reference
-
-FEATURES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "top left": {"mask": "top_left", "window_right": 0},
-    "window": {"mask": "window", "window_left": 5, "window_right": 3},
-    "queries that see nothing": {"mask": "bottom_right", "window_left": 3, "window_right": 0, "seqlens_k": (30, 25)},
-    "ALiBi": {"mask": "bottom_right", "window_right": 0, "bias": "alibi"},
-    "bias": {"bias": "bias", "scale": 0.3},
-    "dropout": {"p_drop": 0.3},
-}
-
-
-class Case:
-    def __init__(self, **changes: Any) -> None:
-        random = np.random.default_rng(5)
-        self.table = replace(TABLE, seqlens_q=(12, 9), seqlens_k=changes.pop("seqlens_k", (10, 14)), **changes)
-        t = self.table
-        lengths = list(zip(t.seqlens_q, t.seqlens_k, strict=True))
-        self.problem = replace(PROBLEM, **{name: value for name, value in changes.items() if name != "seqlens_k"})
-        self.do = [random.uniform(-1, 1, (sq, 4, 32)) for sq, _ in lengths]
-        self.q = [random.uniform(-1, 1, (sq, 4, 64)) for sq, _ in lengths]
-        self.k = [random.uniform(-1, 1, (sk, 2, 64)) for _, sk in lengths]
-        self.v = [random.uniform(-1, 1, (sk, 2, 32)) for _, sk in lengths]
-        self.more: dict[str, Any] = {}
-        if t.bias == "bias":
-            self.more["bias"] = [random.uniform(-1, 1, (4, *pair)) for pair in lengths]
-        if t.bias == "alibi":
-            self.more["slopes"] = random.uniform(0, 0.3, (2, 4))
-        if t.p_drop:
-            drawn = [random.integers(0, 256, (4, *pair)).astype(np.uint8) for pair in lengths]
-            self.more["random_values"] = drawn
-
-    def gradients(self) -> Gradients:
-        return gradients(self.problem, self.do, self.q, self.k, self.v, **self.more)
-
-
-@pytest.mark.parametrize("name", FEATURES)
-def test_gradients_agree_with_independent_reference(name: str) -> None:
-    case = Case(**FEATURES[name])
-    wanted = independent.gradients(case.problem, case.do, case.q, case.k, case.v, **case.more)
-    results = case.gradients()
-    for tensor in ("dq", "dk", "dv"):
-        np.testing.assert_allclose(getattr(results, tensor), wanted[tensor], rtol=0, atol=1e-6)
-    for got, want in zip(results.dbias, wanted["dbias"], strict=True):
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
-
-
-def test_wrong_sign_or_head_is_outside_tolerance() -> None:
-    results = Case().gradients()
-    assert reference.agreement(results.dk + 0.009, results.dk, "bf16 gradient").passed
-    for wrong in (-results.dk, results.dk[:, ::-1], results.dk * 0.9):
-        assert not reference.agreement(wrong, results.dk, "bf16 gradient").passed

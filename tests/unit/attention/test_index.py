@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from ckpm.attention.cpp.index import INDEX, write_index
-from ckpm.base.errors import RecordError
 from ckpm.commands import main
-from ckpm.kernels.library.manifest import MANIFEST
 from tests.unit import manifests
 
 NAME = (
@@ -55,11 +52,3 @@ def test_command_reports_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == f"{tmp_path / INDEX}\n"
     assert main(["cpp", "index", str(tmp_path), "--output", str(tmp_path / "elsewhere.txt")]) == 0
     assert (tmp_path / "elsewhere.txt").read_bytes() == (tmp_path / INDEX).read_bytes()
-
-
-@pytest.mark.parametrize("change", [{"kernels": {}}, {"mask_impl": "none"}])
-def test_manifest_without_kernels_or_known_masks_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    (tmp_path / MANIFEST).write_text(json.dumps({**manifests.document({NAME: {}}), **change}))
-    with pytest.raises(RecordError):
-        write_index(tmp_path)
-    assert not (tmp_path / INDEX).exists()

@@ -11,7 +11,6 @@ import select as waiting
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from ckpm.attention.jit import compiling
 from ckpm.attention.jit.compiling import compile_each, compile_keys, where
 from ckpm.attention.jit.on_demand import on_demand
 from ckpm.attention.kernel_sets import kernel_set
-from ckpm.base.errors import CompileError, OutputError, ServiceError, UsageError
+from ckpm.base.errors import CompileError, ServiceError, UsageError
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
@@ -90,25 +89,6 @@ def test_finished_library_is_not_compiled_again(script: Script, tmp_path: Path) 
     (second,) = compile_each([NAME], "gfx950", where())
     assert (first.compiled, second.compiled, runs(tmp_path)) == (True, False, 1)
     assert (first.folder, first.compilers) == (second.folder, 2.5)
-
-
-def test_nothing_unfinished_is_left(script: Script, cache: Path) -> None:
-    script(FINISH)
-    compile_keys(NAMES, "gfx950")
-    assert list((cache / "jit/drafts").iterdir()) == []
-    assert len(list((cache / "jit/entries").iterdir())) == len(NAMES)
-
-
-def test_same_kernel_asked_for_at_once_is_compiled_once(script: Script, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "started")
-    os.mkfifo(tmp_path / "go")
-    script('echo > "$here/started"; read line < "$here/go"\n' + FINISH)
-    with ThreadPoolExecutor(3) as pool:
-        compilations = [pool.submit(compile_keys, [NAME], "gfx950") for _ in range(3)]
-        (tmp_path / "started").read_text()
-        (tmp_path / "go").write_text("\n")
-    folders = {compilation.result() for compilation in compilations}
-    assert (len(folders), runs(tmp_path)) == (1, 1)
 
 
 def test_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, cache: Path, tmp_path: Path) -> None:
@@ -248,10 +228,3 @@ def test_interrupt_ends_compilers(script: Script, tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
     thread.join()
     assert has_ended(int((tmp_path / "pid").read_text()))
-
-
-def test_cache_that_cannot_be_written_reports_what_to_do(script: Script, cache: Path) -> None:
-    script(FINISH)
-    (cache / "jit").write_text("")
-    with pytest.raises(OutputError, match="set CKPM_CACHE to another folder"):
-        compile_keys([NAME], "gfx950")

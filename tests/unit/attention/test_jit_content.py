@@ -80,9 +80,3 @@ def test_another_list_of_exported_names_has_another_key(tmp_path: Path, monkeypa
     script.write_text(build_request.VERSION_SCRIPT.read_text() + " ")
     monkeypatch.setattr(entries, "VERSION_SCRIPT", script)
     assert key_of() != before
-
-
-def test_another_version_of_entries_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = key_of()
-    monkeypatch.setattr(entries, "VERSION", entries.VERSION + 1)
-    assert key_of() != before

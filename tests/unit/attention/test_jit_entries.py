@@ -81,11 +81,6 @@ def test_damaged_entry_is_none_and_is_replaced(entries: Entries, name: str, dama
     assert (entries.folder(CONTENT) / LIBRARY).read_bytes() == b"made again"
 
 
-def test_entry_of_another_version_is_none(entries: Entries) -> None:
-    put(entries, version=VERSION + 1)
-    assert entries.get(CONTENT) is None
-
-
 def test_entry_copied_under_another_key_is_none(entries: Entries) -> None:
     """The copy has its own right sha256 beside each file."""
     other = CONTENT.replace("0", "f")

@@ -1,4 +1,4 @@
-"""Views of callers' caches: each page size in each layout reaches a kernel as strides, without a copy of the cache."""
+"""Tables and views of callers' caches. tests/attention/test_page_layouts.py launches each layout."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from ckpm.attention.call import fmha
 from ckpm.attention.callers.tensors import listed_pages
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError
-from ckpm.matrix.problems.problem import KvLayout
-from tests.attention.cache_views import LAYOUTS, view_cache, view_latent
-from tests.unit.attention.fakes import PREFILL, FakeDevice, built, make_dispatcher
+from tests.attention.cache_views import view_cache
+from tests.unit.attention.fakes import PREFILL, built, make_dispatcher
 
-SIZES = (1, 16, 32, 48, 64, 112, 128, 256, 528, 1024, 2048)  # tokens of a page
 HEADS, HDIM = 2, 128
 
 
@@ -31,80 +29,18 @@ FIELDS: dict[str, Any] = {"dtype": "bf16", "mask": "no", "lse": False, "bias": "
 FIELDS |= {"hdim_q": HDIM, "tile": {"bm0": 128}}
 ONES, OTHERS = built("batch_prefill", "ckpm", page_size=1, **FIELDS), built("batch_prefill", "ckpm-extended", **FIELDS)
 KERNELS = Registry((*ONES, *OTHERS))
-LATENT = Registry(
-    built("batch_prefill", "ckpm-extended", dtype="bf16", hdim_q=576, mask="no", lse=False, pipeline="qr_async")
-)
-
-
-def launch(
-    k: OnDevice, v: OnDevice, size: int, kv_layout: KvLayout, table: str, kernels: Registry = KERNELS
-) -> tuple[Any, str, FakeDevice]:
-    """Launch 60 queries over 9 pages; the C struct, the kernel's name and the device."""
-    dispatcher, device = make_dispatcher(kernels)
-    tables: dict[str, Any] = {"indices": on_device((1, 9), "int32"), "seqlens_k": on_device((1,), "int32")}
-    if table == "sglang":
-        tables = {"indices": on_device((9 + 256,), "int32"), "indptr": on_device((2,), "int32")}
-        tables |= {"last_page_lens": on_device((1,), "int32")} if size > 1 else {}
-    done = fmha(
-        on_device((60, HEADS, k.shape[3] if kv_layout == "linear" else HDIM), "bf16"), k, v, dispatcher=dispatcher,
-        cu_seqlens_q=on_device((2,), "int32"), max_seqlen_q=60,
-        pages=Pages(**tables, longest=9 * size, kv_layout=kv_layout), out=on_device((60, HEADS, v.shape[3]), "bf16"),
-    )  # fmt: skip
-    return device.launched[0], dispatcher.plan(done.problem).kernels[0], device
-
-
-@pytest.mark.parametrize("table", ["vllm", "sglang"])
-@pytest.mark.parametrize(
-    ("size", "layout"),
-    [(size, layout) for size in SIZES for layout in LAYOUTS if size > 1 or not layout.startswith("vectors")],
-)
-def test_view_of_cache_reaches_kernel_as_it_lies(size: int, layout: KvLayout, table: str) -> None:
-    vectorized = layout.startswith("vectors")
-    cache = np.arange(9 * size * HEADS * HDIM * 2, dtype=np.uint32)
-    k, v = view_cache(cache, layout, 9, size, HEADS, HDIM)
-    arguments, name, device = launch(
-        k.on_device(1 << 22), v.on_device(1 << 22), size, "vectorized" if vectorized else "linear", table
-    )
-    assert not device.hip.memory  # type: ignore[attr-defined]
-    assert (arguments.k, arguments.v) == ((1 << 22) + 2 * k.offset, (1 << 22) + 2 * v.offset)
-    page, head = 5, 1
-    for view, tensor in ((k, "k"), (v, "v")):
-        start = (
-            view.offset
-            + page * getattr(arguments, f"batch_stride_{tensor}")
-            + head * getattr(arguments, f"nhead_stride_{tensor}")
-        )
-        token = size // 2
-        if not vectorized:
-            assert (
-                cache[start + token * getattr(arguments, f"stride_{tensor}") * (size > 1)]
-                == view.array[page, token, head, 0]
-            )
-        else:
-            assert cache[start] == view.array[page, head, 0, 0, 0]
-    exact = size in (1, 32, 64, 128, 256, 2048)
-    assert f"_ps{size}_" in name if exact else "_psx16_gload_" in name
-
-
-@pytest.mark.parametrize("table", ["vllm", "sglang"])
-@pytest.mark.parametrize("size", SIZES)
-def test_v_within_latent_k_reaches_kernel_as_it_lies(size: int, table: str) -> None:
-    """Absorbed latent attention: V has the address and the strides of K."""
-    k, v = view_latent(np.arange(9 * size * 576, dtype=np.uint32), 9, size, 512)
-    arguments, name, device = launch(k.on_device(1 << 22), v.on_device(1 << 22), size, "linear", table, LATENT)
-    assert not device.hip.memory  # type: ignore[attr-defined]
-    assert (arguments.k, arguments.v, arguments.hdim_q, arguments.hdim_v) == (1 << 22, 1 << 22, 576, 512)
-    assert arguments.batch_stride_k == arguments.batch_stride_v == 576 * size
-    if size > 1:
-        assert arguments.stride_k == arguments.stride_v == 576
-    assert name.startswith("fmha_batch_prefill_d576_bf16_")
 
 
 def test_vectors_with_gaps_within_a_head_are_refused() -> None:
     k, v = view_cache(np.zeros(9 * 48 * 2 * HEADS * HDIM, np.uint32), "vectors_interleaved", 9, 48, HEADS, HDIM)
     swapped = OnDevice(address=4096, shape=k.array.shape, dtype="bf16", strides=(12288, 6144, 8, 128, 1))
     with pytest.raises(ArgumentError, match="the last three axes of vectorized pages must lie one after another"):
-        launch(swapped, v.on_device(4096), 48, "vectorized", "vllm")
+        fmha(
+            on_device((60, HEADS, HDIM), "bf16"), swapped, v.on_device(4096), dispatcher=make_dispatcher(KERNELS)[0],
+            cu_seqlens_q=on_device((2,), "int32"), max_seqlen_q=60,
+            pages=Pages(indices=on_device((1, 9), "int32"), seqlens_k=on_device((1,), "int32"), longest=9 * 48,
+                        kv_layout="vectorized"),
+        )  # fmt: skip
 
 
 def test_why_names_kernel_of_any_page_and_page_sizes_of_others() -> None:

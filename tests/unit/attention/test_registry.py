@@ -42,11 +42,9 @@ def test_kernel_set_has_kernels_with_its_values() -> None:
     [
         ({"dtyp": "bf16"}, "a kernel has no field 'dtyp'; did you mean 'dtype'?"),
         ({"tile": {"rm0": 4}}, "a kernel has no field 'rm0'; did you mean 'bm0'?"),
-        ({"wave": {"wm0": 4}}, "a kernel has no field 'wm0'; did you mean 'rm0'?"),
         ({"dtype": "bf17"}, "has no kernel with dtype 'bf17' beside what comes before it; those have bf16, fp16"),
         ({"mask_impl": "simple"}, "unknown mask set 'simple'; did you mean 'simplified'?"),
         ({"tile": 64}, "tile is 64: it must be a mapping"),
-        ({"dtype": "bf16", "tile": {"bm0": 3}}, "has no kernel with tile.bm0 3 beside"),
     ],
 )
 def test_set_with_unknown_field_or_value_is_refused(fields: dict[str, Any], message: str) -> None:
@@ -196,15 +194,8 @@ def test_read_registry_trusts_no_library_unseen(
     ("change", "error", "message"),
     [
         (lambda d: d.update(format=FORMAT + 1), RecordError, f"of format {FORMAT + 1}, this program reads"),
-        (lambda d: d.pop("format"), RecordError, "format: is missing"),
-        (lambda d: d.update(more=1), RecordError, "more: no such field"),
         (lambda d: d["kernels"].append(d["kernels"][0]), LibraryError, "is registered from"),
         (lambda d: d["kernels"][0].update(name="fmha_fwd_d7"), LibraryError, "no kernel of ck-2025-11"),
-        (lambda d: d["kernels"][0].update(name="what"), LibraryError, "no kernel of ck-2025-11"),
-        (lambda d: d["kernels"][0].update(arch="gfx1"), RecordError, "kernels[0].arch: 'gfx1' is none of"),
-        (lambda d: d["kernels"][0].update(dialect="old"), RecordError, "kernels[0].dialect: 'old' is none of"),
-        (lambda d: d["kernels"][0].update(mask_impl="none"), RecordError, "kernels[0].mask_impl: none of"),
-        (lambda d: d["kernels"][0].update(priority="1"), RecordError, "kernels[0].priority: is '1', expected a"),
         (lambda d: d["kernels"][0].update(library=""), RecordError, "kernels[0].library: is empty"),
         (lambda d: d["kernels"][0].update(upstream="ckpm"), LibraryError, "of ckpm. Export the registry again"),
         (lambda d: d["kernels"][0].update(library="/none/libckpm.so"), LibraryError, "/none/libckpm.so: no such"),
@@ -218,14 +209,6 @@ def test_damaged_registry_is_named(change: Any, error: type[Exception], message:
     with pytest.raises(error) as raised:
         Registry.read(file)
     assert message in str(raised.value)
-
-
-def test_registry_that_is_not_json_is_named(tmp_path: Path) -> None:
-    (tmp_path / "r.json").write_text("{")
-    with pytest.raises(RecordError, match="can't be read as a registry"):
-        Registry.read(tmp_path / "r.json")
-    with pytest.raises(RecordError, match="can't be read as a registry"):
-        Registry.read(tmp_path / "none.json")
 
 
 def test_registry_add_in_threads_loses_no_kernel() -> None:

@@ -98,11 +98,6 @@ def test_longest_that_no_sequence_has_still_splits_over_gpu(longest: int) -> Non
     assert (posed.split_keys, posed.key_splits) == (LEAST_KEYS, split.splits)
 
 
-def test_more_compute_units_have_shorter_ranges() -> None:
-    ranges = [split.keys for units in (32, 304) if (split := best_split(VERIFY, units))]
-    assert ranges[0] > ranges[1]
-
-
 def test_plan_splits_and_has_workspaces() -> None:
     dispatcher, device = make_dispatcher(both())
     plan = dispatcher.plan(VERIFY)
@@ -178,11 +173,6 @@ def test_batch_invariant_problem_is_split_as_it_asks_alone() -> None:
     assert {(plan.problem.split_keys, plan.named, plan.kernels) for plan in plans} == {(1024, True, plans[0].kernels)}
     longer = dispatcher.plan(replace(problem, split_keys=1024, seqlen_k=3000))
     assert longer.kernels == plans[0].kernels
-
-
-def test_given_split_is_taken() -> None:
-    dispatcher, _ = make_dispatcher(both())
-    assert dispatcher.plan(replace(VERIFY, split_keys=4096)).problem.split_keys == 4096
 
 
 @pytest.mark.parametrize(

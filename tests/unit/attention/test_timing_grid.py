@@ -29,11 +29,6 @@ def test_workgroup_goes_to_unit_that_is_free_first() -> None:
     assert cycles(on_first_die(5, 3, 4, 1), 16, ALONE) == 7
 
 
-def test_longest_first_is_shorter_than_longest_last() -> None:
-    assert cycles(on_first_die(6, 3, 2, 1), 16, ALONE) == 6
-    assert cycles(on_first_die(1, 2, 3, 6), 16, ALONE) == 8
-
-
 def test_workgroups_alternate_between_dies() -> None:
     """A grid whose every eighth workgroup is long keeps one die busy."""
     assert cycles([9.0 if number % 8 == 3 else 1.0 for number in range(32)], 8, ALONE) == 36
@@ -44,10 +39,6 @@ def test_second_copy_comes_when_each_unit_has_one() -> None:
     assert cycles(on_first_die(4, 4), 16, speeds) == 4  # on two units
     assert cycles(on_first_die(4, 4), 8, speeds) == 8  # on one
     assert cycles(on_first_die(4, 2), 8, speeds) == 6  # 4 cycles together, then 2 alone
-
-
-def test_copies_that_do_not_slow_one_another_double_the_rate() -> None:
-    assert cycles([10.0] * 64, 16, (1.0, 1.0)) == 20
 
 
 def test_causal_grids_have_their_keys() -> None:

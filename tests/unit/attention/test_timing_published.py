@@ -44,7 +44,6 @@ AGAIN = "  - {kernel: lds-chase, gpu: MI355X, metric: cycles, role: score, sourc
         ("source: latencies, model: stream", "source: latencies", "give a model, or the reason why there is none"),
         ("1x32/8x1024: 338.07", "1x32x1024: 338.07", "'1x32x1024' is not a shape BATCHxHEADS/KV_HEADSxLENGTH"),
         ("first-dot: 86.5", "first-dot: 0", r"sets\[11\]\.rows\.first-dot"),
-        ("first-dot: 86.5", "first-dot: yes", r"sets\[11\]\.rows\.first-dot"),
         (AGAIN, f"{AGAIN}     rows: {{lds-chase: 70}}}}\n{AGAIN}", "row 'lds-chase' is given twice"),
         ("- [aiter-fwd-bf16, ck-fwd-bf16-d128]", "- [aiter-fwd-bf16, ours]", "there is no kernel 'ours'"),
     ],

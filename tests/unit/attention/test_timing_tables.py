@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ckpm.base.errors import InconclusiveError
 from ckpm.bench import emulated
-from ckpm.bench.figures import Figure
-from ckpm.commands import main
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.timing import modelling, tables
 from ckpm.timing.record import Copies, Timed
@@ -102,13 +97,6 @@ def test_model_failed_launch_or_missing_kernel_raises(launched: Launched, monkey
         tables.model("*.tensor-q1k", "embedded", Path("work"))
 
 
-def test_library_failed_build_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ended = SimpleNamespace(returncode=30, stdout="1 kernel\n", stderr="error: no compiler")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
-    with pytest.raises(InconclusiveError, match="a library could not be built: 1 kernel\nerror: no compiler"):
-        tables.library("embedded", tmp_path)
-
-
 def test_bench_shows_published_ratios(launched: Launched) -> None:
     """V2 takes 1.5 times as long here, if all is resident; 1.06 to 1.39 are the documents'. No target is met."""
     both = emulated.model_versions("embedded", Path("work"))
@@ -119,40 +107,3 @@ def test_bench_shows_published_ratios(launched: Launched) -> None:
         "published of CK's code: 1.06, 1.22, 1.31",
     ]
     assert len(launched) == 2 * 6
-
-
-def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in (
-        "build.compare_enumeration",
-        "build.compare_rendering",
-        "build.measure_graph",
-        "cold.measure",
-        "dispatch.measure_call",
-        "dispatch.measure_on_demand",
-        "dispatch.measure_operator",
-        "emulated.measure",
-        "emulated.score_timing",
-    ):
-        monkeypatch.setattr(f"ckpm.bench.{name}", lambda *_: [])
-    monkeypatch.setattr("ckpm.bench.command.locate", lambda *_, **__: None)
-    monkeypatch.setattr("ckpm.bench.command.detect", lambda *_, **__: None)
-    own = Figure("of its own", "1", "2", None)
-    monkeypatch.setattr("ckpm.bench.build.compare_merged", lambda *_: own)
-    assert main(["bench", "--output", str(tmp_path / "bench.md")]) == 0
-    rows = [row for row in (tmp_path / "bench.md").read_text().splitlines() if row.startswith("|")][-3:]
-    assert rows[0] == "| of its own | 1 | 2 | - |"
-    assert all(
-        row.startswith("| timing model, cycles of our V2's ") and "| 1.50, 1.50, 1.50 (1.20 to 1.65) |" in row
-        for row in rows[1:]
-    )
-
-
-def test_problems_of_tables_are_those_of_pull_request() -> None:
-    shapes = [
-        (p.nhead_q, p.nhead_k, p.seqlens_q[0], p.mask != "no")
-        for p in performance_problems("nightly")
-        if p.name.startswith(f"{tables.PUBLISHED[:-1]}tensor-")
-    ]
-    assert shapes == [
-        *((6, 1, 1024 << power, True) for power in range(8)), (16, 1, 65536, True), (40, 40, 37 * 1024, False),
-    ]  # fmt: skip

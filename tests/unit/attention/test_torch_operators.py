@@ -114,13 +114,9 @@ def test_fp8_cache_beside_bfloat16_has_scales_of_k_and_v_alone() -> None:
     [
         ({"q": torch.zeros(60, 4, 128, device="meta", dtype=torch.bfloat16)}, RuntimeError, "on the same device"),
         ({"q": torch.zeros(60, 4, 128)}, RuntimeError, "Expected q, k and v of one dtype"),
-        ({"q": torch.zeros(60, 512, dtype=torch.bfloat16)}, RuntimeError, r"got \(2, 3, 3\)"),
         ({"q": torch.zeros(60, 3, 128, dtype=torch.bfloat16)}, RuntimeError, "a multiple of 2 heads"),
-        ({"q": torch.zeros(60, 4, 64, dtype=torch.bfloat16)}, RuntimeError, "head dim 128 as k"),
         ({"q": torch.zeros(60, 128, 4, dtype=torch.bfloat16).mT}, RuntimeError, "a contiguous last dimension"),
         ({"indptr": torch.tensor([0, 70, 95])}, RuntimeError, "torch.int32, .* but got .*torch.int64"),
-        ({"indptr": torch.tensor([0, 95], dtype=INT)}, RuntimeError, r"indptr is \[2\], not \[3\]"),
-        ({"page_table": torch.full((95,), 100, dtype=INT)}, RuntimeError, "names page 100"),
         ({"page_table": torch.zeros(190, dtype=INT)[::2]}, RuntimeError, "tables and scales to be contiguous"),
         ({"softmax_scale": 0.0}, ValueError, "a scale of 0"),
         ({"soft_cap": -1.0}, ValueError, "cap"),

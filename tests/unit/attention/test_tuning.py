@@ -103,15 +103,3 @@ def test_another_schema_is_named(tmp_path: Path) -> None:
     execute(tmp_path / "t.db", f"PRAGMA user_version = {SCHEMA + 1}")
     with pytest.raises(RecordError, match=f"of schema {SCHEMA + 1}, this program reads {SCHEMA}"):
         TuningDatabase(tmp_path / "t.db")
-
-
-def test_table_that_lost_column_is_damaged(tmp_path: Path) -> None:
-    base = TuningDatabase(tmp_path / "t.db")
-    execute(tmp_path / "t.db", "ALTER TABLE measured DROP COLUMN library")
-    with pytest.raises(RecordError, match="damaged"):
-        base.measurements(PREFILL, "hip")
-
-
-def test_place_without_folder_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="can't be written"):
-        TuningDatabase(tmp_path / "no" / "t.db")

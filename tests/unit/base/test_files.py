@@ -23,12 +23,6 @@ def test_write_replaces_file(tmp_path: Path) -> None:
     assert [entry.name for entry in file.parent.iterdir()] == ["file"]
 
 
-def test_write_into_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_atomically(Path("file"), b"one")
-    assert os.listdir() == ["file"]  # noqa: PTH208
-
-
 def test_write_keeps_link(tmp_path: Path) -> None:
     file, link = tmp_path / "file", tmp_path / "link"
     file.write_text("old")

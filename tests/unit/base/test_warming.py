@@ -75,11 +75,6 @@ def test_warming_without_zig_does_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_warming_with_failed_linker_ends_well(linker: Linker) -> None:
-    with warming.libcxx(["false"], linker.folder, linker.environment):
-        warming.wait(linker.environment)
-
-
 @pytest.mark.parametrize(("patience", "count"), [(0.01, 1), (60.0, 0)])
 def test_long_wait_for_core_of_emulator_is_announced(
     patience: float, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -1,4 +1,4 @@
-"""Two texts that bind the same are equal however they are written; one changed word is found and named."""
+"""Names, guards and types of a text are read whatever their form. tests/build/test_parity_live.py has changed ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ckpm.base.errors import UpstreamError
 from ckpm.kernels.families import batch_prefill, spellings
 from ckpm.kernels.families.render import instance_text, plan_units, unit_text
-from ckpm.kernels.parity.bindings import Binding, bindings, differences
+from ckpm.kernels.parity.bindings import Binding, bindings
 from ckpm.kernels.parity.cpp_constants import fold_constants
 from ckpm.kernels.parity.cpp_text import read
 from ckpm.kernels.parity.cpp_tokens import spell, tokenize
@@ -19,7 +19,7 @@ from ckpm.matrix.dialects import dialect, dialect_names
 from tests.unit.enumerated import keys_of
 from tests.unit.kernels.damaged_text import check_every_damage
 
-# The same kernel in two invented styles: flat aliases and constants, and namespaces with everything written in place.
+# A kernel in two invented styles: flat aliases and constants, and namespaces with everything written in place.
 FLAT = """
 #include "lib.hpp"
 using element_7 = Half; // a comment with ; and {
@@ -59,41 +59,6 @@ template <> float fmha_batch_prefill_<own::k3::Key>(const Stream& stream, Args a
 def only(text: str) -> Binding:
     (binding,) = bindings(text)
     return binding
-
-
-def test_two_styles_of_same_kernel_bind_same() -> None:
-    assert only(FLAT) == only(NESTED)
-    assert only(FLAT) == Binding(
-        dispatch_trait="host_traits<64, Half, Bias::NONE>",
-        kernel=(
-            "lib::Kernel<lib::Pipe<lib::Problem<Config<Half>::In, lib::seq<64, 128>, "
-            "lib::Traits<true, Bias::NONE, -1>>>, lib::Epilogue<Config<Half>::Out>>"
-        ),
-        launch="KERNEL::kPerCu",
-        call=(
-            "lib::launch_kernel(argument0, lib::make_kernel<KERNEL::kPerCu>(KERNEL{}, "
-            "part1(lib::setup<KERNEL>(argument1)), KERNEL::BlockSize(), 0, part0(lib::setup<KERNEL>(argument1))))"
-        ),
-        guard="",
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "field"),
-    [
-        ("lib::seq<64, 128>", "lib::seq<64, 256>", "kernel"),
-        ("true,", "false,", "kernel"),
-        ("<64, element_7,", "<64, Float,", "dispatch_trait"),
-        ("Config<Half>::Out", "Config<Half>::In", "kernel"),
-        ("k::kPerCu", "2", "launch"),
-        ("two, threads, 0, one", "one, threads, 0, two", "call"),
-        ("threads, 0,", "threads, 64,", "call"),
-    ],
-)
-def test_one_changed_word_is_named(old: str, new: str, field: str) -> None:
-    assert old in FLAT
-    lines = differences(only(FLAT.replace(old, new)), only(NESTED))
-    assert any(line.startswith(f"{field}: upstream '") for line in lines), lines
 
 
 @pytest.mark.parametrize(
@@ -146,14 +111,9 @@ def test_names_are_looked_up_from_inside_out() -> None:
         ("using A = x; using A = y;", "'A' means 'x' and 'y'"),
         ("int f() {", "the bracket of '{' is never closed"),
         ('using A = "half;\n', "line 1: '\"' starts nothing that is C++"),
-        ("}", "a '}' closes nothing"),
-        ("#endif", "#endif without #if"),
         ("#define Half Float\n", "macros are not followed"),
-        ("typedef int T;", "only plain aliases are followed"),
         ("template <class T> using U = T;", "only plain aliases are followed"),
-        ("namespace a = b;", "does not open a namespace"),
         (FLAT.replace("print(k::Name());", "return 1;"), "returns in more than one place"),
-        ("#if A\n", "an #if or a namespace is never closed"),
         ("template<> float fmha_batch_prefill_<K>(S s) { return -1; }", "returns no make_kernel"),
         (FLAT.replace("k{}", "thing"), "is not given a kernel object"),
         (FLAT.replace("k{}", "{}"), "is not given a kernel object"),

@@ -1,4 +1,4 @@
-"""The backward families in C++ words: texts without an upstream at hand, their launches."""
+"""The backward families in C++ words, and their launches. tests/build/test_parity_fwd.py has dispatch and instances."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from ckpm.attention.launch.arguments import backward_fields, workspaces, zeroed_workspaces
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import ProblemError, UsageError
-from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, shared_spellings
 from ckpm.kernels.families.libraries import host, library_of, whole
-from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
+from ckpm.kernels.families.render import dispatch_text
 from ckpm.kernels.families.spellings import features
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
-from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.backward_cases import laid_out
@@ -47,73 +45,10 @@ def test_library_is_asked_for_by_its_main_family() -> None:
         library_of(("bwd_dot_do_o",), DIALECT)
 
 
-def test_traits_tell_all_kernels_of_stage_apart() -> None:
-    everything = keys_of("gfx950")
-    stages = {name: [key for key in everything if key.family == name] for name in MEMBERS}
-    for traits in (
-        [dot_do_o.trait(key) for key in stages[dot_do_o.NAME]],
-        [dq_dk_dv.trait(key) for key in stages[dq_dk_dv.NAME]],
-        [convert_dq.trait(key, FEATURES) for key in stages[convert_dq.NAME]],
-    ):
-        assert len(set(traits)) == len(traits) > 50
-
-
 def taken(text: str) -> list[tuple[str, str, str]]:
     """The traits of the three stages that each branch of a dispatch takes."""
     stages = r"(fmha_bwd_dot_do_o_traits_<.*?>), (fmha_bwd_dq_dk_dv_traits_<.*>), (void|fmha_bwd_convert_dq_.*>)"
     return re.findall(rf"return fmha_bwd_<{stages}, ck_tile::gfx950_t>\(s, a\);", text)
-
-
-def test_dispatch_tries_short_queries_and_whole_blocks_first() -> None:
-    text = dispatch_text(KEYS, FEATURES)
-    assert re.findall(r'^    "(fmha_bwd_\w+)",$', text, re.MULTILINE) == [key.name for key in KEYS]
-    arms = taken(text)
-    by_trait = {dq_dk_dv.trait(key): key for key in MAIN}
-    order = [by_trait[main] for _, main, _ in arms]
-    short = [key for key in order if key.tile.max_seq_q]
-    assert order[: len(short)] == short
-    # a kernel for any seqlen_q in batch mode has two branches, the other modes and tiles one
-    assert {key.name: order.count(key) for key in MAIN} == {
-        key.name: 2 if key.mode == "batch" and not key.tile.max_seq_q else 1 for key in MAIN
-    }
-    before = [first for first, main, _ in arms if main == dq_dk_dv.trait(MAIN[0])]
-    assert [first.rpartition(">")[0].split(", ")[-2:] for first in before] == [["false", "false"], ["true", "false"]]
-    assert {last for (_, _, last), key in zip(arms, order, strict=True) if key.tile.max_seq_q} == {"void"}
-
-
-def test_each_stage_pads_as_one_that_it_serves() -> None:
-    for first, main, last in taken(dispatch_text(KEYS, FEATURES)):
-        *_, spad, dvpad = first[first.index("<") + 1 : -1].split(", ")
-        key = next(key for key in MAIN if dq_dk_dv.trait(key) == main)
-        assert dvpad == str(bool(key.dvpad)).lower()
-        if last != "void":
-            *_, spad_too, dpad, deterministic, splits = last[last.index("<") + 1 : -1].split(", ")
-            assert (spad_too, dpad) == (spad, str(bool(key.dpad)).lower())
-            assert (deterministic, int(splits)) == (
-                str(key.deterministic).lower(),
-                key.tile.bn0 if key.deterministic else 0,
-            )
-
-
-def test_conditions_are_what_kernel_needs() -> None:
-    (key,) = [k for k in keys_of("gfx950", "key.family == 'bwd_dq_dk_dv'", "key.hdim_q == 128 and key.bias == 'bias'")
-              if (k.pad, k.mask, k.dropout_impl, k.dbias, k.deterministic, k.mode, k.dtype, k.tile.when)
-              == ("pd8dv8", "mask", "wg16", True, False, "batch", "bf16", "short_k")]  # fmt: skip
-    assert set(dq_dk_dv.conditions(key, FEATURES, spad=False)) == {
-        "t.is_group_mode == false",
-        "t.mask_type != mask_enum::no_mask",
-        "t.bias_type == bias_enum::elementwise_bias",
-        "t.has_dbias == true",
-        "t.has_dropout == true && t.is_store_randval == false",
-        "a.seqlen_q % 64 == 0",
-        "a.hdim_q % 8 == 0",
-        "a.hdim_v % 8 == 0",
-        "t.is_deterministic == false",
-        "a.seqlen_k <= 256",
-    }
-    short = next(key for key in MAIN if key.tile.max_seq_q == 32 and key.pad == "npad")
-    assert shared_spellings.spads(short) == (True,)
-    assert {"a.seqlen_q <= 32", "a.hdim_q % 64 == 0"} <= set(dq_dk_dv.conditions(short, FEATURES, spad=True))
 
 
 def test_kernel_whose_stages_are_not_selected_is_refused() -> None:
@@ -123,50 +58,6 @@ def test_kernel_whose_stages_are_not_selected_is_refused() -> None:
     # with one of the two pads of rows there is one of the two branches
     padded = [key for key in KEYS if key.family == "bwd_dq_dk_dv" or key.pad.startswith("ps")]
     assert len(taken(dispatch_text(padded, FEATURES))) == len(MAIN)
-
-
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_symbols_tell_kernels_of_unit_apart(arch: str) -> None:
-    keys = keys_of(arch, "key.hdim_q == 64")
-    for unit in plan_units(keys):
-        family = dialect(DIALECT).family(unit.keys[0].family)
-        patterns = {FAMILIES[family.name].symbol(parse(family, key.name)).pattern for key in unit.keys}
-        assert len(patterns) == len(unit.keys), unit.name
-
-
-# as the compiler spells them, up to the kernel's arguments
-SYMBOLS = {
-    "fmha_bwd_dot_do_o_d64_bf16_b64_batch_o2_ps_gfx950":
-        "_ZN7ck_tile6kentryINS_8gfx950_tELi2ENS_22FmhaBwdOGradDotOKernelINS_21BlockFmhaBwdOGradDotOINS_36BlockFmhaBwd"
-        "OGradDotOPipelineProblemIDF16bDF16bfLi64ELi64ELb0ENS_26TileFmhaBwdOGradDotOTraitsILb1ELb0ELi2EEEEE",
-    "fmha_bwd_convert_dq_d64_bf16_b64x0_batch_o2_ps_ndeterministic_gfx950":
-        "_ZN7ck_tile6kentryINS_8gfx950_tELi2ENS_25FmhaBwdConvertQGradKernelINS_24BlockFmhaBwdConvertQGradINS_39Block"
-        "FmhaBwdConvertQGradPipelineProblemIfDF16bLi256ELi64ELi0ELi64ELb0ELb0ENS_29TileFmhaBwdConvertQGradTraitsILb1E"
-        "Lb0ELi2EEEEE",
-    "fmha_bwd_d64_bf16_batch_b32x128x64x32x64x32x32x64x64_r1x4x1_r4x1x1_r1x4x1_w16x16x32_w16x16x16_o1_maxq0_pd1dv1"
-    "_nbias_ndbias_nmask_ndropout_ndeterministic_ntrload_gfx950":
-        "_ZN7ck_tile6kentryINS_8gfx950_tELi1ENS_19FmhaBwdDQDKDVKernelINS_26BlockFmhaBwdDQDKDVPipelineINS_27BlockFmha"
-        "BwdPipelineProblemIDF16bDF16bDF16bDF16bfffDF16bhDF16bDF16bDF16bDF16bDF16bDF16bNS_16TileFmhaBwdShapeINS_8"
-        "sequenceIJLi32ELi128ELi64ELi32ELi64ELi32ELi32ELi64ELi64EEEENS6_IJLi1ELi4ELi1EEEENS6_IJLi16ELi16ELi32EEEENS6_"
-        "IJLi4ELi1ELi1EEEENS6_IJLi16ELi16ELi16EEEES8_S9_SA_SB_S8_S9_Li0EEELb0ELb0ENS_30SimplifiedGenericAttentionMask"
-        "ILb0EEENS_15BlockDropoutBwdILb0ELb1ELb0EEELb0ENS_17TileFmhaBwdTraitsILi1ELi1ELNS_22BlockAttentionBiasEnumE0E"
-        "Lb0ELi1EEEEEvEE",
-}  # fmt: skip
-
-
-def test_symbol_is_that_of_its_kernel_alone() -> None:
-    for name, symbol in SYMBOLS.items():
-        names = [
-            key.name
-            for key in KEYS
-            if FAMILIES[key.family].symbol(parse(dialect(DIALECT).family(key.family), key.name)).search(symbol)
-        ]
-        assert names == [name]
-
-
-def test_kernels_for_gfx9_have_no_code_for_gfx950() -> None:
-    (unit, *_) = plan_units(keys_of("gfx942", "key.hdim_q == 64", tier="smoke"))
-    assert "defined(__gfx9__) && !defined(__gfx950__)" in unit_text(unit, FEATURES)
 
 
 def test_harness_has_three_stages() -> None:

@@ -14,7 +14,7 @@ from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.families import batch_prefill
 from ckpm.kernels.families import spellings as cpp
 from ckpm.kernels.families.batch_prefill import harness_text
-from ckpm.kernels.families.render import dispatch_text, instance_text, plan_units, unit_text
+from ckpm.kernels.families.render import dispatch_text, instance_text, plan_units
 from ckpm.kernels.families.spellings import spellings
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.write_manifest import match_symbols
@@ -32,11 +32,8 @@ KEYS = {name: select(dialect(name), Selection(archs=("gfx950",))) for name in DI
     [
         ("psskddv", (True, True, True, True)),
         ("psddv", (True, False, True, True)),
-        ("pskddv", (False, True, True, True)),
-        ("ps", (True, False, False, False)),
         ("pssk", (True, True, False, False)),
         ("pdv", (False, False, False, True)),
-        ("pd", (False, False, True, False)),
     ],
 )
 def test_padding_words(pad: str, flags: tuple[bool, ...]) -> None:
@@ -63,21 +60,6 @@ def test_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
     assert [kernel for kernel, _ in listed] == [key.name for key in KEYS[name]]
     returned = re.findall(r"return fmha_batch_prefill_<(T\d+)>\(s, a\);", text)
     assert returned == [alias for _, alias in listed]
-
-
-def test_merged_instances_are_single_ones_numbered_apart() -> None:
-    features = cpp.features("ck-2025-11")
-    unit = plan_units(KEYS["ck-2025-11"])[0]
-    text = unit_text(unit, features)
-    for index, key in enumerate(unit.keys):
-        assert instance_text(key, features, f"ckpm::k{index}") in text
-
-
-def test_only_gload_bodies_are_guarded() -> None:
-    features = cpp.features("rocm-libraries-2026")
-    for key in KEYS["rocm-libraries-2026"]:
-        guarded = "#if !defined(__HIP_DEVICE_COMPILE__) || defined(__gfx94__)" in instance_text(key, features)
-        assert guarded == (key.load == "gload"), key.name
 
 
 def test_april_2026_s_cpp_has_no_load_mode() -> None:

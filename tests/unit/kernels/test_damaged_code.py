@@ -88,7 +88,6 @@ def test_undamaged_code_object_is_read() -> None:
     ("data", "message"),
     [
         (elf(text=(5, 1 << 60)), "truncated: "),  # size
-        (elf(symtab=(4, 1 << 40)), "truncated: "),  # offset
         (elf(symtab=(9, 1)), "a table has entries of 1 bytes"),  # a million symbols out of a few
         (elf(text=(2, 0x800)), "section .* is compressed"),  # flags
         (elf(text=(1, 8)), "section .* has no content"),  # type: NOBITS
@@ -96,10 +95,7 @@ def test_undamaged_code_object_is_read() -> None:
         (elf()[:58] + struct.pack("<H", 3) + elf()[60:], "its tables have entries of another size"),
         (b"\x7fELF\x01\x01" + elf()[6:], "no header of a 64-bit little endian one"),
         (elf(packed=b"\x91" * 100_000), "metadata note is not MessagePack"),  # lists in lists
-        (elf(packed=b"\x81\x90\xc0"), "metadata note is not MessagePack"),  # a list as a name
-        (elf({**METADATA, "amdhsa.kernels": [3]}), "no list of tables as amdhsa.kernels"),
         (elf(kernel(vgpr_count=-1)), "no 32-bit count as .vgpr_count"),
-        (elf(kernel(name=[])), "no text as .name"),
         (elf(kernel(args=[{".offset": 1 << 40}])), "no 32-bit count as .offset"),
         (elf(kernel(wavefront_size=0)), "a wave or a workgroup without lanes"),
     ],

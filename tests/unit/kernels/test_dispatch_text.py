@@ -1,4 +1,4 @@
-"""Conditions are compared as sets, the workgroup count by value, and the tree of branches in order."""
+"""Conditions and arithmetic of a dispatch are read as C reads them. tests/build/test_parity_changed.py changes one."""
 
 from __future__ import annotations
 
@@ -18,38 +18,7 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
 from tests.unit.kernels.damaged_text import check_every_damage
 
-ONE = """
-unsigned groups(unsigned batch, unsigned heads, unsigned rows, unsigned m) {
-    const unsigned tiles = (rows + m - 1) / m;
-    return batch * heads * tiles;
-}
-float fmha_batch_prefill(Traits t, Args a, const Stream& s) {
-    float r = -1;
-    const float min_cu_util_rate = 0.8; // a rate
-    unsigned num_cus;
-    if (!count(num_cus)) { return r; }
-    auto get_num_blocks = [&](unsigned m) { return groups(a.batch, a.nhead_q, a.max_seqlen_q, m); };
-    if(t.data_type.compare("x") == 0){
-        if (t.hdim_q <= 128 && t.hdim_v <= 128) {
-            if((t.lse == true) && (true/*padded*/) && ((get_num_blocks(128) < num_cus * min_cu_util_rate) && (true))) {
-                using trait_ = host_traits<1, Half>;
-                return fmha_batch_prefill_<trait_>(s, a);
-            }
-            else if((t.lse == true) && (t.m == A || t.m == B)) {
-                using trait_ = host_traits<2, Half>;
-                return fmha_batch_prefill_<trait_>(s, a);
-            }
-        }
-    }
-    else if(t.data_type.compare("y") == 0){
-        if (t.hdim_q <= 64) {
-            if(t.lse == false) { using trait_ = host_traits<3, Half>; return fmha_batch_prefill_<trait_>(s, a); }
-        }
-    }
-    return r;
-}
-"""
-# The same decisions, told otherwise.
+# An invented dispatch.
 OTHER = """
 namespace own {
 using T0 = host_traits<1, Half>;
@@ -88,50 +57,6 @@ float fmha_batch_prefill(Traits request, Args arguments, const Stream& stream)
     return -1;
 }
 """
-NAMES = {"host_traits<1, Half>": "small", "host_traits<2, Half>": "large", "host_traits<3, Half>": "y"}
-
-
-def test_equal_decisions_in_another_form_are_equal() -> None:
-    assert compare(parse(ONE), parse(OTHER), NAMES) == []
-    assert [node.takes for node in parse(ONE).kernels()] == list(NAMES)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("0.8", "0.9", "min_cu_util_rate: upstream float(0.8), ours float(0.9)"),
-        ("const float min", "const double min", "min_cu_util_rate: upstream float(0.8), ours double(0.8)"),
-        ("+ m - 1) / m", ") / m", "get_num_blocks: for a.batch 1, a.nhead_q 1, a.max_seqlen_q 1, kM0 64 upstream"),
-        ("static_cast<unsigned>(a.nhead_q) *", "", "get_num_blocks: for"),
-        ("auto get_num_blocks", "auto blocks", "get_num_blocks: only upstream has it"),
-        ("request.lse == false", "request.lse == true", "only upstream requires t.lse == false; only ours requires"),
-        ("request.m == B || ", "", "kernel large in "),
-        ("get_num_blocks(128) <", "get_num_blocks(64) <", "only upstream requires get_num_blocks(128)<num_cus"),
-        ("hdim_q <= 64", "hdim_q <= 96", "head dim: 1 branches of upstream are missing"),
-        ("_<T2>", "_<T1>", "kernel: 1 branches are not upstream's"),
-        ("using namespace own;", "using namespace own; if(a.n) return 0;", "early returns: upstream has 1, ours 2"),
-        (
-            "if(request.lse == false)",
-            "if(request.lse == true) return 0; else if(request.lse == false)",
-            "kernel: 1 branches are not upstream's",
-        ),
-        ("    else if(request.data_type", "    if(request.data_type", "upstream else if, ours if"),
-        ("<T1>(stream, arguments)", "<T1>(stream, request)", "upstream calls <host_traits<2, Half>>(s, a), ours"),
-    ],
-)
-def test_one_change_is_found_and_named(old: str, new: str, message: str) -> None:
-    assert old in OTHER
-    differences = compare(parse(ONE), parse(OTHER.replace(old, new)), NAMES)
-    assert message in "\n".join(differences)
-
-
-def test_swapped_branches_are_order_difference() -> None:
-    swapped = OTHER.replace("T0 = host_traits<1", "T0 = host_traits<?").replace(
-        "T1 = host_traits<2", "T1 = host_traits<1"
-    )
-    differences = compare(parse(ONE), parse(swapped.replace("<?", "<2")), NAMES)
-    assert differences[0].startswith("kernel: another order in ")
-    assert differences[0].endswith("branch 0 is upstream's small, ours large")
 
 
 def test_text_without_dispatch_is_error() -> None:
@@ -213,10 +138,7 @@ def test_arithmetic_is_that_of_c(text: str, value: CNumber) -> None:
     [
         ("1 / (2 - 2)", "division by zero"),
         ("b + 1", "no value for 'b'"),
-        ("f(1)", "no function 'f'"),
-        ("1.5 * 2", "'1.5' is not a whole number"),
         ("static_cast<long>(1)", "'long' is not a 32-bit integer type"),
-        ("1 +", "an operand is missing"),
         ("1 << 2", "unexpected '<<'"),
     ],
 )

@@ -14,7 +14,6 @@ import pytest
 
 from ckpm.base import jobs
 from ckpm.base.store import Store, adopt, draft_folder
-from ckpm.commands import main
 from ckpm.kernels.code.toolchains import detect, rocm
 from ckpm.kernels.library import doctor
 from ckpm.kernels.library.doctor import examine
@@ -153,11 +152,6 @@ def test_another_system_is_broken(monkeypatch: pytest.MonkeyPatch, system: str, 
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     assert doctor._system().state == state
-
-
-def test_unknown_word_is_answered_with_command_s_own_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "foo"]) == 2
-    assert capsys.readouterr().err == "error: unrecognized arguments: foo. See ckpm doctor --help.\n"
 
 
 def store_entry(cache: Path) -> Path:

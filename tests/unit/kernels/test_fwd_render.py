@@ -1,8 +1,7 @@
-"""fwd in C++ words: texts without an upstream at hand, and what can't be rendered."""
+"""fwd in C++ words: symbols, and what can't be rendered. tests/build/test_parity_fwd.py has dispatch and instances."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,13 @@ import pytest
 from ckpm import commands as cli
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import CodeObjectError, ProblemError
-from ckpm.kernels.families import fwd, fwd_pagedkv
-from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
-from ckpm.kernels.families.spellings import arch_tag, features
+from ckpm.kernels.families import fwd
+from ckpm.kernels.families.libraries import host
+from ckpm.kernels.families.render import dispatch_text, plan_units
+from ckpm.kernels.families.spellings import features
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.write_manifest import match_symbols
-from ckpm.matrix.dialects import dialect
+from ckpm.matrix.dialects import APIS, dialect
 from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
@@ -24,37 +24,6 @@ from ckpm.matrix.selection import Selection, select
 DIALECT = "ck-2025-11"
 FEATURES = features(DIALECT)
 KEYS = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=("fwd",), where=("key.hdim_q == 128",)))
-
-
-def test_traits_and_tags_tell_all_kernels_apart() -> None:
-    """Two kernels of one trait and arch would be one definition twice."""
-    assert {key.arch_trait for key in KEYS} == {"gfx9", "gfx950"}
-    assert len({(fwd.trait(key, FEATURES), arch_tag(key.arch_trait)) for key in KEYS}) == len(KEYS)
-
-
-def test_dispatch_takes_each_kernel_once_specific_device_first() -> None:
-    text = dispatch_text(KEYS, FEATURES)
-    listed = re.findall(r'    "(fmha_fwd_\w+)",\n', text)
-    assert sorted(listed) == sorted(key.name for key in KEYS)
-    returned = re.findall(r"return fmha_fwd_<(T\d+), ck_tile::(\w+)_t>\(s, a\);", text)
-    assert [alias for alias, _ in returned] == [f"T{index}" for index in range(len(KEYS))]
-    assert [arch for _, arch in returned] == [name[name.rindex("_") + 1 :] for name in listed]
-    assert re.findall(r'device_name.compare\(0, \d, "(\w+)"\) == 0', text) == ["gfx950", "gfx9"]
-
-
-def test_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
-    """Without a length for each sequence and with whole tiles of keys nothing has to be padded."""
-    chosen = Selection(
-        archs=("gfx950",), families=("fwd_pagedkv",), where=("key.dtype == 'bf16' and key.mode == 'batch'",)
-    )
-    keys = [key for key in select(dialect(DIALECT), chosen) if (key.bias, key.mask, key.logits) == ("no", "no", False)]
-    assert [key.pad for key in keys] == ["ps", "pssk"]
-    whole, padded = (set(fwd_pagedkv.conditions(key, FEATURES)) for key in keys)
-    assert whole - padded == {"a.seqlen_k_ptr == nullptr", "a.seqlen_k % 128 == 0"}
-    assert padded <= whole
-    text = dispatch_text(keys, FEATURES)
-    assert "num_cus" not in text
-    assert re.findall(r"return fmha_fwd_pagedkv_<(T\d), ck_tile::gfx9_t>", text) == ["T0", "T1"]
 
 
 def test_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
@@ -65,7 +34,7 @@ def test_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
 
 
 @pytest.mark.parametrize("version", [DIALECT, "rocm-libraries-2026", "rocm-libraries-2026-09"])
-@pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv", "fwd_splitkv"])
+@pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_appendkv", *APIS["bwd"]])
 def test_symbols_tell_kernels_of_unit_apart(name: str, version: str) -> None:
     family = dialect(version).family(name)
     for arch in ("gfx942", "gfx950"):
@@ -73,6 +42,13 @@ def test_symbols_tell_kernels_of_unit_apart(name: str, version: str) -> None:
         for unit in plan_units(keys):
             patterns = {FAMILIES[name].symbol(parse(family, key.name)).pattern for key in unit.keys}
             assert len(patterns) == len(unit.keys), unit.name
+
+
+def test_no_tile_of_new_rows_is_longer_than_shortest_page() -> None:
+    """A kernel writes the rows of one tile to two pages at most: the harness refuses pages shorter than its rows."""
+    keys = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=("fwd_appendkv",)))
+    assert {key.tile.bsk for key in keys} == {64}
+    assert "tile = p.seqlen_knew < 64 ? p.seqlen_knew : 64;" in host("fwd_appendkv").harness(DIALECT, FEATURES)
 
 
 def test_variants_of_split_kv_are_told_apart() -> None:
@@ -102,13 +78,6 @@ def test_variants_of_split_kv_are_told_apart() -> None:
         assert match_symbols(values, symbols[family], Path("unit"), "gfx950", family) == {name: symbols[family]}
         with pytest.raises(CodeObjectError, match=f"kernel symbols are {name}; {len(symbols[family])} were planned"):
             match_symbols(values, symbols[family][1:], Path("unit"), "gfx950", family)
-
-
-def test_device_code_is_guarded_to_its_arch() -> None:
-    for key in KEYS[:1] + KEYS[-1:]:
-        text = unit_text(plan_units([key])[0], FEATURES)
-        guard = "defined(__gfx950__)" if key.arch_trait == "gfx950" else "defined(__gfx9__) && !defined(__gfx950__)"
-        assert f"#if !defined(__HIP_DEVICE_COMPILE__) || ({guard})\n" in text
 
 
 def test_problems_that_are_not_laid_out_are_refused() -> None:

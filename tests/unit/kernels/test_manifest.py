@@ -76,11 +76,7 @@ def test_keys_of_manifest_are_selected_keys() -> None:
     [
         (lambda d: d.pop("upstream"), "upstream: is missing, expected text"),
         (lambda d: d.update(unit_size=-1), "unit_size: must not be negative, is -1"),
-        (lambda d: d.update(unit_size=True), "unit_size: is 'True', expected a whole number"),
-        (lambda d: d.update(artifacts={"libckpm.so": 3}), "artifacts.libckpm.so: is '3', expected text"),
         (lambda d: d.update(mask_impl="simple"), "mask_impl: 'simple' is none of simplified, generic"),
-        (lambda d: d.update(archs=["gfx1"]), "archs[0]: 'gfx1' is none of gfx90a, gfx942, gfx950"),
-        (lambda d: d["kernels"]["k"].pop("archs"), "kernels.k.archs: is missing, expected an object"),
         (
             lambda d: d["kernels"]["k"]["archs"]["gfx950"].update(lds_bytes="much"),
             "kernels.k.archs.gfx950.lds_bytes: is 'much', expected a whole number",

@@ -20,7 +20,6 @@ from ckpm.base.results import CaseResult, Results
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import spellings
-from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.render import Unit, dispatch_text, instance_text, unit_text
 from ckpm.kernels.parity import cases as parity
 from ckpm.kernels.parity import command as parity_command
@@ -38,7 +37,6 @@ from tests.unit.enumerated import keys_of
 
 DIALECT = "ck-2025-11"
 FEATURES = spellings.features(DIALECT)
-BATCH_PREFILL = dialect(DIALECT).family("batch_prefill")
 
 
 @pytest.fixture
@@ -64,32 +62,6 @@ def test_equal_texts_have_no_difference(tree: Tree, keys: list[Key]) -> None:
     assert lines(tree, keys, equal_texts(keys)) == []
 
 
-def test_receipt_that_keeps_no_kernel_is_compared_as_well(tree: Tree, keys: list[Key]) -> None:
-    of_none = host("batch_prefill").dispatch([], FEATURES)
-    assert keys[0].name not in of_none
-    assert lines(tree, [], Rendered({}, of_none)) == []
-    (line,) = lines(tree, [], Rendered({}, equal_texts(keys).dispatch))
-    assert "2 branches of upstream are missing" in line
-
-
-def test_every_template_argument_counts(tree: Tree, keys: list[Key]) -> None:
-    key = keys[3]
-    upstream = equal_texts(keys)
-    text = upstream.instances[key.name]
-    for old, new in (
-        ("sequence<4, 1, 1>", "sequence<2, 1, 1>"),
-        ("ELEMENTWISE_BIAS" if "ELEMENTWISE_BIAS" in text else "NO_BIAS", "ALIBI"),
-        ("Types::PDataType", "Types::ODataType"),
-        ("QRKSVSAsync<", "QRKSVS<"),
-        ("Kernel::kBlockPerCu", "Kernel::kBlockPerCu + 1"),
-    ):
-        assert old in text
-        changed = dataclasses.replace(upstream, instances={**upstream.instances, key.name: text.replace(old, new, 1)})
-        differences = lines(tree, keys, changed)
-        assert differences, (old, new)
-        assert all(line.startswith(f"bindings: {key.name}: ") for line in differences if line.startswith("bindings"))
-
-
 def test_missing_and_unlisted_instance_are_named(tree: Tree, keys: list[Key]) -> None:
     upstream = equal_texts(keys)
     few = {name: text for name, text in upstream.instances.items() if name != keys[0].name}
@@ -97,22 +69,6 @@ def test_missing_and_unlisted_instance_are_named(tree: Tree, keys: list[Key]) ->
     assert findings[0].lines == (f"{keys[0].name}: listed but not rendered",)
     findings = parity.compare_texts(tree, keys, list(few), upstream)
     assert findings[0].lines == (f"{keys[0].name}: rendered but not listed",)
-
-
-def test_dispatch_differences_are_named(tree: Tree, keys: list[Key]) -> None:
-    same = equal_texts(keys)
-    swapped = [keys[0], keys[2], keys[1], *keys[3:]]
-    (line,) = lines(tree, keys, Rendered(same.instances, dispatch_text(swapped, FEATURES)))
-    assert "dispatch: kernel: another order" in line
-    assert f"branch 1 is upstream's {keys[2].name}, ours {keys[1].name}" in line
-    (line,) = lines(tree, keys, Rendered(same.instances, dispatch_text(keys[:-1], FEATURES)))
-    assert "1 branches are not upstream's" in line
-    assert keys[-1].name in line
-    condition = f"t.has_lse == {str(keys[0].lse).lower()}"
-    assert condition in same.dispatch
-    (line,) = lines(tree, keys, Rendered(same.instances, same.dispatch.replace(condition, "t.lse", 1)))
-    assert f"kernel {keys[0].name}" in line
-    assert f"only upstream requires t.lse; only ours requires {condition}" in line
 
 
 GENERATE = """
@@ -155,26 +111,6 @@ def cases(tree: Tree, *archs: str) -> dict[str, CaseResult]:
     return {case.classname.split(".")[2]: case for case in live_cases}
 
 
-def test_live_run_compares_names_bindings_and_dispatch(tree: Tree, answers: Callable[..., None]) -> None:
-    keys = keys_of(DIALECT, "batch_prefill", receipt=200)
-    answers(all=texts_of(keys))
-    before = sorted(file.name for file in tree.root.rglob("*"))
-    case = cases(tree, "gfx950")["gfx950"]
-    assert (case.outcome, case.message) == ("passed", "")
-    assert "128 names in upstream's order" in case.text
-    assert "bindings of 128 instances" in case.text
-    assert "conditions of 128 dispatch branches" in case.text
-    assert sorted(file.name for file in tree.root.rglob("*")) == before
-
-    renamed = {"x" + name if name == keys[7].name else name: text for name, text in texts_of(keys).items()}
-    answers(all=renamed)
-    case = cases(tree, "gfx950")["gfx950"]
-    assert case.outcome == "failed"
-    assert case.message.startswith("names: ")
-    assert keys[7].name in case.text
-    assert f"x{keys[7].name}" in case.text
-
-
 def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None:
     texts = texts_of(keys_of(DIALECT, "batch_prefill", receipt=200))
     api = {"fmha_batch_prefill_api": ""}
@@ -212,25 +148,6 @@ if arch == "gfx1100":
 names = {NAMES!r}
 Path("blobs.txt").write_text("".join(f"build/{name}.cpp\\n" for name in [*names, "fmha_fwd_splitkv_api"]))
 """
-
-
-def test_names_of_api_of_two_families(tree: Tree) -> None:
-    """Combine is before split-KV, in upstream's order. A refused arch is named, and a lost name is found."""
-    script = tree.root / FMHA / "generate.py"
-    families = [dialect(DIALECT).family(name) for name in ("fwd_splitkv_combine", "fwd_splitkv")]
-    names = [key.name for family in families for key in enumerate_keys(family, arch="gfx950")]
-
-    def outcomes(listed: list[str]) -> dict[str, CaseResult]:
-        script.write_text('# "--targets"\n' + LISTS.replace("{NAMES!r}", repr(listed)))
-        archs = ("gfx950", "gfx1100")
-        names_cases = parity_names.names_cases(tree, ["fwd_splitkv"], archs, [0], ["simplified"])
-        return dict(zip(archs, names_cases, strict=True))
-
-    right = outcomes(names)
-    assert [case.outcome for case in right.values()] == ["passed", "passed"]
-    assert parity_names.ARCH_REFUSED in right["gfx1100"].text
-    assert "1 extra" in outcomes(names[1:])["gfx950"].text
-    assert "order differs" in outcomes([*names[1:], names[0]])["gfx950"].text
 
 
 def test_lists_are_kept_while_codegen_is_same(tree: Tree, tmp_path: Path) -> None:
@@ -369,17 +286,6 @@ def test_text_that_does_not_compile_is_error(keys: list[Key], compared: Callable
     assert "upstream's text does not compile: " in comparisons[1].error
     comparisons = compared([(keys[0], "int x;"), (keys[1], "int y;")], breaks=keys[1].name)
     assert ["our text does not compile" in comparison.error for comparison in comparisons] == [True, True]
-
-
-def test_damaged_entry_of_cache_is_made_anew(
-    keys: list[Key], compared: Callable[..., list[CodeComparison]], tmp_path: Path
-) -> None:
-    pairs = [(keys[0], alone(keys[0]))]
-    comparisons = compared(pairs)
-    for entry in (tmp_path / "cache").rglob("*.entry"):
-        entry.write_text("DAMAGED")
-    assert compared(pairs) == comparisons
-    assert "DAMAGED" not in {entry.read_text() for entry in (tmp_path / "cache").rglob("*.entry")}
 
 
 def test_kernels_without_device_code_on_arch_are_no_sample() -> None:

@@ -136,15 +136,6 @@ def test_ziglang_missing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         toolchains.detect("embedded", cache=cache)
 
 
-def test_ziglang_without_its_metadata(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", absent)
-    with pytest.raises(SetupError, match="'ziglang' is there without its metadata: reinstall it"):
-        toolchains.detect("embedded", cache=cache)
-
-
 def test_cache_without_room_for_launchers_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
 from ckpm.matrix.explain import why
@@ -35,26 +33,3 @@ def edit_dialect(folder: Path, file: str, old: str, new: str) -> Dialect:
     table = folder / f"{file}.yaml"
     table.write_text(replace_text(table.read_text(), old, new))
     return read_dialect(folder / Path(file).parent)
-
-
-def read_cases(text: str, tiles: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """The head of each line HEAD: FIELD=ACCEPTED/REFUSED, and the two sets of fields. FIELD=VALUE belongs to both.
-
-    An indented line has the head of the line before.
-    """
-    head = ""
-    for line in text.strip().splitlines():
-        if not line.startswith(" "):
-            head, _, line = line.partition(":")
-        fields = {field: values.split("/") for field, values in (word.split("=") for word in line.split())}
-        if fields:
-            accepted, refused = (
-                {field: _value(choices[at], tiles) for field, choices in fields.items()} for at in (0, -1)
-            )
-            yield head, accepted, refused
-
-
-def _value(text: str, tiles: Mapping[str, Any]) -> Any:
-    if "," in text:
-        return tuple(_value(part, tiles) for part in text.split(","))
-    return int(text) if text.isdigit() else {"True": True, "False": False, **tiles}.get(text, text)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from typing import Any
 
 import pytest
 
@@ -12,11 +10,9 @@ from ckpm.base.errors import NameSyntaxError
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.explain import find
-from ckpm.matrix.keys import ANY_PAGE, Key, takes_pages
-from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.keys import ANY_PAGE, takes_pages
 from ckpm.matrix.problems.case import complaint
 from ckpm.matrix.problems.serving import missing_load, serving_kernels
-from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
 
 EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
@@ -26,20 +22,7 @@ NAME = (
 )
 
 
-def any_page(family: Any) -> list[Key]:
-    return [key for key in enumerate_keys(family, arch="gfx950") if key.page_size == ANY_PAGE]
-
-
 case = functools.partial(make_case, pool_pages=100, mask="bottom_right", window_right=0, kv_table="vllm", tile_rows=128)
-
-
-@pytest.mark.parametrize(("family", "count"), [(EXTENDED, 2144), (SERVING, 89)])
-def test_name_parses_back_to_its_key(family: Any, count: int) -> None:
-    keys = any_page(family)
-    assert len(keys) == count
-    for key in keys[::5]:
-        assert "_psx16_gload_" in key.name
-        assert make_key(family, parse(family, key.name), key.name) == key
 
 
 @pytest.mark.parametrize(("page", "taken"), [(16, True), (48, True), (4112, True), (0, False), (24, False)])
@@ -76,25 +59,6 @@ def test_page_scales_need_kernel_of_their_page() -> None:
     scaled = {"dtype": "fp8bf16", "qscale": "kv_blockscale"}
     assert {key.page_size for key in serving_kernels(keys, case(page_size=256, **scaled))} == {256}
     assert not serving_kernels(keys, case(page_size=528, **scaled))
-
-
-def test_smoke_tier_has_each_kind_of_page() -> None:
-    keys = select(dialect("ckpm-extended"), Selection(archs=("gfx950",), tier="smoke"))
-    kinds = {(key.page_size, key.dtype, key.kv_layout, key.kv_table) for key in keys if key.page_size in (0, 32, 256)}
-    assert kinds == {
-        (32, "bf16", "linear", "vllm"),
-        (256, "bf16", "vectorized", "vllm"),
-        *((0, "bf16", *layout) for layout in (("linear", "vllm"), ("vectorized", "sglang"), ("vectorized", "vllm"))),
-        (0, "bf16kvfp8", "linear", "vllm"),
-    }
-
-
-def test_kernel_of_a_page_size_comes_before_that_of_any() -> None:
-    """Dispatch takes the first that serves: the order of the axis."""
-    keys = enumerate_keys(EXTENDED, arch="gfx950")
-    general_key = dataclasses.replace(next(key for key in keys if key.name == NAME), name="", load=None)
-    there = [key for key in keys if dataclasses.replace(key, name="", page_size=ANY_PAGE, load=None) == general_key]
-    assert [key.page_size for key in there] == [32, 32, 64, 64, 128, 256, 2048, ANY_PAGE]
 
 
 MIXED = NAME.replace("_bf16_", "_bf16kvfp8_").replace("_nqscale_", "_pertensor_")

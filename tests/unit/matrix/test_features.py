@@ -16,7 +16,6 @@ from ckpm.matrix.configurations.tuned import take_tuned
 from ckpm.matrix.dialects import APIS, FAMILIES, dialect, features, with_features
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.explain import why
-from ckpm.matrix.problems.problem import is_tile_taken
 from ckpm.matrix.published import emission_sha256
 from ckpm.matrix.selection import Selection
 from tests.unit.shared import replace_text
@@ -227,9 +226,3 @@ def test_why_with_compute_units_says_if_dispatch_takes_the_tile(
     assert main(["why", *options, FEW_UNITS]) == 0
     complaint = f"dispatch takes its tile below 128 compute units, not with {compute_units}"
     assert (complaint not in capsys.readouterr().out) == taken
-
-
-@pytest.mark.parametrize(("compute_units", "taken"), [(80, True), (127, True), (128, False), (304, False)])
-def test_tile_for_few_compute_units_is_taken_below_128(compute_units: int, taken: bool) -> None:
-    assert is_tile_taken("few_compute_units", 1, 8, 4096, compute_units) == taken
-    assert is_tile_taken("always", 1, 8, 4096, compute_units)

@@ -9,10 +9,9 @@ import pytest
 from ckpm.base.errors import NameSyntaxError, SetupError, TableError
 from ckpm.commands import main
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.explain import find, receipts_with, why
+from ckpm.matrix.explain import find
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import parse
-from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import keys_of, names_of
 from tests.unit.matrix.matrix_samples import edit_dialect
 
@@ -37,27 +36,6 @@ def test_of_april_2026_gfx942_has_batch_prefill_alone(capsys: pytest.CaptureFixt
     answer = capsys.readouterr()
     assert answer.out.splitlines() == names_of(APRIL, "batch_prefill", "gfx950", mask_impl="generic")
     assert answer.err.count("kernel for gfx942: upstream published this family's kernels of April 2026 for gfx950") == 8
-
-
-def test_v3_has_generic_masks_whichever_are_asked_for() -> None:
-    simplified, generic = (
-        [key for key in keys(NEWEST, "gfx950", masks=masks) if key.pipeline == "qr_async_trload_v3"]
-        for masks in ("simplified", "generic")
-    )
-    assert len(simplified) == 32
-    assert simplified == generic
-    assert {(key.mask_impl, key.mask) for key in simplified} == {("generic", "no"), ("generic", "causal")}
-    explained = why(dialect(NEWEST), Selection(archs=("gfx950",), families=("fwd",)), simplified[0].name)
-    assert explained.reasons == ()
-
-
-def test_kernels_of_receipt_1_alone() -> None:
-    more = {key.name: key for key in keys(NEWEST, "gfx942", 1)}
-    less = {key.name for key in keys(NEWEST, "gfx942")}
-    extra = [key for name, key in more.items() if name not in less]
-    assert less < set(more)
-    assert {(key.pipeline, key.pad) for key in extra} == {("qr", "psskddv")}
-    assert receipts_with(dialect(NEWEST).families["fwd"], extra[0]) == (1,)
 
 
 def test_fields_that_name_does_not_spell() -> None:

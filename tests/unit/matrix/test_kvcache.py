@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.explain import receipts_with, why
+from ckpm.matrix.explain import why
 from ckpm.matrix.names import parse
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import keys_of
@@ -45,12 +43,3 @@ def test_why_names_receipt_that_builds_pipeline(receipt: int, expected: list[str
     chosen = dialect("ck-2025-06")
     selection = Selection(archs=("gfx942",), families=("fwd_splitkv",), receipt=receipt)
     assert [reason.text for reason in why(chosen, selection, RECEIPT_1).reasons] == expected
-
-
-def test_key_knows_its_receipts() -> None:
-    (key,) = (key for key in keys_of("ck-2025-06", "fwd_splitkv", "gfx942", 1) if key.name == RECEIPT_1)
-    family = dialect("ck-2025-06").families["fwd_splitkv"]
-    assert receipts_with(family, key) == (1,)
-    assert receipts_with(family, dataclasses.replace(key, pipeline="qr_async")) == (
-        0, 1, 2, 3, 100, 300, 400, 600, 700, 800, 801, 888,
-    )  # fmt: skip

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from typing import Any
 
 import pytest
 
 from ckpm.kernels.families.render import instance_text
 from ckpm.kernels.families.spellings import features
-from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key, has_large_head
 from ckpm.matrix.problems.case import complaint
 from ckpm.matrix.problems.problem import loads
 from ckpm.matrix.problems.serving import missing_load, serving_kernels
-from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
 
 EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
@@ -29,42 +27,6 @@ def large(family: Any, arch: str = "gfx950") -> list[Key]:
 
 
 case = functools.partial(make_case, pool_pages=100, hdim_q=512, hdim_v=512)
-
-
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_large_heads_have_what_models_call(arch: str) -> None:
-    keys = large(EXTENDED, arch)
-    assert len(keys) == 2 * len([key for key in keys if key.pipeline == "qr_async_split"]) == 1792
-    assert {key.kv_layout for key in keys} == {"linear"}
-    assert not any(key.logits or key.sink or key.dropout or key.bias != "no" for key in keys)
-
-
-def test_no_other_dialect_has_large_heads() -> None:
-    for name in set(dialect_names()) - {"ckpm-extended", "ckpm-serving"}:
-        assert large(dialect(name).family("batch_prefill")) == []
-
-
-def test_serving_has_pages_of_gemma_and_of_latent_caches() -> None:
-    page_features = {(key.hdim_q, key.kv_table, key.page_size, key.lse) for key in large(SERVING)}
-    both = (False, True)
-    assert page_features == {
-        *itertools.product((512,), ("sglang",), (1,), (False,)),
-        *itertools.product((512,), ("sglang",), (16, 1024), both),
-        *itertools.product((512,), ("vllm",), (16, 64, 0), both),
-        (512, "vllm", 1, False),
-        *itertools.product((576,), ("sglang",), (1, 16), both),
-        *itertools.product((576,), ("vllm",), (16,), both),
-    }
-
-
-@pytest.mark.parametrize(("name", "count"), [("ckpm-extended", 5 + 3), ("ckpm-serving", 4 + 3)])
-def test_smoke_tier_has_each_way_to_load(name: str, count: int) -> None:
-    smoke = [
-        key for key in select(dialect(name), Selection(archs=("gfx942",), tier="smoke")) if has_large_head(key.hdim_q)
-    ]
-    assert len(smoke) == count
-    assert {key.hdim_q for key in smoke} == {512, 576}
-    assert {key.page_size for key in smoke} >= {0, 1}
 
 
 @pytest.mark.parametrize(

@@ -83,18 +83,10 @@ def test_read_ledger_has_entries_as_written(ledger: Ledger) -> None:
     ("problem", "upstream", "arch", "result", "kind", "good"),
     [
         ("large-kv/lines.full-m64", "aiter", "gfx942", "wrong", "known", True),
-        ("large-kv/lines.full-m64", "aiter", "gfx942", "fault", "known", True),
-        ("large-kv/lines.full-m64", "aiter", "gfx942", "passed", "unexpected_pass", False),
-        ("large-kv/lines.full-m64", "aiter", "gfx942", "timeout", "failed", False),
-        ("large-kv/lines.full-m64", "aiter", "gfx942", "unsupported", "unsupported", True),
-        ("large-kv/lines.full-m64", "aiter", "gfx942", "infrastructure", "infrastructure", False),
         ("large-kv/lines.full-m64", "checkout", "gfx942", "wrong", "failed", False),
         ("large-kv/scattered.g3-x", "aiter", "gfx942", "wrong", "failed", False),
-        ("large-kv/scattered.g3-x", "aiter", "gfx942", "passed", "passed", True),
         ("page-fault/a.b", "aiter", "gfx950", "fault", "known", True),
         ("page-fault/a.b", "aiter", "gfx942", "fault", "failed", False),
-        ("page-fault/a.b", "aiter", "gfx950", "wrong", "failed", False),
-        ("dispatch/a", "aiter", "gfx950", "unsupported", "unsupported", True),
     ],
 )
 def test_judge_of_result_has_kind_and_good(
@@ -225,15 +217,11 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
     ("old", "new", "message"),
     [
         ("outcome: fault", "outcome: broken", "15: entries.over_read.outcome: unknown 'broken'; known: wrong, fault"),
-        ("outcome: fault", "outcome: passed", "unknown 'passed'"),
         ("archs: gfx950", "archs: gfx9", "14: entries.over_read.archs: unknown 'gfx9'"),
         ("upstreams: aiter", "upstreams: ck", "unknown 'ck'"),
         ("expires: 2026-12-31", "expires: soon", "17: entries.over_read.expires: must be a date such as 2027-06-30"),
-        ("    expires: 2026-12-31\n", "", "entries.over_read: field 'expires' is missing"),
         ("page-fault/*", "pagefault/*", "'pagefault/*' has no suite"),
         ("reason: the table is read past its end", "reason: ' '", "is empty: describe the defect"),
-        ("link: https", "link: http", "must be text matching regex"),
-        ("problems: page-fault/*", "problems: []", "is empty"),
         ("archs: gfx950", "archs: gfx950\n    where: problem.keys", "unknown field 'problem.keys'"),
         ("archs: gfx950", "archs: gfx950\n    unwaited_loads: 1", "must be true or false, not 1"),
         ("archs: gfx950", "archs: gfx950\n    where: lse", "unknown 'lse'; did you mean 'problem.lse'?"),
@@ -242,8 +230,6 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
             "archs: gfx950\n    where: problem.window_left == 'x'",
             "entries.over_read.where: \"problem.window_left == 'x'\": problem.window_left is a number, 'x' is text; ",
         ),
-        ("archs: gfx950", "archs: gfx950\n    where: \"'0' in problem.seqlens_q\"", "'0' is text, problem.seqlens_q "),
-        ("archs: gfx950", "archs: gfx950\n    where: problem.keys_ahead == 'x'", "problem.keys_ahead is a number, "),
         (
             "archs: gfx950",
             "archs: gfx950\n    where: problem.mask == 'windw'",
@@ -254,9 +240,7 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
             "archs: gfx950\n    kernels: fmha_*\n    calls: problem.pool_bytes > '9'",
             "16: entries.over_read.calls: \"problem.pool_bytes > '9'\": problem.pool_bytes is a number, '9' is text; ",
         ),
-        ("outcome: fault", "outcome: fault\n    why: x", "unknown field"),
         ("  over_read:", "  big_pools:", "written twice"),
-        ("entries:", "entrys:", "unknown field"),
     ],
 )
 def test_read_ledger_with_mistake_names_it(tmp_path: Path, old: str, new: str, message: str) -> None:

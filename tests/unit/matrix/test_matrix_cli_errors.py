@@ -20,17 +20,13 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
     ("argv", "code", "message"),
     [
         (("lst",), 2, "there is no command 'lst'; did you mean 'list'? See ckpm --help."),
-        (("tming", "score"), 2, "there is no command 'tming'; did you mean 'timing'? See ckpm --help."),
         (("frobnicate",), 2, "there is no command 'frobnicate'. See ckpm --help."),
-        (("timing",), 2, "ckpm timing needs one of: model, show, tables, splits, score, board. See ckpm --help."),
         (("timing", "modle"), 2, "ckpm timing needs one of: model, show, tables, splits, score, board; did you mean '"),
         (("match", "--suite", "x"), 2, "unrecognized arguments: --suite x. See ckpm match --help."),
         (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950; did you mean '--arch'? See ckpm "),
         (("list", "--tier", "smoke", "--tier=full"), 2, "--tier is given twice, as smoke and full"),
-        (("list", "--arc", "gfx950"), 2, "unrecognized arguments: --arc gfx950"),
         (("list", "--arch", ","), 2, "--arch is empty; leave it out for gfx950"),
         (("list", "--mask", "x"), 2, "argument --mask: invalid choice: 'x'"),
-        (("list", "--format", "xml"), 2, "argument --format: invalid choice: 'xml'"),
         (("show",), 2, "the following arguments are required: NAME. See ckpm show --help."),
         (("show", GROUP, "--filter", "x"), 2, "unrecognized arguments: --filter x"),
         (("list", "--shard", "17/16"), 2, "--shard '17/16': write I/N with 1 <= I <= N, e.g. 3/16"),
@@ -42,24 +38,16 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             "rocm-libraries-2026-04, rocm-libraries-2026-09).",
         ),
         (("list", "--arch", "gfx951"), 2, f"unknown arch 'gfx951'; did you mean 'gfx950'? {ARCHS}"),
-        (("count", "--arch", "gfx950,cuda"), 2, f"unknown arch 'cuda'. {ARCHS}"),
-        (
-            ("list", "--receipt", "5"),
-            2,
-            "unknown receipt '5'. Known: 0, 1, 2, 3, 4, 100, 200, 300, 400, 600, 700, 800, ",
-        ),
-        (("list", "--receipt", "two"), 2, "unknown receipt 'two'. Known: 0, 1, 2, "),
         (("list", "--profile", "aiter"), 2, "unknown profile 'aiter'; did you mean 'aiter_cpp', 'aiter_"),
-        (("list", "--tier", "fast"), 2, "unknown tier 'fast'. Known: full, nightly, smoke."),
+        (
+            ("list", "--arch", "gfx1100", "--tier", "smok"),
+            2,
+            "unknown tier 'smok'; did you mean 'smoke'? Known: full, nightly, ",
+        ),
         (
             ("list", "--dialect", "ck"),
             2,
             "unknown dialect 'ck'; did you mean 'ck-2025-11' or 'ck-2025-06'? Known: ck-2025-06, ck-2025-11, ",
-        ),
-        (
-            ("list", "--upstream", "iter"),
-            2,
-            "unknown upstream 'iter'; did you mean 'aiter'? Known: aiter, flash-attn, ",
         ),
         (
             ("list", "--family", "bwd"),
@@ -67,16 +55,9 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             "unknown family 'bwd'; did you mean 'bwd_dq_dk_dv', 'bwd_dot_do_o' or 'bwd_convert_dq'? Known: fwd, ",
         ),
         (("list", "--arch", "gfx1100,gfx950", "--filter", "x"), 2, "no kernel is selected (archs gfx1100,gfx950, "),
-        (("list", "--filter", "x"), 2, "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks "),
-        (("count", "--filter", "x"), 2, "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks "),
         (("list", "--receipt", "800"), 2, "no kernel is selected (archs gfx950, family batch_prefill, receipt 800, "),
         (("list", "--where", "key.bn0 == 1"), 2, "--where 'key.bn0 == 1': unknown field 'key.bn0'; did you mean "),
         (("list", "--where", "open('x')"), 2, "--where \"open('x')\": 'open('x')' is not allowed; use key.FIELD, "),
-        (
-            ("list", "--filter-file", "/no/f.py"),
-            2,
-            "--filter-file /no/f.py: no such file. It must be Python and define ",
-        ),
         (
             ("show", "fmha_fwd_d1000"),
             3,
@@ -90,8 +71,6 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             f"'{GROUP.replace('_psskddv_', '_psddv_')}' is not a kernel of ck-2025-11: group mode needs seqlen_q and "
             "seqlen_k padding: the length of the next sequence is unknown. See `ckpm why NAME`.",
         ),
-        (("list", "--where", " "), 2, "--where ' ': it is empty; leave it out, or write e.g. "),
-        (("list", "--filter-file", "/"), 2, "--filter-file /: it is a folder, not a file. It must be Python and "),
         (
             ("list", "--output", "/dev/null/x"),
             10,
@@ -142,12 +121,6 @@ def test_full_disk_is_message() -> None:
             12,
             "zig can't be started: the system allows no further process (ulimit -u; pids.max of a container). Allow "
             "more, or take fewer at once with -j.",
-        ),
-        (
-            RuntimeError("can't start new thread"),
-            12,
-            "a thread can't be started: the system allows no further process (ulimit -u; pids.max of a container). "
-            "Allow more, or take fewer at once with -j.",
         ),
     ],
 )

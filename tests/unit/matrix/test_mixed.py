@@ -8,8 +8,8 @@ import itertools
 
 import pytest
 
-from ckpm.matrix.dialects import dialect, dialect_names
-from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.problems.case import CHECKS, complaint
 from ckpm.matrix.problems.problem import loads
@@ -17,45 +17,9 @@ from ckpm.matrix.problems.serving import missing_load, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
-from tests.unit.enumerated import keys_of
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
-TILES = {128, 256, 1024, 2048}  # pages of whole tiles of keys
-
-
-@pytest.mark.parametrize(("masks", "count"), [("simplified", 7440 + 512), ("generic", 12400 + 768)])
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_dialect_has_mixed_dtypes_of_issue_30(arch: str, masks: str, count: int) -> None:
-    """Every page size and head dim. Page scales are of whole tiles, and head dims up to 256 have both layouts."""
-    keys = keys_of(NAME, "batch_prefill", arch, mask_impl=masks)
-    mixed = [key for key in keys if key.dtype in MIXED_DTYPES and key.pipeline == "qr_async"]
-    assert len(mixed) == count
-    pages = {scale: {key.page_size for key in mixed if key.qscale == scale} for scale in ("pertensor", "kv_blockscale")}
-    assert pages == {"pertensor": {0, 1, 16, 32, 64, *TILES}, "kv_blockscale": TILES}
-    forms = {(key.hdim_q, key.kv_layout, key.kv_table) for key in mixed}
-    assert forms == {
-        *itertools.product((64, 128, 192, 256), ("linear", "vectorized"), ("sglang", "vllm")),
-        *itertools.product((512, 576), ("linear",), ("sglang", "vllm")),
-    }
-
-
-def test_serving_has_mixed_dtypes_of_its_callers() -> None:
-    keys = enumerate_keys(dialect("ckpm-serving").family("batch_prefill"), arch="gfx950")
-    mixed = [key for key in keys if key.dtype in MIXED_DTYPES]
-    assert {key.dtype for key in mixed} == {"bf16kvfp8"}
-    assert {(key.hdim_q, key.page_size, key.kv_layout, key.kv_table, key.lse) for key in mixed} == {
-        *itertools.product((64, 128, 256), (16, 64, 0), ("linear", "vectorized"), ("vllm",), (False,)),
-        *itertools.product((64, 128, 256, 512), (1,), ("linear",), ("sglang", "vllm"), (False,)),
-        *itertools.product((512,), (16, 64, 0), ("linear",), ("vllm",), (False,)),
-        *itertools.product((576,), (1,), ("linear",), ("sglang",), (False, True)),
-    }
-
-
-def test_no_other_dialect_has_mixed_dtypes() -> None:
-    for name in {*dialect_names()} - {NAME, "ckpm-serving"}:
-        keys = enumerate_names(dialect(name).family("batch_prefill"), arch="gfx950")
-        assert not any("kvfp8" in key for key in keys)
 
 
 make = functools.partial(make_case, suite="batch-prefill", dtype="bf16kvfp8", qscale="perhead")

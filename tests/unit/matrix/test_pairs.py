@@ -1,4 +1,4 @@
-"""Pairwise designs: any two values meet that may, in few combinations; and the table's design, counted by its names."""
+"""Pairwise designs: any two values meet that may, in few combinations, and in the cases of the suites."""
 
 from __future__ import annotations
 
@@ -55,41 +55,6 @@ def test_cover_leaves_out_what_is_forbidden_and_what_follows() -> None:
 
 def test_cover_without_possible_combination_is_empty() -> None:
     assert cover((2, 2), lambda chosen: 0 in chosen) == []
-
-
-MASKS = {f"{corner}{edges}" for corner in ("topleft", "window") for edges in ("", "_ahead", "_left", "_both")}
-MASKS |= {"causal", "ahead", "left", "both"}
-HALF = {"d128", "d112", "d96", "d80", "d64", "d48", "d32", "d16", "q64v128"}  # head dims of whole 16-byte loads of fp8
-DIMS = {*HALF, "d120", "d104", "d88", "d72", "d56", "d40", "d24", "d8", "q128v72"}
-FP8 = {"fp8", "fp8_vectorized", "fp8_ps1024", "blocks", "blocks_vectorized", "blocks_vllm"}
-WITHOUT_A_MASK = {"ps1024", "ps1024_vectorized", "bias_full", "fp8", "blocks", "bf16"}
-
-
-@pytest.mark.parametrize("group", ["pairs", "pairs_paged", "pairs_wide"])
-def test_design_has_all_pairs_that_smoke_kernels_can_have(group: str) -> None:
-    cases = [p for p in problems("batch-prefill") if p.group == group]
-    name_parts = [p.name.partition(".")[2].split("-") for p in cases]
-    rows = [
-        (kernel, mask, dims, str((p.nhead_q, p.nhead_k)), p.page_order)
-        for (kernel, mask, dims, *_), p in zip(name_parts, cases, strict=True)
-    ]
-    kernels, _, dims, heads, orders = ({row[axis] for row in rows} for axis in range(5))
-    assert (len(heads), len(orders)) == (7 if group == "pairs_wide" else 23, 7)
-    full = {kernel for kernel in kernels if kernel in WITHOUT_A_MASK - ({"fp8"} if group == "pairs_wide" else set())}
-    full |= {kernel for kernel in kernels if kernel.endswith("_full")}
-    assert {row[:2] for row in rows} == {(kernel, "full") for kernel in full} | {
-        (kernel, mask)
-        for kernel in kernels - full
-        for mask in MASKS
-        if kernel != "alibi" or not mask.startswith("window")
-    }
-    if group != "pairs_wide":
-        assert dims == DIMS
-        assert {(row[0], row[2]) for row in rows} == {
-            (kernel, dim) for kernel in kernels for dim in dims if kernel not in FP8 or dim in HALF
-        }
-    for i, j in ((0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)):
-        assert {(row[i], row[j]) for row in rows} == {*itertools.product({r[i] for r in rows}, {r[j] for r in rows})}
 
 
 @pytest.mark.parametrize("name", ["ck-2025-11", "rocm-libraries-2026"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.explain import find_key, why
 from ckpm.matrix.keys import Key
-from ckpm.matrix.names import make_key, own_name, parse
+from ckpm.matrix.names import own_name, parse
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.matrix.problems.serving import needed_values, serving_kernels
 from ckpm.matrix.problems.tables import problems
@@ -61,32 +60,9 @@ def test_names_are_aprils_after_v3_with_arch_trait(receipt: int) -> None:
     assert (set(listed[:32]), set(listed[32:])) == (V3_NAMES, april())
 
 
-def test_v3_has_same_masks_whichever_set_is_asked_for() -> None:
-    simplified = names("gfx950", masks="simplified")
-    assert set(simplified[:32]) == V3_NAMES
-    masks = {word for name in simplified[32:] for word in ("_nmask_", "_mask_", "_mc_", "_mg_") if word in name}
-    assert masks == {"_nmask_", "_mask_"}
-
-
 @pytest.mark.parametrize("receipt", [2, 3, 4, 100, 600, 800, 801])
 def test_receipts_without_scales_have_no_v3(receipt: int) -> None:
     assert not V3_NAMES & set(names("gfx950", receipt))
-
-
-@pytest.mark.parametrize("name", sorted(V3_NAMES))
-def test_name_parses_back_to_its_key(name: str) -> None:
-    (key,) = (key for key in enumerate_keys(BATCH_PREFILL, arch="gfx950") if key.name == name)
-    assert make_key(BATCH_PREFILL, parse(BATCH_PREFILL, name), name) == key
-    assert (key.arch_trait, key.pipeline, key.pad, key.load) == ("gfx950", "qr_async_trload_v3", "pssk", None)
-
-
-def test_v3_has_tensor_scales_on_every_page_and_blocks_on_1024() -> None:
-    """Facts, "The V3 branch's names": each with both forms of soft cap, mask and table."""
-    v3 = [key for key in enumerate_keys(BATCH_PREFILL, arch="gfx950") if key.name in V3_NAMES]
-    pages = ((1, "pertensor"), (16, "pertensor"), (1024, "pertensor"), (1024, "kv_blockscale"))
-    assert {((key.page_size, key.qscale), key.logits, key.mask, key.kv_table) for key in v3} == {
-        *itertools.product(pages, (False, True), ("no", "causal"), ("sglang", "vllm"))
-    }
 
 
 def listed_by_pull_request() -> dict[str, str]:
@@ -155,13 +131,6 @@ def test_one_library_of_two_archs_holds_kernel_of_both_once() -> None:
     assert set(both[:32]) == V3_NAMES  # as dispatch tries them
 
 
-def test_other_dialects_have_no_v3_batch_prefill() -> None:
-    family, key = find_key(dialect(NAME), ONE, "simplified")
-    assert (family.name, key.name) == ("batch_prefill", ONE)
-    newest = dialect("rocm-libraries-2026").family("batch_prefill")
-    assert not any("_v3_" in name for name in enumerate_names(newest, arch="gfx950"))
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -179,12 +148,6 @@ def test_table_with_traits_that_names_do_not_tell_is_refused(tmp_path: Path, old
 
 def smoke(arch: str = "gfx950") -> list[Key]:
     return select(dialect(NAME), Selection(archs=(arch,), tier="smoke"))
-
-
-def test_smoke_tier_has_all_of_v3_and_few_others() -> None:
-    names = [key.name for key in smoke()]
-    assert set(names[:32]) == V3_NAMES
-    assert len(names) - 32 == len(smoke("gfx942")) == 16
 
 
 EXTENDED = (
@@ -252,39 +215,3 @@ def test_smoke_problems_served_by_v3_take_v3() -> None:
             assert serving_kernels(few, problem)[0] in v3, problem.name
         else:
             assert problem.v3 != "on" or problem.group.startswith(EXTENDED), problem.name
-
-
-def on(suite: str) -> list[SuiteCase]:
-    """Cases of V3 but for ckpm-extended's alone."""
-    return [p for p in problems(suite) if p.v3 == "on" and not p.group.startswith(EXTENDED)]
-
-
-@pytest.mark.parametrize("suite", SUITES)
-def test_suites_launch_v3_with_each_scale_page_and_mask(suite: str) -> None:
-    kinds = {(p.qscale, p.page_size) for p in on(suite)}
-    assert kinds == {("pertensor", 1), ("pertensor", 16), ("pertensor", 1024), ("kv_blockscale", 1024)}
-    assert {p.kv_table for p in on(suite)} == {"sglang", "vllm"}
-    assert {p.mask for p in on(suite)} >= {"no", "bottom_right"}
-
-
-@pytest.mark.parametrize("suite", ["batch-prefill", "page-fault", "sanitize"])
-def test_v3_runs_one_to_four_tiles_with_each_scale(suite: str) -> None:
-    kinds = {(p.qscale, p.page_size) for p in on(suite)}
-    tiles = {(p.qscale, p.page_size, -(-keys // 64)) for p in on(suite) for keys in p.seqlens_k}
-    assert tiles >= {(*kind, count) for kind in kinds for count in (1, 2, 3, 4)}
-
-
-def test_v3_has_every_ratio_of_heads_rows_and_scales() -> None:
-    cases = on("batch-prefill")
-    assert {p.nhead_q // p.nhead_k for p in cases} == set(range(1, 17))
-    rows = {
-        (rows, keys)
-        for p in cases
-        if p.group == "v3_tiles"
-        for rows, keys in zip(p.seqlens_q, p.seqlens_k, strict=True)
-    }
-    keys = (1, 63, 64, 65, 128, 129, 192, 193, 200, 256)
-    assert rows == set(itertools.product((1, 31, 33, 256, 257, 300), keys))
-    for tensor_scales in ([p.k_page_scales for p in cases], [p.v_page_scales for p in cases]):
-        steps = {later / earlier for scales in tensor_scales for earlier, later in itertools.pairwise(scales)}
-        assert {round(step, 9) for step in steps} >= {100, 10000, 0.01, 0.0001}

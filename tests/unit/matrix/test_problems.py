@@ -130,23 +130,6 @@ def test_find_takes_name_back() -> None:
         problems("large-kv", "quick")
 
 
-def test_names_do_not_change_by_accident() -> None:
-    """A ledger entry names them. Written by hand."""
-    names = {problem.name for suite in SUITES for problem in problems(suite)}
-    assert names >= {
-        "batch-prefill/plain.m64-full-q1k1",
-        "batch-prefill/plain.m128-causal-b3q130k300ragged",
-        "batch-prefill/features.cap30-q300k64",
-        "batch-prefill/windows.bottom_right-win31_0-q70k600",
-        "batch-prefill/windows.window-winall_20-q150k150",
-        "batch-prefill/ranges.peaked-causal",
-        "large-kv/scattered.g4half-random-full",
-        "page-fault/lengths.m128-q64k128",
-        "page-fault/poison.nan_page",
-        "dispatch/unsupported.cap_bias",
-    }
-
-
 @pytest.mark.parametrize(
     ("fields", "field", "values"),
     [
@@ -155,7 +138,6 @@ def test_names_do_not_change_by_accident() -> None:
         ({"sink_logits": True}, "page_size", {1}),
         ({"hdim_v": 72}, "hdim_q", {128}),
         ({"hdim_q": 136, "hdim_v": 128}, "hdim_q", {192, 256}),
-        ({"hdim_q": 136, "hdim_v": 136}, "hdim_q", {256}),
         ({"hdim_q": 64, "hdim_v": 64}, "hdim_q", {64, 128}),
         ({}, "mask", {"no"}),
         ({"mask": "bottom_right", "window_right": 0}, "mask", {"mask", "causal"}),
@@ -166,8 +148,6 @@ def test_names_do_not_change_by_accident() -> None:
         ({"pool_pages": 2**23 + 1}, "load", {"gload", None}),
         ({"tile_rows": 64}, "tile.bm0", {64}),
         ({"sink_size": 4, "mask": "window", "window_left": 9}, "sink", {True}),
-        ({"p_drop": 0.1}, "dropout", {True}),
-        ({"logits_soft_cap": 30.0}, "logits", {True}),
     ],
 )
 def test_needed_values_follow_fields_of_case(fields: dict[str, object], field: str, values: set[object]) -> None:
@@ -338,20 +318,16 @@ def test_other_batches_hold_sequences_at_their_places() -> None:
     ("fields", "message"),
     [
         ({"seqlens_k": (1, 2)}, "same number of sequences"),
-        ({"seqlens_k": (-1,)}, "negative"),
         ({"nhead_q": 3, "nhead_k": 2}, "not a multiple"),
         ({"page_size": 3}, "power of two"),
-        ({"hdim_q": 100}, "multiples of 8"),
         ({"kv_layout": "vectorized"}, "multiple of 8 tokens"),
         ({"dtype": "fp8bf16"}, "needs a qscale"),
         ({"window_left": 3}, "need a mask"),
         ({"pool_pages": 10}, "can't hold the 128"),
-        ({"p_drop": 1.0}, "p_drop"),
         ({"placement": "low", "pool_pages": 8_000_000}, "pools of 4096000000 bytes don't fit below 4 GiB"),
         ({"checks": ("freed_pages",), "page_size": 8}, "pages of a multiple of 4096 bytes"),
         ({"checks": ("freed_pages", "nan_canary"), "page_size": 16}, "nan_canary could fill"),
         ({"mode": "batch", "seqlens_q": (1, 2), "seqlens_k": (1, 2)}, "one seqlen_q"),
-        ({"checks": ("looks",)}, "unknown check 'looks'"),
         ({"checks": ("batch_orders",), "mode": "batch"}, "it needs group mode"),
         ({"k_page_scales": (1.0, 2.0)}, "page scales are not negative, and for block scales"),
         ({"dtype": "fp8bf16", "qscale": "kv_blockscale", "v_page_scales": (1.0, -1.0)}, "page scales are not negative"),
@@ -413,18 +389,10 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("suite: dispatch", "suite: other", "1: suite: must be dispatch"),
-        ("tier: smoke", "tier: quick", "5: groups.a.tier: unknown word 'quick'; known here: full, "),
-        ("    why: a test\n    set", "    set", "groups.a: field 'why' is missing"),
         ("bf16, fp16]", "bf16, bf8]", "9: groups.a.axes.dtype[1]: unknown word 'bf8'; known here: "),
         ("bf16, fp16]", "bf16, bf16]", "two cases are named dispatch/a.bf16-full"),
         ("q: 3", "q: -3", "dispatch/a.bf16-full: a length is negative"),
         ("q: 3", "z: 3", "unknown field; known here: q, k, batch, ragged"),
-        (
-            "set: {",
-            "set: {checks: [nan_canari], ",
-            "7: groups.a.set.checks[0]: unknown word 'nan_canari'; known here: ",
-        ),
-        ("set: {", "set: {colour: red, ", "unknown field; known here: dtype"),
         ("{mask: no}", "{mask: no, dtype: fp16}", "two axes set 'dtype'"),
         ("dtype: [bf16,", "kind: [bf17,", "9: groups.a.axes.kind[0]: unknown word 'bf17'; write WORD: {field: value}"),
         ("mask: no, why: a test", "mask: no", "field 'why' is missing"),

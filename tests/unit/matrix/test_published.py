@@ -102,41 +102,22 @@ def test_names_of_damaged_archive_are_refused(tmp_path: Path, content: bytes | N
     assert str(caught.value).endswith("Restore the file.")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, ":1: the table can't be read: [Errno 2] No such file"),
-        ("", ":1: the table is empty."),
-        ('{"entries": [', ":1: not valid YAML: "),
-        ("[]", ":1: top level: must be a mapping, not a list"),
-        ('{"x": 1}', ":1: x: unknown field"),
-        (
-            '{"format": "", "provenance": {}, "entries": [\n{"version": "a"}]}',
-            ":2: entries[0]: field 'arch' is missing; it has version",
-        ),
-        ('{"format": "", "provenance": {}, "entries": [\n3]}', ":2: entries[0]: must be a mapping, not 3"),
-    ],
-)
-def test_stored_lists_refuse_damaged_manifest(tmp_path: Path, text: str | None, message: str) -> None:
-    if text is not None:
-        (tmp_path / "manifest.json").write_text(text)
+def test_stored_lists_refuse_damaged_manifest(tmp_path: Path) -> None:
+    file = tmp_path / "manifest.json"
+    file.write_text('{"format": "", "provenance": {}, "entries": [\n{"version": "a"}]}')
     with pytest.raises(TableError) as caught:
         stored_lists(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / 'manifest.json'}{message}")
+    assert str(caught.value).startswith(f"{file}:2: entries[0]: field 'arch' is missing; it has version")
 
 
 @pytest.mark.parametrize(
     ("matrix_names", "upstream_names", "missing", "extra", "order"),
     [
-        ("abc", "abc", "", "", None),
-        ("", "", "", "", None),
         ("ab", "abc", "c", "", None),
         ("abcd", "abc", "", "d", None),
         ("xbc", "abc", "a", "x", None),
         ("acb", "abc", "", "", (1, "c", "b")),
         ("xcba", "abcy", "y", "x", (0, "c", "a")),
-        ("abb", "ab", "", "b", None),
-        ("ab", "abb", "b", "", None),
         ("bab", "abb", "", "", (0, "b", "a")),
     ],
 )

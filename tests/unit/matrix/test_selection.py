@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.base.errors import UnknownWordError, UsageError, WhereError
+from ckpm.base.errors import UsageError
 from ckpm.commands import parse
 from ckpm.matrix import dialects
 from ckpm.matrix import selection as selections
@@ -202,14 +202,9 @@ FIRST = (
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"filters": ("x*",)}, f"--filter 'x*'). --filter 'x*' removes the last 384, e.g. {FIRST}."),
         (
             {"filters": ("*_fp16_*", "*_bf16_*")},
             f"--filter '*_fp16_*', --filter '*_bf16_*'). --filter '*_bf16_*' removes the last 192, e.g. {FIRST}.",
-        ),
-        (
-            {"where": ("key.hdim_q == 64",)},
-            f"--where \"key.hdim_q == 64\"). --where 'key.hdim_q == 64' removes the last 384, e.g. {FIRST}.",
         ),
         ({"profile": "fp32_all"}, f"profile fp32_all). Profile fp32_all removes the last 384, e.g. {FIRST}."),
         ({"receipt": 800}, "). Receipt 800 keeps no kernel of batch_prefill in ck-2025-11."),
@@ -229,50 +224,20 @@ def test_empty_selection_reports_what_emptied_it(fields: dict[str, Any], message
 
 
 @pytest.mark.parametrize(
-    ("fields", "error", "message"),
-    [
-        ({"tier": "smok"}, UnknownWordError, "unknown tier 'smok'; did you mean 'smoke'? Known: full, nightly, smoke."),
-        (
-            {"profile": "torch"},
-            UnknownWordError,
-            "unknown profile 'torch'; did you mean 'pytorch'? Known: ck_default, ",
-        ),
-        ({"archs": ("gfx906",)}, UnknownWordError, "unknown arch 'gfx906'; did you mean 'gfx950'? Known: gfx90a, "),
-        ({"families": ("bwd",)}, UnknownWordError, "unknown family 'bwd'; did you mean 'bwd_dq_dk_dv', 'bwd_"),
-        ({"where": ("key.x == 1",)}, WhereError, "--where 'key.x == 1': unknown field 'key.x'"),
-        # ... also where there is no kernel to look at
-        ({"tier": "smok", "archs": ("gfx1100",)}, UnknownWordError, "unknown tier 'smok'; "),
-    ],
-)
-def test_unknown_words_in_selection(fields: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error) as caught:
-        chosen(**fields)
-    assert str(caught.value).startswith(message)
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("def keep(key) return True\n", "line 1: SyntaxError: expected ':'"),
         ("import no_such_module_here\n", "line 1: ModuleNotFoundError: No module named 'no_such_module_here'"),
         ("x = 1\n1 / 0\n", "line 2: ZeroDivisionError: division by zero. Fix the file."),
-        ("import sys\nsys.exit(0)\n", "line 2: SystemExit: 0. Fix the file."),
         ("x = 1\n", "it defines no function keep(key) -> bool."),
-        ("keep = 3\n", "it defines no function keep(key) -> bool."),
         ("def keep(key):\n    return key.no_field\n", f"keep({FIRST}): line 2: AttributeError: 'Key' object has no "),
-        ("def keep(key):\n    raise SystemExit\n", f"keep({FIRST}): line 2: SystemExit: "),
-        ("def keep():\n    return True\n", f"keep({FIRST}): TypeError: keep() takes 0 positional arguments"),
         ("def keep(key):\n    return 1\n", f"keep({FIRST}) returned 1; return True or False."),
-        ("def keep(key):\n    pass\n", f"keep({FIRST}) returned None; return True or False."),
-        ("raise KeyboardInterrupt\n", "line 1: KeyboardInterrupt: . Fix the file."),
-        ("def keep(key):\n    raise KeyboardInterrupt('x')\n", f"keep({FIRST}): line 2: KeyboardInterrupt: x. Fix"),
         ("class Own(BaseException): pass\nraise Own('\\x1b[1m')\n", "line 2: Own: \\x1b[1m. Fix the file."),
         (
             "class Own(Exception):\n    def __str__(self): raise SystemExit\nraise Own\n",
             "line 3: Own: its message can't be read",
         ),
         ("def f(): f()\nf()\n", "line 1: RecursionError: maximum recursion depth exceeded"),
-        ("def keep(key):\n    return keep(key)\n", f"keep({FIRST}): line 2: RecursionError: maximum recursion"),
         (
             "class Own:\n    def __repr__(self): 1 / 0\ndef keep(key):\n    return Own()\n",
             f"keep({FIRST}) returned Own;",
@@ -325,9 +290,7 @@ def test_filter_file_may_use_own_names_and_any_suffix(tmp_path: Path) -> None:
     ("text", "read", "message"),
     [
         ("  smoke:\n    - key.dtyp == 'x'", tiers, "5: tiers.smoke[0]: \"key.dtyp == 'x'\": unknown field"),
-        ("  smoke: 'True'", tiers, "4: tiers.smoke: must be a list, not 'True'"),
         ("profiles:\n  p: key.dtype ==", profiles, "5: profiles.p: 'key.dtype ==': does not parse at column"),
-        ("profiles: {p: [1]}", profiles, "4: profiles.p: must be text, not a list"),
         ("profile: {}", profiles, "4: profile: unknown field"),
     ],
 )

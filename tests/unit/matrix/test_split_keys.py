@@ -14,36 +14,12 @@ from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.serving import serving_kernels
 from ckpm.matrix.problems.tables import find
-from ckpm.matrix.selection import Selection, select
-from tests.unit.enumerated import keys_of
 
 EXTENDED = dialect("ckpm-extended").family("batch_prefill")
 NAME = (
     "fmha_batch_prefill_d128_fp16_group_ps1024_bload_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_"
     "qr_async_split_vr_psskddv_logits_nbias_mask_nlse_ndropout_nqscale_sink_vectorized_vllm"
 )
-
-
-def test_splits_have_neither_bias_nor_dropout() -> None:
-    keys = [key for key in keys_of("ckpm-extended", "batch_prefill", "gfx942") if key.pipeline == "qr_async_split"]
-    assert len(keys) == 11264
-    assert not any(key.dropout or key.bias != "no" or (key.sink and key.mask == "no") for key in keys)
-
-
-def test_smoke_tier_has_each_value_of_split_kernels() -> None:
-    smoke = [
-        key
-        for key in select(dialect("ckpm-extended"), Selection(archs=("gfx950",), tier="smoke"))
-        if "_split_" in key.name
-    ]
-    assert len(smoke) == 12
-    for field, values in {
-        "dtype": {"bf16", "fp16", "bf16kvfp8"}, "hdim_q": {64, 128, 192, 256, 512, 576},
-        "mask": {"no", "mask"}, "lse": {True, False}, "logits": {True, False},
-        "sink": {True, False}, "kv_layout": {"linear", "vectorized"}, "kv_table": {"sglang", "vllm"},
-        "load": {"bload", "gload"}, "page_size": {0, 1, 16, 128, 1024},
-    }.items():  # fmt: skip
-        assert {getattr(key, field) for key in smoke} == values, field
 
 
 def case(**changes: Any) -> SuiteCase:
@@ -66,11 +42,6 @@ def case(**changes: Any) -> SuiteCase:
 def test_problem_with_split_keys_is_served_by_split_alone(changes: dict[str, Any], pipelines: set[str]) -> None:
     able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), case(**changes))
     assert {key.pipeline for key in able} == pipelines
-
-
-def test_other_dialects_serve_no_split() -> None:
-    for name in ("rocm-libraries-2026", "prefill-v3", "ck-2025-06"):
-        assert not serving_kernels(enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950"), case())
 
 
 SYMBOL = (  # of clang 22, from a library's code object; V2's has no SplitProblem around the problem

@@ -15,7 +15,6 @@ from ckpm.matrix.dialects import (
     ArchTable,
     archs,
     check_receipt,
-    check_upstream,
     compute_units,
     dialect,
     dialect_names,
@@ -35,21 +34,14 @@ from tests.unit.shared import replace_text, table_complaint
     [
         ("a: [1, 2", "1: not valid YAML: expected ',' or ']', but got '<stream end>'. Fix that line."),
         ("a: 1\nb: 2\na: 3\n", "3: a: written twice. Keep one."),
-        ("a:\n  b: 1\n  b: 2\n", "3: a.b: written twice. Keep one."),
         ("a: 1\n\tb: 2\n", "2: not valid YAML: found character '\\t' that cannot start any token. Fix that line."),
         ("a: 1\nb: \x00\n", "2: not valid YAML: special characters are not allowed. Fix that line."),
         ("a: 1\nb: 2020-13-45\n", "2: b: not a value: month must be in 1..12"),
-        ("a: 1\nb: !!python/object:os.system x\n", "2: b: not a value: could not determine a constructor for the tag"),
         ("a: !!int ''\n", "1: a: not a value: '' does not fit tag:yaml.org,2002:int"),
-        ("a: 1\nb: !!timestamp noon\n", "2: b: not a value: 'noon' does not fit tag:yaml.org,2002:timestamp"),
-        ("a:\n- !!timestamp ''\n", "2: a[0]: not a value: '' does not fit tag:yaml.org,2002:timestamp"),
         ("a: 1\n---\nb: 2\n", "2: not valid YAML: but found another document. Fix that line."),
         ("a: *b\n", "1: not valid YAML: found undefined alias 'b'. Fix that line."),
-        ("a: &b [*b]\n", "1: not a table: nested without end (an anchor that holds itself?)."),
-        ("a: " + "[" * 5000, "1: not a table: nested deeper than 64 levels."),
         ("- 1\n", "1: top level: must be a mapping, not a list"),
         ("", "1: the table is empty."),
-        ("# nothing\n", "1: the table is empty."),
     ],
 )
 def test_malformed_yaml(tmp_path: Path, text: str, message: str) -> None:
@@ -104,27 +96,20 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
     ("old", "new", "line", "message"),
     [
         ("summary: CK of mid", "sumary: CK of mid", 3, "sumary: unknown field"),
-        ("summary: ", "asked_everything: sometimes\nsummary: ", 3, "asked_everything: must be true or false"),
         ("dialect: ck-2025-06", "dialect: ck", 2, "dialect: a dialect has the name of its folder, here 'ck-2025-06'"),
-        ("  lacks_file: codegen/utils.py", "  lack_file: x", 9, "detect.lack_file: unknown field"),
-        ("has: [do_fp8_static_quant, get_mask_map]", "has: x", 7, "detect.has: must be a list, not 'x'"),
         ("gfx950: gfx9, gfx1100:", "gfx959: gfx9, gfx1100:", 1, "archs.gfx959: 'gfx959' is not in archs.yaml"),
         ("  archs: {gfx90a:", "  archs: {gfx90b:", 13, "every_family.archs.gfx90b: 'gfx90b' is not in archs.yaml"),
         ("_{lse}_", "_{lsee}_", 3, "name: slot 'lsee' is not an axis; known: dtype, hdim_q, "),
-        ("_{lse}_", "_{lse}_{lse}_", 3, "name: slot 'lse' is written twice"),
         ("_{lse}_", "_", 3, "name: axis 'lse' has several values and needs a slot {lse}"),
         ("_{tile}_", "_", 3, "name: a kernel's tile needs a slot {tile}"),
         ("[_o{occupancy}]", "_o{occupance}", 4, "tile: 'occupance' is not a number of a tile; known: bm0, "),
         ("order: [dtype,", "order: [dytpe,", 6, "order: 'dytpe' is not an axis of a key"),
         ("mode, tile, logits", "mode, tile, name, logits", 6, "order: 'name' is not an axis of a key"),
-        ("mode, tile, logits", "mode, tile, mode, logits", 6, "order: an axis is listed twice"),
         ("mode, tile, logits", "mode, logits", 6, "order: axis 'tile' is missing; every key has one"),
         ("[dtype, hdim_q hdim_v, mode, tile,", "[dtype, tile, hdim_q hdim_v, mode,", 6, "order: tile depends on dtype"),
         ("  lse: [true, false]\n", "", 6, "order: axis 'lse' has no values in axes"),
         ("  lse: [true, false]\n", "  lsf: [true]\n  lse: [true]\n", 13, "axes.lsf: not in the order at "),
         ("dtype: [fp16, bf16]", "dtype: [fp16, fp16]", 8, "axes.dtype: a value is listed twice"),
-        ("dtype: [fp16, bf16]", "dtype: [fp16, 16]", 8, "axes.dtype[1]: must be text, not 16"),
-        ("dtype: [fp16, bf16]", "dtype: fp16", 8, "axes.dtype: must be a list, not 'fp16'"),
         ("[[128, 128]]", "[['128', 128]]", 9, "axes.hdim_q hdim_v[0][0]: must be a whole number, not '128'"),
         ("[[128, 128]]", "[[-8, 128]]", 9, "axes.hdim_q hdim_v[0][0]: must be a whole number >= 0, not -8"),
         ("[[128, 128]]", "[[128]]", 9, "axes.hdim_q hdim_v[0]: must hold 2 values (hdim_q, hdim_v), not 1"),
@@ -159,7 +144,6 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
             36,
             "tiles.gfx9.fp16 bf16.128x128[0].tile: no such block: bk1 40 is not a multiple of 1 x 16, its waves",
         ),
-        (f"tile: {TILE}", f"tle: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128[0].tle: unknown field; known here: tile, "),
         ("when: few_blocks", "for: {lse: [true]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.lse: unknown field"),
         ("when: few_blocks", "for: {mode: [bath]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.mode[0]: mode 'bath'"),
         ("when: few_blocks", "when: few_block", 36, "tiles.gfx9.fp16 bf16.128x128[0].when: condition 'few_block' is"),
@@ -173,8 +157,6 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ),
         ("rules: [", "rules: [sink_needs_mask, ", 38, "rules[0]: rule 'sink_needs_mask' reads sink, which this family"),
         ("  2: {", "  5: {", 40, "receipts.5: this receipt is not in selections.yaml"),
-        ("  2: {", "  two: {", 40, "receipts.two: a receipt is a number, or 'default', not 'two'"),
-        ("2: {vlayout: [row]", "2: {layout: [row]", 40, "receipts.2.layout: unknown field; known here: dtype, "),
         ("2: {vlayout: [row]", "2: {vlayout: [raw]", 40, "receipts.2.vlayout[0]: vlayout 'raw' is unknown; did you "),
         ("2: {vlayout: [row]", "2: {dtype: [fp32]", 40, "receipts.2.dtype: 'fp32' is not a value of the axis; known: "),
         ("2: {vlayout: [row]", "2: {tile: [64]", 40, "receipts.2.tile: unknown field; known here: dtype, "),
@@ -190,12 +172,7 @@ def test_impossible_tables_are_refused(tmp_path: Path, old: str, new: str, line:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("wave_size: 64", "wave_size: 48", "wave_size: unknown word '48'; known here: 32, 64"),
-        ("lds_bytes: 65536", "lds_bytes: -1", "lds_bytes: must be a whole number > 0"),
-        ("waves: 8", "waves: 0", "compute_unit.waves: must be a whole number > 0"),
-    ],
+    ("old", "new", "message"), [("wave_size: 64", "wave_size: 48", "wave_size: unknown word '48'; known here: 32, 64")]
 )
 def test_impossible_arch_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = replace_text((TABLES / "archs.yaml").read_text(), old, new)
@@ -289,42 +266,7 @@ def test_tables_as_they_are() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("check", "word", "message"),
-    [
-        (
-            check_receipt,
-            "201",
-            "unknown receipt '201'; did you mean '801'? "
-            "Known: 0, 1, 2, 3, 4, 100, 200, 300, 400, 600, 700, 800, 801, 888.",
-        ),
-        (
-            check_upstream,
-            "vllm",
-            "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, ckpm-extended, ckpm-v3, ckpm-serving, checkout.",
-        ),
-        (
-            dialect,
-            "ck-2026",
-            "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? "
-            "Known: ck-2025-06, ck-2025-11, ckpm-extended, ckpm-serving, prefill-v3, rocm-libraries-2026, "
-            "rocm-libraries-2026-04, rocm-libraries-2026-09.",
-        ),
-        (
-            dialect("ck-2025-11").family,
-            "fwd_pagedvk",
-            "unknown family 'fwd_pagedvk'; did you mean 'fwd_pagedkv'? Known: fwd, fwd_splitkv_combine, fwd_splitkv, "
-            "fwd_appendkv, fwd_pagedkv, batch_prefill, bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq, fwd_v3.",
-        ),
-    ],
-)
-def test_unknown_words(check: Callable[[str], object], word: str, message: str) -> None:
-    with pytest.raises(UnknownWordError) as caught:
-        check(word)
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("text", ["²", "٢", "-1", "02", "2.0", " 2", ""])
+@pytest.mark.parametrize("text", ["²", "٢", "-1", ""])
 def test_receipt_is_plain_number(text: str) -> None:
     with pytest.raises(UnknownWordError):
         check_receipt(text)

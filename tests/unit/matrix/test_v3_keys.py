@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import TableError, UnknownWordError
-from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES, dialect, dialect_names, read_dialect
+from ckpm.base.errors import TableError
+from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES, dialect, read_dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.explain import find_key
 from tests.unit.enumerated import keys_of
@@ -35,12 +35,6 @@ def test_name_parses_back_to_its_key(name: str) -> None:
 def test_all_families_are_codegen_s() -> None:
     assert set(HAND_WRITTEN).isdisjoint(FAMILIES)
     assert set(dialect(DIALECT).families) == set(FAMILIES)
-
-
-@pytest.mark.parametrize("name", [name for name in dialect_names() if name != DIALECT])
-def test_other_dialects_have_no_fwd_v3(name: str) -> None:
-    with pytest.raises(UnknownWordError):
-        dialect(name).family("fwd_v3")
 
 
 def test_head_dims_with_several_tiles_need_names_that_spell_them(tmp_path: Path) -> None:

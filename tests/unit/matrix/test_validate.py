@@ -150,12 +150,6 @@ def test_warning_alone_is_valid(run: Run) -> None:
             "arch: gfx950\nsignature: {familiy: fwd}\n",
             "c.yaml:2: error: signature.familiy: unknown field 'familiy'; did",
         ),
-        ("arch: gfx950\nsignature: {family: fwd_v}\n", "signature.family: unknown family 'fwd_v'; did you mean 'fwd"),
-        (
-            "arch: gfx950\nalgoritm: {}\n",
-            "c.yaml:2: error: algoritm: unknown field 'algoritm'; did you mean 'algorithm'",
-        ),
-        ("arch:\n", "c.yaml:1: error: arch: must be a word, not empty"),
     ],
 )
 def test_mistake_of_form_names_its_path_and_nearest_word(run: Run, text: str, expected: str) -> None:
@@ -167,15 +161,10 @@ def test_mistake_of_form_names_its_path_and_nearest_word(run: Run, text: str, ex
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("c.yaml", "", "c.yaml:1: the configuration is empty."),
         ("c.yaml", "a: [1\nb: 2\n", "c.yaml:2: not valid YAML"),
-        ("c.yaml", "- arch\n", "c.yaml:1: top level: must be a mapping, not a list"),
-        ("c.yaml", "arch: gfx950\narch: gfx942\n", "c.yaml:2: arch: written twice"),
-        ("c.yaml", b"\xff\xfe\x00", "c.yaml:1: the configuration can't be read: 'utf-8' codec"),
         ("c.json", '{"arch": "gfx950",\n "signature": {},}\n', "c.json:2: not valid JSON"),
         ("c.json", "arch: gfx950\n", "c.json:1: not valid JSON"),
         ("c.json", "[" * 100_000, "c.json:1: not"),
-        ("c.yaml", "a: &a [*a]\n", "c.yaml:1: not a table: nested without end"),
     ],
 )
 def test_file_that_is_not_configuration_ends_at_once(run: Run, name: str, text: str, expected: str) -> None:

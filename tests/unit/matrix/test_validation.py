@@ -13,7 +13,6 @@ from ckpm.matrix.configurations.validation import RULES
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.keys import Key
 from tests.unit.enumerated import keys_of
-from tests.unit.matrix.matrix_samples import read_cases
 
 _BASE = {
     "arch": "gfx950",
@@ -48,9 +47,6 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
     "bwd_dq_dk_dv": {"pipeline": "bwd", "tile": (16, 128, 128, 16, 128, 16, 32, 128, 128)},
     "bwd_convert_dq": {"pipeline": "bwd", "tile": (64, 0, 0, 0, 0, 0)},
 }
-_D64: dict[str, Any] = {"hdim_q": 64, "hdim_v": 64, "tile": (128, 64, 32, 64, 32, 64)}
-_D256 = {"hdim_q": 256, "hdim_v": 256, "tile": (128, 128, 32, 256, 32, 256)}
-_SHORT = (4, 1, 1, 4, 1, 1, 1, 1)
 
 
 def _broken_rules(family: str, **changes: object) -> set[str]:
@@ -63,12 +59,33 @@ def test_plain_configuration_of_each_family_is_valid(family: str) -> None:
     assert _broken_rules(family) == set()
 
 
+def _read_cases(text: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """The head of each line HEAD: FIELD=ACCEPTED/REFUSED, and the two sets of fields. FIELD=VALUE belongs to both.
+
+    An indented line has the head of the line before.
+    """
+    head = ""
+    for line in text.strip().splitlines():
+        if not line.startswith(" "):
+            head, _, line = line.partition(":")
+        fields = {field: values.split("/") for field, values in (word.split("=") for word in line.split())}
+        if fields:
+            accepted, refused = ({field: _value(choices[at]) for field, choices in fields.items()} for at in (0, -1))
+            yield head, accepted, refused
+
+
+def _value(text: str) -> Any:
+    if "," in text:
+        return tuple(_value(part) for part in text.split(","))
+    return int(text) if text.isdigit() else {"True": True, "False": False}.get(text, text)
+
+
 # RULE FAMILY: FIELD=ACCEPTED/REFUSED. The dispatcher refuses the same by the rules after the family, too. Without a
 # slash nothing is refused.
 # qr at d256: (128/32)(128/32)(32/16)/4 = 8 instructions, half of it with kN0 = 64
 # async pipelines: 65280 bytes of K in three buffers: gfx950 has room, gfx942 hasn't
 # async copies: a load is 4 waves * 64 lanes * 8 elements = 2048; before gfx950, 2 elements = 512
-_CASES = [*read_cases("""
+_CASES = [*_read_cases("""
 dtype_is_supported_on_arch batch_prefill: dtype=fp8bf16 arch=gfx950/gfx90a
 backward_dtype_is_known bwd_dot_do_o: dtype=fp32/fp8
 forward_dtype_is_known fwd dtype_is_supported_on_arch:
@@ -136,7 +153,7 @@ other_head_dims_take_known_tiles_of_queries fwd: hdim_q=64 hdim_v=64 tile=192,64
 qr_and_qs_at_d128_take_no_slices_of_64 fwd: tile=128,128,64,128,32,128 pipeline=qr_async/qr
 trload_at_d128_takes_narrow_tiles fwd: pipeline=qr_async_trload tile=128,64,32,128,32,128/128,128,32,128,32,128
 v3_takes_tiles_of_256_queries fwd: pipeline=qr_async_trload_v3 tile=256,128,32,128,32,128/128,128,32,128,32,128
-""", {})]  # fmt: skip
+""")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("head", "accepted", "refused"), _CASES)

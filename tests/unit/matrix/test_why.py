@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, TILE, reasons_against
+from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, TILE
 from tests.unit.shared import Run
 
 ROOT = Path(__file__).parents[3]
@@ -67,13 +67,9 @@ N = ("--dialect", "rocm-libraries-2026")
         (GROUP.replace("_mask_", "_mc_"), (), ["masks: mask 'causal' is of the generic masks: use --mask generic"]),
         (GROUP, ("--mask", "generic"), ["masks: mask 'mask' is of the simplified masks: use --mask simplified"]),
         (GROUP, ("--receipt", "100"), ["receipt: receipt 100 (aiter mha_fwd (batch mode)) only has mode batch"]),
-        (GROUP, ("--receipt", "800"), ["receipt: receipt 800 (fp32, all kernels) has no batch_prefill kernel"]),
-        (GROUP, ("--profile", "fp32_all"), ["condition: Profile fp32_all doesn't keep it"]),
         (GROUP, ("--tier", "smoke"), ["condition: Tier smoke doesn't keep it"]),
-        (GROUP, ("--filter", "*_fp16_*"), ["condition: --filter '*_fp16_*' doesn't keep it"]),
         (GROUP, ("--where", "not key.lse"), ["condition: --where 'not key.lse' doesn't keep it"]),
         (GROUP, ("--arch", "gfx1100"), [f"arch: {ABSENT.rstrip()}"]),
-        (GROUP, ("--arch", "gfx1100,gfx950", "--tier", "smoke"), ["condition: Tier smoke doesn't keep it"]),
     ],
 )
 def test_why_kernel_is_out(run: Run, name: str, options: tuple[str, ...], reasons: list[str]) -> None:
@@ -87,56 +83,6 @@ def test_why_kernel_is_out(run: Run, name: str, options: tuple[str, ...], reason
     assert all(line.startswith(reason) for line, reason in zip(printed_reasons, reasons, strict=True))
     if reasons[0].startswith("rule"):
         assert "    source: codegen/ops/fmha_batch_prefill.py" in out
-
-
-KERNELS = {  # of ckpm-extended
-    "large": (
-        "fmha_batch_prefill_d576_bf16_group_ps16_bload_b64x128x32x512x16x576_r4x1x1_r4x1x1_w16x16x32_w16x16x16_"
-        "qr_async_vr_psskddv_nlogits_nbias_mask_lse_ndropout_nqscale_nsink_linear_sglang"
-    ),
-    "split": (
-        "fmha_batch_prefill_d128_bf16_group_ps16_bload_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_"
-        "qr_async_split_vr_psskddv_nlogits_nbias_mask_lse_ndropout_nqscale_nsink_linear_sglang"
-    ),
-    "any_page": (
-        "fmha_batch_prefill_d128_bf16_group_psx16_gload_b128x128x32x128x32x128_r4x1x1_r4x1x1_w32x32x16_w32x32x16_"
-        "qr_async_vr_psskddv_nlogits_nbias_mask_nlse_ndropout_nqscale_nsink_linear_vllm"
-    ),
-    "mixed": (
-        "fmha_batch_prefill_d64_bf16kvfp8_group_ps16_gload_b128x128x32x64x32x64_r4x1x1_r4x1x1_w32x32x16_w32x32x16_"
-        "qr_async_vr_psskddv_nlogits_nbias_mask_nlse_ndropout_pertensor_nsink_linear_sglang"
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("kernel", "old", "new", "rule"),
-    [
-        ("large", "_nbias_", "_alibi_", "large_heads_have_what_models_call"),
-        ("large", "_ndropout_", "_dropout_", "large_heads_have_what_models_call"),
-        ("large", "_nlogits_", "_logits_", "large_heads_have_what_models_call"),
-        ("large", "_nsink_", "_sink_", "large_heads_have_what_models_call"),
-        ("large", "_linear_", "_vectorized_", "large_heads_read_linear_pages"),
-        ("large", "_ps16_", "_ps1_", "large_heads_read_tokens_by_64_bits"),
-        ("split", "_nbias_", "_alibi_", "split_has_no_bias"),
-        ("split", "_ps16_", "_ps1_", "split_reads_tokens_by_64_bits"),
-        ("split", "_ndropout_", "_dropout_", "split_has_no_dropout"),
-        ("split", TILE, "b128x128x32x128x32x128_r4x1x1_r4x1x1_w32x32x16_w32x32x16", "split_takes_tiles_of_64_rows"),
-        ("any_page", "_gload_", "_bload_", "any_page_has_64_bit_loads"),
-        ("any_page", "_ndropout_", "_dropout_", "any_page_is_inference_only"),
-        ("any_page", "_nbias_", "_bias_", "any_page_is_inference_only"),
-        ("any_page", "_bf16_group", "_bf16kvfp8_group", "fp8_needs_qscale"),
-        ("any_page", "psx16_gload", "ps256_gload", "gload_only_for_small_pages"),
-        ("mixed", "ps16_gload", "ps1_bload", "fp8_kv_has_one_load_for_pages_of_one_token"),
-        ("mixed", "_nbias_", "_alibi_", "fp8_kv_is_inference_only"),
-        ("mixed", "_ndropout_", "_dropout_", "fp8_kv_is_inference_only"),
-        ("mixed", "_pertensor_", "_nqscale_", "fp8_needs_qscale"),
-        ("mixed", "_pertensor_", "_kv_blockscale_", "kv_blockscale_within_page"),
-    ],
-)
-def test_why_names_rule_that_keeps_kernel_out(kernel: str, old: str, new: str, rule: str) -> None:
-    assert reasons_against("ckpm-extended", KERNELS[kernel].replace(old, new)) == [rule]
-    assert not reasons_against("ckpm-extended", KERNELS[kernel])
 
 
 def test_why_names_shard(run: Run) -> None:

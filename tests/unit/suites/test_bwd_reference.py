@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.attention.backward.reference import BackwardInputs, BoundedGradients, comparisons, exact_gradients
+from ckpm.attention.backward.reference import BackwardInputs, BoundedGradients, comparisons, exact_gradients, gradients
 from ckpm.attention.launch.buffers import LaunchInputs
 from ckpm.attention.reference import Floats, exact
 from ckpm.matrix.problems.case import SuiteCase
@@ -69,18 +69,16 @@ class Pass:
         return (ends[0] - ends[1]) / (2 * STEP)
 
 
-def by_sequence(attention_pass: Pass, name: str, values: Floats, sequence: int) -> Floats:
-    """The gradient of one sequence. Heads of Q that share a head of K and V are added up, as a caller does."""
-    p = attention_pass.problem
-    lengths = p.seqlens_q if name in ("q", "bias") else p.seqlens_k
-    rows = slice(sum(lengths[:sequence]), sum(lengths[: sequence + 1]))
-    if name == "bias":
-        return values[:, rows, : p.seqlens_k[sequence]]
-    gradient = values[rows]
-    if name == "q":
-        return gradient
-    shared: Floats = gradient.reshape(len(gradient), p.nhead_k, p.nhead_q // p.nhead_k, -1).sum(axis=2)
-    return shared
+def of_call(attention_pass: Pass) -> dict[str, tuple[Floats, ...]]:
+    """The gradients that a call is compared with, of each sequence."""
+    inputs = attention_pass.inputs
+    p, ends = inputs.problem, {"q": np.cumsum(inputs.problem.seqlens_q)[:-1]}
+    done = gradients(
+        p, np.split(attention_pass.dout, ends["q"]), inputs.q, inputs.k, inputs.v, bias=inputs.bias,
+        slopes=inputs.slopes, random_values=attention_pass.random,
+    )  # fmt: skip
+    ends |= dict.fromkeys("kv", np.cumsum(p.seqlens_k)[:-1])
+    return {name: tuple(np.split(getattr(done, f"d{name}"), ends[name])) for name in "qkv"} | {"bias": done.dbias}
 
 
 @pytest.mark.parametrize("p_drop", [0.0, 0.25])
@@ -90,11 +88,11 @@ def test_gradients_are_slopes_of_attention(mask: str, bias: str, p_drop: float) 
     if (mask, bias) == ("window", "alibi"):
         mask = "causal"
     attention_pass = Pass(make(bias=bias, p_drop=p_drop, **MASKS[mask]))
-    gradients = attention_pass.gradients().values
+    gradients_of = of_call(attention_pass)
     random = np.random.default_rng(5)
     for name in ("q", "k", "v", *(("bias",) if bias == "bias" else ())):
         for sequence in range(attention_pass.problem.batch):
-            gradient = by_sequence(attention_pass, name, gradients[f"d{name}"], sequence)
+            gradient = gradients_of[name][sequence]
             assert np.abs(gradient).max() > 0.05
             for _ in range(6):
                 index = tuple(int(random.integers(size)) for size in gradient.shape)

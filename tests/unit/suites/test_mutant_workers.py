@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from ckpm.base.errors import CheckFailedError, DeviceError
-from tests.mutants import workers
 from tests.mutants.drawing import Mutant
 from tests.mutants.trial import Setup, Trial
 from tests.mutants.workers import results
@@ -58,15 +57,6 @@ def test_results_count_crash_and_hang_as_detected(jobs: int) -> None:
     assert [trials[at].killed_by for at in range(5)] == ["sanitize", "crash", "sanitize", "hang", "sanitize"]
     assert trials[1].how == "some/case: ended with -11"
     assert trials[3].how == "some/case: took too long"
-
-
-@pytest.mark.parametrize(("starved", "killed_by"), [(False, "hang"), (True, "sanitize")])
-def test_results_with_starved_process_extend_its_deadline(
-    starved: bool, killed_by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if starved:
-        monkeypatch.setattr(workers, "_processor_seconds", lambda pid: (0.0, "R"))
-    assert [trial.killed_by for trial in results(SETUP, mutants("busy"), 1, obedient)] == [killed_by]
 
 
 @pytest.mark.parametrize(

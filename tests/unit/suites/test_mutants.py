@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,21 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckpm.base.errors import CheckFailedError, TableError, UsageError
-from ckpm.matrix.dialects import dialect
-from ckpm.matrix.problems.case import SUITES, wave_instructions
-from ckpm.matrix.selection import Selection, select
-from ckpm.suites.checks import Result
-from ckpm.suites.suites import cases
+from ckpm.base.errors import CheckFailedError, TableError
 from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.lower import lower
 from tests.mutants import excused
-from tests.mutants.__main__ import EXCUSED, SURVIVED, _excuse, _show, check_floor, main, show_void
+from tests.mutants.__main__ import _excuse, check_floor, show_void
 from tests.mutants.drawing import KINDS, Kernel, Mutant, draw
 from tests.mutants.planting import candidates, make_change
 from tests.mutants.programs import _replace
-from tests.mutants.trial import Trial, by_kernel, compare_results
+from tests.mutants.trial import Trial
 
 END = 0xBF810000  # s_endpgm
 WAIT = 0xBF8C0070  # s_waitcnt vmcnt(0) lgkmcnt(0)
@@ -33,8 +27,6 @@ BARRIER = 0xBF8A0000
 NOP_1, NOP_5 = 0xBF800000, 0xBF800004
 MAX = 0x16000501  # v_max_f32 v0, v1, v2
 MAX_OF_ITSELF = 0x16000301  # v_max_f32 v0, v1, v1
-MAX_OF_OPPOSITES = (0xD10B0000, 0x40020301)  # v_max_f32 v0, v1, -v1
-MAX_OF_MAGNITUDE = (0xD10B0100, 0x00020301)  # v_max_f32 v0, |v1|, v1
 LITERAL = (0x0A0004FF, 0x3F800000)  # v_mul_f32 v0, 1.0 as a literal, v2
 LESS = 0x7D820501  # v_cmp_lt_i32 vcc, v1, v2
 LESS_PAIR = (0xD0C10002, 0x00020501)  # v_cmp_lt_i32 s[2:3], v1, v2
@@ -59,31 +51,6 @@ def mutate(*dwords: int) -> set[tuple[str, str]]:
     instructions = code(*dwords, END)
     changes = (make_change(kind, at, instructions[at], raw) for kind, at, raw in candidates(instructions))
     return {(change.kind, change.after.text) for change in changes if change}
-
-
-@pytest.mark.parametrize(
-    ("dwords", "kind", "text"),
-    [
-        ((WAIT,), "wait", "s_waitcnt vmcnt(63) lgkmcnt(0)"),
-        ((WAIT,), "wait", "s_waitcnt vmcnt(0) lgkmcnt(15)"),
-        ((BARRIER,), "barrier", "s_nop 0"),
-        ((NOP_5,), "nop", "s_nop 0"),
-        ((MAX,), "opcode", "v_min_f32_e32 v[0], v[1], v[2]"),
-        ((MAX,), "operand", "v_max_f32_e32 v[0], v[0], v[2]"),
-        ((LITERAL), "constant", "v_mul_f32_e32 v[0], 0xbf800000, v[2]"),
-        ((LESS,), "compare", "v_cmp_le_i32_e32 v[1], v[2]"),
-        ((READ), "offset", "ds_read_b64 v[0:1], v[1] offset0:24"),
-    ],
-)
-def test_candidates_of_instruction_include_kind(dwords: Sequence[int], kind: str, text: str) -> None:
-    assert (kind, text) in mutate(*dwords)
-
-
-SETREG = (0xBA000901, 3)  # s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 3
-
-
-def test_candidates_of_setreg_are_bits_of_its_field() -> None:
-    assert {text.partition(", ")[2] for kind, text in mutate(*SETREG) if kind == "constant"} == {"0x2", "0x1"}
 
 
 def test_candidates_without_effect_are_left_out() -> None:
@@ -118,12 +85,6 @@ def test_wait_states_that_are_left_out_are_not_missing_elsewhere() -> None:
         assert len(missing_states(spill, "gfx950")) == count
 
 
-@pytest.mark.parametrize("dwords", [MAX_OF_OPPOSITES, MAX_OF_MAGNITUDE])
-def test_candidates_of_register_with_modifier_include_opcode(dwords: Sequence[int]) -> None:
-    """The maximum of a number and its opposite is its magnitude; the minimum is another number."""
-    assert "opcode" in {kind for kind, _ in mutate(*dwords)}
-
-
 def test_draw_is_repeatable_and_without_duplicates() -> None:
     some = {"a": kernel(BARRIER, NOP_5, *LITERAL, LESS, *READ, WAIT, MAX, END), "b": kernel(WAIT, END)}
     first = draw(some, 7, 12)
@@ -140,18 +101,6 @@ def test_draw_is_repeatable_and_without_duplicates() -> None:
     texts = [each.text for each in every if each.kernel == "b" and each.kind == "descriptor"]
     assert "eights of vector registers 1 -> 0" in texts
     assert {"LDS bytes 1024 -> 0", "arguments 1 -> 0", "user SGPRs 2 -> 3", "workgroup's x 1 -> 0"} <= {*texts}
-
-
-@pytest.mark.parametrize(("dwords", "planted"), [((), False), ((0xD3D94000, 0x18000101), True)])
-def test_accumulation_offset_is_planted_where_code_uses_it(dwords: Sequence[int], planted: bool) -> None:
-    """The second kernel has v_accvgpr_write_b32 a0, v1."""
-    texts = [each.text for each in draw({"a": kernel(*dwords, END)}, 1, 1000)]
-    assert ("fours before the accumulation registers 3 -> 2" in texts) is planted
-
-
-def trials(kind: str, *detected: bool, excused: bool = False) -> list[Trial]:
-    mutant = Mutant(kernel="k", kind=kind, at=0, raw=0, text="")
-    return [Trial(mutant=mutant, killed_by="sanitize" if killed else "", excused=excused) for killed in detected]
 
 
 def test_check_floor_with_too_few_detected_raises() -> None:
@@ -219,38 +168,6 @@ def test_code_digest_follows_code_and_descriptor() -> None:
     assert excused.code_digest(some) == excused.code_digest(kernel(WAIT, END))
 
 
-@pytest.mark.parametrize(("column", "listed"), [(SURVIVED, True), (EXCUSED, False)])
-def test_show_counts_survivors_by_column(column: str, listed: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    some = [*trials("wait", True), *trials("wait", False, excused=column == EXCUSED)]
-    _show(some, {"k": "0" * 16})
-    title, row, _, *survivors = capsys.readouterr().out.splitlines()
-    assert dict(zip(re.split(r"\s{2,}", title.strip()), row.split(), strict=True))[column] == "1"
-    assert bool(survivors) is listed
-
-
-BUILT = Result(outcome="passed", lines=("O: largest error 0.5",), tolerance_used=0.5, counters={"instructions": 9})
-
-
-def test_compare_results_names_first_difference() -> None:
-    other = dataclasses.replace(BUILT, lines=("O: largest error 0.6",), tolerance_used=0.6)
-    longer = dataclasses.replace(BUILT, counters={"instructions": 10})
-    assert compare_results([(BUILT, BUILT), (BUILT, other), (BUILT, longer)]).startswith(
-        "other numbers within the tolerance, in 1"
-    )
-    assert compare_results([(BUILT, BUILT), (BUILT, longer)]).startswith(
-        "the same numbers, other counts of instructions or bytes in 1"
-    )
-    assert compare_results([(BUILT, BUILT)]) == "the same numbers and counts"
-
-
-@pytest.mark.parametrize("options", [("--seed", "-1"), ("--seed", "x"), ("--count", "0"), ("--jobs", "0")])
-def test_main_with_wrong_option_ends_with_usage_error(
-    options: Sequence[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*options]) == UsageError.exit_code
-    assert "Traceback" not in capsys.readouterr().err
-
-
 def test_replace_equals_lowering_of_changed_code() -> None:
     before, after = code(MAX, WAIT, END), code(MAX, BARRIER, END)
     replaced, wanted = _replace(lower(before), 1, after[1]), lower(after)
@@ -258,16 +175,3 @@ def test_replace_equals_lowering_of_changed_code() -> None:
     fields = [name for name in wanted.ops.dtype.names or () if name != "text"]
     assert all(np.array_equal(replaced.ops[name], wanted.ops[name]) for name in fields if name != "pc")
     assert replaced.ops["pc"].tolist() == [0, 4, 8]
-
-
-def test_by_kernel_sorts_cases_by_cost() -> None:
-    keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
-    every = [case for suite in SUITES for case in cases(suite, "smoke", "emulator")]
-    cases_by_kernel = by_kernel(every, keys)
-    assert set(cases_by_kernel) == {key.name for key in keys}
-    for some in cases_by_kernel.values():
-        costs = [wave_instructions(case.problem) * len(case.variants) for case in some]
-        assert costs == sorted(costs)
-        groups = {case.problem.group for case in some}
-        assert "negative_scores" in groups
-        assert "pairs" in groups

@@ -90,16 +90,13 @@ def replies(results: Any) -> dict[str, Mapping[str, Any]]:
     ("word", "outcome", "message"),
     [
         ("sigsegv", "fault", "the worker crashed with SIGSEGV"),
-        ("sigbus", "fault", "the worker crashed with SIGBUS"),
-        ("sigabrt", "fault", "the worker crashed with SIGABRT"),
         ("gpu", "fault", "Memory access fault by GPU node-1 on address 0x7f00. (worker ended with SIGABRT)"),
         ("full", "infrastructure", "the worker ended with SIGABRT"),
         ("sigkill", "infrastructure", "the worker ended with SIGKILL: the system may be out of memory"),
-        ("sigterm", "infrastructure", "the worker ended with SIGTERM"),
         ("exit", "infrastructure", "the worker ended with exit code 3"),
         ("hang", "timeout", "no result after 0 s"),
         ("noresult", "infrastructure", "the worker's answer can't be read: no result: {'outcome': 'maybe'}"),
-        ("list", "infrastructure", "the worker's answer can't be read: no result: [1]"),
+
     ],
 )  # fmt: skip
 def test_end_of_worker_is_result_of_its_case_and_next_runs(word: str, outcome: str, message: str) -> None:

@@ -23,14 +23,9 @@ TO_NEAREST = ("compiler", "standard", "standard_asm", "rta_asm")  # in CK's word
         ("aiter", "gfx950", "bf16", "compiler", 0.02, "passed"),
         ("aiter", "gfx950", "bf16", "compiler", TRUNCATED_O, "wrong"),
         ("aiter", "gfx950", "bf16", "truncate", TRUNCATED_O_AND_P, "passed"),
-        ("aiter", "gfx942", "bf16", "truncate", 0.2, "wrong"),
-        ("aiter", "gfx942", "bf16", "standard_asm", TRUNCATED_O_AND_P, "wrong"),
         ("ckpm", "gfx942", "bf16", "compiler", -TRUNCATED_O, "wrong"),  # away from 0
-        ("ckpm-v3", "gfx950", "fp16", "truncate", TRUNCATED_O, "wrong"),
         ("aiter", "gfx942", "fp16", "compiler", TRUNCATED_O, "passed"),  # v_cvt_pkrtz
-        ("aiter", "gfx942", "fp16", "compiler", TRUNCATED_O_AND_P, "wrong"),
         ("flash-attn", "gfx950", "bf16", "truncate", TRUNCATED_O_AND_P, "passed"),
-        ("flash-attn", "gfx950", "bf16", "truncate", 0.5, "wrong"),
         ("flash-attn", "gfx950", "bf16", "standard_asm", TRUNCATED_O, "wrong"),
         ("aiter", "gfx950", "fp8bf16", "compiler", 5.0, "passed"),
         ("aiter", "gfx950", "bf16", "", TRUNCATED_O, "passed"),  # a manifest of an earlier version

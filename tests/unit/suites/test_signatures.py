@@ -1,7 +1,7 @@
 """A case with a known defect still fails when it shows anything beside that defect: a second one is planted here.
 
-A fake kernel computes what the reference computes of numbers that are read as the defect reads them, by hand where the
-prediction itself is in question.
+A fake kernel computes what the reference computes of numbers that are read as the defect reads them. The suites compare
+the prediction with real kernels: a case of the ledger fails if it shows anything else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ckpm.attention.launch import launching
-from ckpm.attention.launch.buffers import POISON, Prepared, prepare
+from ckpm.attention.launch.buffers import POISON, Prepared
 from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.device import Fault
 from ckpm.attention.launch.encodings import encode
@@ -100,57 +100,6 @@ def spoil_outputs(
     return other
 
 
-# ---- what is predicted, by hand
-
-
-def test_nan_after_key_row_spoils_only_queries_that_see_it() -> None:
-    """Three tokens at pages 0 to 2 of five; the page after the last is poisoned, so only key 2 reads NaN."""
-    problem = make(
-        seqlens_q=(3,), seqlens_k=(3,), hdim_q=64, hdim_v=64, page_order="identity", pool_pages=5, lse=True,
-        mask="top_left", window_right=0, checks=("reference", "nan_canary"),
-    )  # fmt: skip
-    computed = compute_outputs(prepare(problem), 64, 128, Reading(whole_rows=True))
-    assert computed is not None
-    assert computed.o_nan.all(axis=(1, 2)).tolist() == computed.o_nan.any(axis=(1, 2)).tolist() == [False, False, True]
-    assert computed.lse_nan.tolist() == [[False, False, True]]
-    assert np.array_equal(computed.expected.o[:2], exact(prepare(problem).inputs).o[:2])
-
-
-def test_nan_padding_pages_spoil_sequence_that_reads_them() -> None:
-    """256 keys fill two steps. 200 keys end in the next sequence's pages, the last sequence in the NaN page."""
-    problem = make(seqlens_q=(2, 2, 2), seqlens_k=(200, 256, 100), table_end="nan_page", checks=("reference",))
-    computed = compute_outputs(prepare(problem), 64, 128, Reading(past_the_end=True))
-    assert computed is not None
-    assert computed.o_nan.any(axis=(1, 2)).tolist() == [False] * 4 + [True] * 2
-    assert not computed.lse_nan.any()
-
-
-def test_window_from_later_step_takes_keys_of_first_pages() -> None:
-    """One query at position 299 that sees keys 290 to 299: V of keys 34 to 43 stands for them, as K does."""
-    problem = make(seqlens_q=(1,), seqlens_k=(300,), mask="bottom_right", window_left=9, window_right=0)
-    prepared = prepare(problem)
-    computed = compute_outputs(prepared, 64, 128, Reading(first_pages=True))
-    assert computed is not None
-    q, k, v = (part[0] for part in (prepared.inputs.q, prepared.inputs.k, prepared.inputs.v))
-    weights = np.exp(k[34:44, 0] @ q[0, 0] / np.sqrt(128.0))
-    assert computed.expected.o[0, 0] == pytest.approx(weights @ v[34:44, 0] / weights.sum())
-    assert np.array_equal(computed.expected.keys, [[10.0]])
-
-
-def test_pages_past_4_gb_are_other_pages_or_zeros() -> None:
-    """Pages of 256 bytes: page 2^24 + 5 is page 5, and the pool of 2^24 + 100 pages has 100 by its size in 32 bits."""
-    problem = make(seqlens_q=(1,), seqlens_k=(64,), page_order="high", pool_pages=2**24 + 100)
-    prepared = prepare(problem)
-    computed = compute_outputs(prepared, 64, 128, Reading(offsets_of_32_bits=True))
-    assert computed is not None
-    assert np.array_equal(computed.expected.o, np.zeros((1, 1, 128)))  # the pages' lower namesakes were never written
-    below = compute_outputs(
-        prepare(dataclasses.replace(problem, pool_pages=2**20)), 64, 128, Reading(offsets_of_32_bits=True)
-    )
-    assert below is not None
-    assert np.array_equal(below.expected.o, exact(prepared.inputs).o)
-
-
 # ---- a second defect
 
 SHORT = make(
@@ -207,8 +156,6 @@ def past_the_table(step: int, access: str = "load") -> Callable[[Prepared], Faul
     ("faulting", "padded", "why"),
     [
         (past_the_table(0), right, ""),
-        (past_the_table(432), right, ""),
-        (past_the_table(-4), right, "the access is not a load within 1024 bytes after the page table"),
         (past_the_table(4096), right, "the access is not a load within"),
         (past_the_table(0, "store"), right, "the access is not a load within"),
         (past_the_table(0), spoil_outputs(right, lambda outputs: outputs["o"].fill(0)), "without it: wrong: O "),
@@ -246,7 +193,6 @@ HEADS = dataclasses.replace(find("page-fault/paged_heads.linear"), seqlens_q=(5,
         ("srd_range", "k", 0, ""),
         ("srd_range", "v", 255, ""),
         ("srd_range", "k", 256, "no range of a buffer resource ends after a pool"),
-        ("srd_range", "k", -1, "no range of a buffer resource ends after a pool"),
         ("memory", "k", 0, "no range of a buffer resource ends after a pool"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Render the workflows from workflows.yaml, templates and the matrix, and nox.txt from requirements.txt."""
+"""Render the workflows from template_values.yaml, templates and the matrix, and nox.txt from requirements.txt."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Release(Record, frozen=True):
 
 
 class WorkflowTable(Record, frozen=True):
-    """The record of workflows.yaml: values of the templates."""
+    """The record of template_values.yaml: values of the templates."""
 
     actions: dict[str, _Action]
     runner: str
@@ -117,8 +117,8 @@ def render_all() -> dict[Path, str]:
 
 
 def settings() -> dict[str, Any]:
-    """The values for the templates: workflows.yaml, and the sessions, archs and stages of other tables."""
-    values = msgspec.structs.asdict(read_table(HERE / "workflows.yaml", WorkflowTable).record)
+    """The values for the templates: template_values.yaml, and the sessions, archs and stages of other tables."""
+    values = msgspec.structs.asdict(read_table(HERE / "template_values.yaml", WorkflowTable).record)
     table = sessions()
     hardware = (table.suites[suite] for suite in table.table_suites if not table.suites[suite].device)
     stages = read_stages()
@@ -198,7 +198,7 @@ def check(root: Path = PROJECT) -> None:
     differences += [f"{file}: has no template" for file in sorted(strangers)]
     if stale := [text for text in differences if text]:
         raise CheckFailedError(
-            "\n".join(stale) + "\nEdit .github/templates or workflows.yaml, then: ckpm workflows render --write",
+            "\n".join(stale) + "\nEdit .github/templates or template_values.yaml, then: ckpm workflows render --write",
             kind="stale-workflow",
         )
 

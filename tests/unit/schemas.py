@@ -74,8 +74,8 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "upstreams": (UpstreamTable, "matrix/upstreams.yaml"),
     "validation": (LimitTable, "matrix/validation.yaml"),
     "waivers": (WaiverTable, "waivers.yaml"),
-    "words": (WordTable, "matrix/words.yaml"),
-    "workflows": (WorkflowTable, ".github/workflows.yaml"),
+    "axis_words": (WordTable, "matrix/axis_words.yaml"),
+    "workflows": (WorkflowTable, ".github/template_values.yaml"),
 }
 
 

@@ -134,7 +134,7 @@ def test_editable_installs_run_in_another_folder(tmp_path: Path) -> None:
 
 def test_mypy_sees_types_of_fmha_in_project_of_a_user(ckpm: Path, tmp_path: Path) -> None:
     calls = (
-        "fmha(q, k, v, soft_cap=30.0, mask='window').o", "fmha(q, k, v, softcap=30.0)", "fmha(q, k, v, mask='windw')",
+        "fmha(q, k, v, soft_cap=30.0, mask='window').o", "fmha(q, k, v, softcap=30.0)", "fmha(q, k, v, mask='windows')",
         "fhma(q, k, v)", "fmha(q, k, v, dtype='bfloat16')",
         "fmha_backward(q, q, k, v, q, q, dbias=True).dq", "fmha_backward(q, q, k, v, q, q, family='fwd')",
     )  # fmt: skip

@@ -29,9 +29,9 @@ def unasked_values(keys: Iterable[Key]) -> list[str]:
     if not counts:
         return []
     text = "\n".join(read_text(FOLDER / f"{suite}.yaml", LARGEST_TABLE) for suite in SUITES)
-    words = set(re.findall("[a-z0-9]+", text))
+    parts = set(re.findall("[a-z0-9]+", text))
     for line in read_text(WORDS, LARGEST_TABLE).splitlines():
-        text += f"\n{line}" if line.partition(":")[0].strip() in words else ""
+        text += f"\n{line}" if line.partition(":")[0].strip() in parts else ""
     if not (unwritten := [value for value in counts if not _is_written(*value, text)]):
         return []  # without the tables' 30,000 problems, which take seconds
     asked_values = {

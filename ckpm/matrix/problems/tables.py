@@ -2,9 +2,9 @@
 
 A group has its reason and its tier, by default smoke. It ``set``s fields and lists ``axes``. With ``cover: pairs`` its
 cases are a part of the product, in which any two values of two axes meet (pairs.py). An axis is a list of values of the
-field that it is named after, or of words. A word's parts between underscores set the fields that ``matrix/words.yaml``
-lists, or a number (``d64``). A mapping gives a word other fields or other parts. A case is named after its suite, group
-and words. The axes ``queries``, ``keys`` and ``sequences`` take the place of ``lengths``.
+field that it is named after, or of words. A word's parts between underscores set the fields that
+``matrix/axis_words.yaml`` lists, or a number (``d64``). A mapping gives a word other fields or other parts. A case is
+named after its suite, group and words. The axes ``queries``, ``keys`` and ``sequences`` take the place of ``lengths``.
 The first sequence has these queries and keys, each further one fewer by a third of them (300, 200, 100). ``drop`` lists
 conditions of cases to leave out; other impossible cases are errors. ``picks`` has, for each smaller tier, the condition
 of the cases that run in it already. A condition names fields, or an axis and its words.
@@ -31,7 +31,7 @@ from ckpm.matrix.problems.case import CHECKS, CHOICES, SUITES, TIERS, SuiteCase,
 from ckpm.matrix.problems.pairs import cover
 
 FOLDER = TABLES / "problems"
-WORDS = TABLES / "words.yaml"
+WORDS = TABLES / "axis_words.yaml"
 
 
 class _Span(Record, frozen=True):
@@ -82,9 +82,9 @@ _Worded = dict[str, Values | str | None]  # type: ignore[valid-type]
 
 
 class WordTable(Record, frozen=True):
-    """The record of the words of axes."""
+    """The record of axis_words.yaml: the fields that each part of a word sets."""
 
-    words: dict[str, Values | None]  # type: ignore[valid-type]
+    parts: dict[str, Values | None]  # type: ignore[valid-type]
 
 
 class _Group(Record, frozen=True):
@@ -247,14 +247,14 @@ def _axis(name: str, field: Field) -> list[ProblemStep]:
         values = [_value(name, item) for item in field.items()]
         return [ProblemStep(_WORDS.get(name, str)(value), {name: value}) for value in values]
     label = () if name in FIELDS else (name,)
-    return [ProblemStep(word, {**_word_fields(item), **dict.fromkeys(label, word)}) for word, item in _worded(field)]
+    return [ProblemStep(word, {**_word_fields(item), **dict.fromkeys(label, word)}) for word, item in _words_of(field)]
 
 
-def _worded(axis: Field) -> list[tuple[str, Field]]:
+def _words_of(axis: Field) -> list[tuple[str, Field]]:
     """The words of an axis, each with the field that gives its fields."""
     if isinstance(axis.value, dict):
         return list(axis.mapping().items())
-    lists = (_worded(item) if isinstance(item.value, dict) else [(item.text(), item)] for item in axis.items())
+    lists = (_words_of(item) if isinstance(item.value, dict) else [(item.text(), item)] for item in axis.items())
     return list(itertools.chain.from_iterable(lists))
 
 
@@ -262,12 +262,12 @@ def _word_fields(field: Field) -> Mapping[str, Any]:
     """The fields of a mapping, or of a word or its parts."""
     if not isinstance(field.value, str):
         return {} if field.value is None else _fields(field)
-    words = _words()
+    parts = _parts()
     fields: dict[str, Any] = {}
     for part in field.value.split("_"):
         numbered = re.fullmatch(r"([a-z]+)([0-9]+)", part)
-        if part in words:
-            fields |= words[part]
+        if part in parts:
+            fields |= parts[part]
         elif numbered and numbered[1] in _NUMBERED:
             fields[_NUMBERED[numbered[1]]] = int(numbered[2])
         else:
@@ -276,11 +276,11 @@ def _word_fields(field: Field) -> Mapping[str, Any]:
 
 
 @functools.cache
-def _words() -> Mapping[str, Mapping[str, Any]]:
-    """The fields of each word of the table."""
+def _parts() -> Mapping[str, Mapping[str, Any]]:
+    """The fields of each part of a word."""
     table = load(WORDS)
     decode(table, WordTable)
-    return table.get("words").map(_word_fields)
+    return table.get("parts").map(_word_fields)
 
 
 def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[ProblemStep]]) -> None:
@@ -321,10 +321,10 @@ def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
         if name in FIELDS or name not in named:
             condition[name] = [_value(name, part) for part in parts]
             continue
-        words = [word for word, _ in _worded(named[name])]
+        axis_words = [word for word, _ in _words_of(named[name])]
         for part in parts:
-            if part.text() not in words:
-                raise part.fail_word(f"unknown word '{part.text()}' of the axis", part.text(), words)
+            if part.text() not in axis_words:
+                raise part.fail_word(f"unknown word '{part.text()}' of the axis", part.text(), axis_words)
         condition[name] = [part.text() for part in parts]
     return condition
 

@@ -12,8 +12,8 @@ from typing import Any
 from ckpm.base.results import CaseFault, CaseResult
 from ckpm.matrix.dialects import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import BATCH_CHECKS
-from ckpm.reports.page.columns import STATUSES, Cell, ReportTable, columns, severity
 from ckpm.reports.page.inputs import LibraryResults, Tested
+from ckpm.reports.page.report_table import STATUSES, Cell, ReportTable, columns, severity
 from ckpm.reports.problems import known_problems
 
 _AXES = (

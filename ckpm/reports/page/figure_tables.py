@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from ckpm.reports.gates.emulated import DECODE_CYCLES
 from ckpm.reports.gates.library_gates import DECODE
 from ckpm.reports.gates.references import compare_with_references, read_references
-from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, ReportTable, columns, severity
 from ckpm.reports.page.inputs import ReportInputs, measured_seconds
+from ckpm.reports.page.report_table import GATE_SYMBOLS, Cell, Folded, ReportTable, columns, severity
 from ckpm.reports.verdicts import Gate, worst
 from ckpm.timing.model import cannot_see, estimate, machines
 from ckpm.timing.sweeps.results import best

@@ -23,10 +23,10 @@ from ckpm.base.files import sha256_of
 from ckpm.base.outputs import write_output
 from ckpm.base.paths import data
 from ckpm.base.processes import revision
-from ckpm.reports.page.columns import ReportTable
 from ckpm.reports.page.inputs import ReportInputs
 from ckpm.reports.page.overall import SYMBOLS, Overall
 from ckpm.reports.page.plots import plots
+from ckpm.reports.page.report_table import ReportTable
 from ckpm.reports.page.sections import tables
 
 _TEMPLATES = data("reports", "page", "templates")

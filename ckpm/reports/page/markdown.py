@@ -5,10 +5,10 @@ from __future__ import annotations
 from ckpm.base.display import code_span
 from ckpm.base.display import markdown as shown
 from ckpm.reports.gates.references import compare_with_references
-from ckpm.reports.page.columns import STATUSES
 from ckpm.reports.page.figure_tables import decode
 from ckpm.reports.page.inputs import ReportInputs
 from ckpm.reports.page.overall import SYMBOLS, Overall, count_status
+from ckpm.reports.page.report_table import STATUSES
 from ckpm.reports.page.timing_tables import rows_of_versions
 
 _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.results import KNOWN_DEFECT, UNSUPPORTED, CaseResult, Results
-from ckpm.reports.page.columns import STATUSES
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Uncounted, gates_of
+from ckpm.reports.page.report_table import STATUSES
 from ckpm.reports.verdicts import DOUBTFUL, PASSING
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
@@ -66,7 +66,7 @@ def demand_pass(verdict: Overall, pages: Sequence[Path] = ()) -> None:
 
 
 def count_status(inputs: ReportInputs, library: LibraryResults, suite: str) -> Counter[str]:
-    """A suite's cases by status (ckpm.reports.page.columns.STATUSES)."""
+    """A suite's cases by status (ckpm.reports.page.report_table.STATUSES)."""
     return Counter(tested.case.status for tested in inputs.cases if tested.library is library and tested.suite == suite)
 
 

@@ -11,8 +11,8 @@ from ckpm.base.tablefile import word_list
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.matrix.dialects import compute_units
 from ckpm.reports.page import case_tables, figure_tables, timing_tables
-from ckpm.reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, ReportTable, columns, severity
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Tested, gates_of
+from ckpm.reports.page.report_table import GATE_SYMBOLS, STATUSES, Cell, Folded, ReportTable, columns, severity
 from ckpm.reports.verdicts import VERDICTS, VerdictRow
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from ckpm.base.console import console, make_table
 from ckpm.reports.gates.model_command import pairs_of
 from ckpm.reports.gates.versions import has_versions, published_rows
-from ckpm.reports.page.columns import Cell, ReportTable
+from ckpm.reports.page.report_table import Cell, ReportTable
 from ckpm.reports.page.timing_tables import phases, timing, versions
 from ckpm.timing.machine import numbers
 from ckpm.timing.record import Timings

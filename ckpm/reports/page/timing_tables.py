@@ -15,8 +15,8 @@ from ckpm.reports.gates.versions import (
     show_range,
     version_of,
 )
-from ckpm.reports.page.columns import Cell, Folded, ReportTable, columns
 from ckpm.reports.page.inputs import ReportInputs
+from ckpm.reports.page.report_table import Cell, Folded, ReportTable, columns
 from ckpm.reports.verdicts import V3_AGAINST_V2
 from ckpm.timing.machine import cannot_see as unseen
 from ckpm.timing.record import CAUSES, PHASES, Timings

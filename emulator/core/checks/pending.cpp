@@ -1,6 +1,6 @@
 #include "checks/pending.h"
 
-#include "checks/checks.h"
+#include "checks/lds_races.h"
 #include "checks/twin.h"
 #include "isa/wave.h"
 #include "run/program.h"

@@ -15,7 +15,7 @@
 // them before what comes after the barrier.
 //
 // So does what ds_write writes: until then other waves find a pattern in these bytes of LDS, and a
-// race (checks.h). The wave itself reads what it wrote, as LDS serves a wave in order.
+// race (lds_races.h). The wave itself reads what it wrote, as LDS serves a wave in order.
 #pragma once
 
 #include <cstdint>

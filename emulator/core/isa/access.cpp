@@ -1,6 +1,6 @@
 #include "isa/access.h"
 
-#include "checks/checks.h"
+#include "checks/lds_races.h"
 #include "hip/call.h"
 #include "isa/fields.h"
 #include "isa/lds_access.h"

@@ -1,7 +1,7 @@
 // Addresses in LDS, checked and counted, and its atomics.
 #pragma once
 
-#include "checks/checks.h"
+#include "checks/lds_races.h"
 #include "isa/access.h"
 #include "isa/atomics.h"
 

@@ -54,7 +54,7 @@ struct Wave;
 // Executions of each micro-op, by what was decoded together.
 using Counts = std::map<const Code*, std::vector<uint64_t>>;
 
-struct LdsShadow;    // races, checks.h
+struct LdsShadow;    // races, lds_races.h
 class BankConflicts; // banks.h
 class GlobalRaces;   // global_races.h
 struct GroupOrder;   // of it

@@ -17,7 +17,7 @@ struct Options
     int64_t poison         = 0; // registers, LDS and scratch start as NaN patterns
     int64_t late_loads     = 0; // asynchronous results land at the s_waitcnt that covers them
     int64_t lds_races      = 0; // report unordered LDS accesses of two waves between barriers
-    // Report uses of registers, LDS and scratch that was never written (twin.h, checks.h).
+    // Report uses of registers, LDS and scratch that was never written (twin.h, lds_races.h).
     int64_t uninitialised = 0;
     // With it: of device memory, too (memory.h, set_marks).
     int64_t uninitialised_memory = 0;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "checks/banks.h"
-#include "checks/checks.h"
+#include "checks/lds_races.h"
 #include "isa/wave.h"
 #include "run/launch.h"
 #include "timing/recorder.h"

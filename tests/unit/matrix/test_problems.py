@@ -408,8 +408,8 @@ def test_mistakes_in_table(tmp_path: Path, old: str, new: str, message: str) -> 
 
 def test_words_of_axis_set_their_parts_fields(tmp_path: Path) -> None:
     file = tmp_path / "dispatch.yaml"
-    words = "[fp16, ps16_vectorized, {a: fp8_blocks_ps64}, {b: {page_size: 32}}]"
-    file.write_text(replace_text(TABLE, "dtype: [bf16, fp16]", f"kind: {words}"))
+    axis = "[fp16, ps16_vectorized, {a: fp8_blocks_ps64}, {b: {page_size: 32}}]"
+    file.write_text(replace_text(TABLE, "dtype: [bf16, fp16]", f"kind: {axis}"))
     cases = [case for case in read(file, "dispatch", "smoke") if case.mask != "no"]
     fields = [(case.name.split("-")[-2], case.dtype, case.qscale, case.page_size, case.kv_layout) for case in cases]
     assert fields == [

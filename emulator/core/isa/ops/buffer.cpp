@@ -8,7 +8,7 @@
 // range. The resource of a wave's scratch is the only one with swizzle and added thread ids that is
 // known; another one stops the launch.
 // docs/reference/device-semantics.md names the sources.
-#include "checks/checks.h"
+#include "checks/lds_races.h"
 #include "isa/access.h"
 #include "isa/atomics.h"
 #include "isa/buffer_access.h"

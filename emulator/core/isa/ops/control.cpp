@@ -1,5 +1,5 @@
 // SOPP and what moves the program counter; hardware registers; unknown instructions.
-#include "checks/checks.h"
+#include "checks/lds_races.h"
 #include "checks/twin.h"
 #include "host/device_heap.h"
 #include "host/host_calls.h"

@@ -2,7 +2,7 @@
 //
 // A lane's scratch is a run of bytes of its own; offset 0 of a lane is its first byte. Flat
 // addresses of the shared and the private aperture reach LDS and scratch.
-#include "checks/checks.h"
+#include "checks/lds_races.h"
 #include "isa/atomics.h"
 #include "isa/lds_access.h"
 #include "isa/registry.h"

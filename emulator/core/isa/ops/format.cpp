@@ -4,7 +4,7 @@
 // Components that the memory format lacks are 0, the fourth 1. A load by the resource takes its
 // components in the order of DST_SEL; MTBUF's order is that of memory. With D16 two components
 // share a register: floats as f16, integers by their low halves.
-#include "checks/checks.h"
+#include "checks/lds_races.h"
 #include "isa/buffer_access.h"
 #include "isa/buffer_formats.h"
 #include "isa/registry.h"

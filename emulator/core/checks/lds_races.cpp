@@ -1,4 +1,4 @@
-#include "checks/checks.h"
+#include "checks/lds_races.h"
 
 #include "isa/wave.h"
 #include "run/program.h"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ import pytest
 
 from ckpm.base.errors import TableError, UnknownWordError
 from ckpm.commands import main
-from ckpm.matrix import dialects
 from ckpm.matrix.configurations.tuned import take_tuned
 from ckpm.matrix.dialects import APIS, FAMILIES, dialect, features, with_features
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.explain import why
 from ckpm.matrix.published import emission_sha256
 from ckpm.matrix.selection import Selection
-from tests.unit.shared import replace_text
 
 BASE, SEPTEMBER = "rocm-libraries-2026", "rocm-libraries-2026-09"
 TUNE = Path(__file__).parents[2] / "data" / "tune.json"
@@ -109,15 +106,6 @@ def test_unknown_or_foreign_feature_is_refused() -> None:
         dialect("ck-2025-11+head_dim_512")
     with pytest.raises(TableError, match="has the feature head_dim_512 twice"):
         dialect(f"{BASE}+head_dim_512+head_dim_512")
-
-
-def test_features_over_unknown_base_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path(shutil.copytree(dialects.TABLES / "dialects", tmp_path / "dialects"))
-    file = folder / "features.yaml"
-    file.write_text(replace_text(file.read_text(), f"base: {BASE}\n", f"base: {BASE}6\n"))
-    monkeypatch.setattr(dialects, "TABLES", tmp_path)
-    with pytest.raises(TableError, match=rf"features.yaml:7: base: unknown '{BASE}6'.*did you mean '{BASE}'"):
-        dialects.feature_table.__wrapped__()
 
 
 @pytest.mark.parametrize("variant", ["gfx942_by_guard", "gfx942_by_list"])

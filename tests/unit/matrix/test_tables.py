@@ -188,6 +188,8 @@ def test_impossible_arch_is_refused(tmp_path: Path, old: str, new: str, message:
         ("selections.yaml", "  2: Flash", "  two: Flash", receipts, "receipts.two: must be a whole number, not 'two'"),
         ("dialects/features.yaml", "variant_of: few_compute_units", "variant_of: few_compute_unit", features,
          "features.gfx942_by_dispatch.variant_of: unknown 'few_compute_unit'; known: few_compute_units, "),
+        ("dialects/features.yaml", "base: rocm-libraries-2026", "base: rocm-libraries-20266", features,
+         "base: unknown 'rocm-libraries-20266'; known: "),
     ],
 )  # fmt: skip
 def test_mistake_of_table_is_at_its_own_line(
@@ -200,7 +202,7 @@ def test_mistake_of_table_is_at_its_own_line(
     message: str,
 ) -> None:
     text = replace_text((TABLES / file).read_text(), old, new)
-    (tmp_path / "dialects").mkdir()
+    shutil.copytree(TABLES / "dialects", tmp_path / "dialects")
     (tmp_path / file).write_text(text)
     monkeypatch.setattr("ckpm.matrix.dialects.TABLES", tmp_path)
     for cached in (archs, selections, feature_table):

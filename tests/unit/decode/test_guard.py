@@ -162,7 +162,7 @@ def table_file(tmp_path: Path, text: str = TABLE) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("waves: 2", "wave: 2", "budget: unknown word 'wave'; known here: "),
+        ("waves: 2", "wave: 2", r"budget\.wave: unknown word 'wave'; known here: "),
         ("gfx950", "gfx1100", "archs: unknown 'gfx1100'"),
         ("function: softmax_kernel", "body: x", "unknown field"),
         ("num_warps: 1", "num_warps: [1]", "must be "),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.base.errors import CheckFailedError, CodeObjectError, InconclusiveError, LibraryError
+from ckpm.base.errors import CheckFailedError, CodeObjectError, InconclusiveError, LibraryError, UsageError
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.reports.gates import baseline, library_gates
@@ -331,7 +331,7 @@ def test_accepting_leaves_line_of_history(library: Library) -> None:
 
 def test_nothing_is_accepted_without_reason(library: Library) -> None:
     before = library.baseline.read_text()
-    assert library.run("accept", "--reason", " ")[0] == InconclusiveError.exit_code
+    assert library.run("accept", "--reason", " ")[0] == UsageError.exit_code
     assert library.baseline.read_text() == before
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+from ckpm_emulator import toolchain
 from ckpm_emulator.device import EmulatedGpu, Options
 
 _children: dict[str, ProcessPoolExecutor] = {}
@@ -36,6 +37,7 @@ def on_device(arch: str = "gfx950") -> Callable[[Callable[..., None]], Callable[
         @functools.wraps(function)
         def run(**arguments: Any) -> None:
             if arch not in _children:
+                toolchain.library()  # a build takes longer than a test may
                 _children[arch] = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start, (arch,))
             try:
                 _children[arch].submit(_call, function.__module__, function.__name__, arguments).result(timeout=120)

@@ -132,13 +132,16 @@ def test_compile_errors_are_shown(source: Path, tmp_path: Path) -> None:
     source.write_text("int x = nothing;\n")
     with pytest.raises(CompileError, match=r"(?s)doesn't build:\n  .*answer\.cpp:1:9: error: .*nothing"):
         build(tmp_path)
-    source.write_text('int nowhere();\nextern "C" int emu_answer() { return nowhere(); }\n')
-    with pytest.raises(CompileError, match=r"(?s)doesn't build:\n.*nowhere"):
-        build(tmp_path)
     source.write_text(ANSWER)
     assert ctypes.CDLL(str(build(tmp_path))).emu_answer() == 3
     with pytest.raises(CompileError, match="unknown instruction set 'sse'"):
         toolchain.library(isa="sse", cache=tmp_path)
+
+
+def test_undefined_symbols_are_link_errors(source: Path, tmp_path: Path) -> None:
+    source.write_text('int nowhere();\nextern "C" int emu_answer() { return nowhere(); }\n')
+    with pytest.raises(CompileError, match=r"(?s)doesn't build:\n.*nowhere"):
+        build(tmp_path)
 
 
 def test_error_lines_of_ld_leave_out_progress_and_context() -> None:

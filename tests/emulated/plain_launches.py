@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library
@@ -20,6 +21,7 @@ from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.launching import run_problem
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.matrix.problems.tables import problems
+from ckpm_emulator import toolchain
 
 ARCH, MOST = "gfx950", 300_000  # wave-instructions of a problem: one with the checks on takes seconds
 COUNT = 8
@@ -43,7 +45,8 @@ def problem_record(device: Device, library: Library, problem: SuiteCase) -> dict
 
 def main() -> None:
     path, core, options = sys.argv[1:]
-    device = choose("emulator", ARCH, threads=1, core=Path(core), **json.loads(options))
+    with mock.patch.object(toolchain, "library", return_value=Path(core)):
+        device = choose("emulator", ARCH, threads=1, **json.loads(options))
     library = device.load(Path(path))
     print(json.dumps({problem.name: problem_record(device, library, problem) for problem in chosen()}))
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base import warming
-from ckpm.base.files import write_atomically
+from ckpm.base.errors import CkPrefillError
+from ckpm.base.files import hold_lock, write_atomically
 from ckpm.base.zig_cache import checked_link, renew
 from ckpm.kernels.code import precompiled
 from ckpm.kernels.library import finished as built
@@ -96,18 +97,19 @@ def run_step(step: BuildStep, environment: Mapping[str, str], folder: str, execu
 def _execute(step: BuildStep, environment: Mapping[str, str], execute: Execute) -> FinishedStep:
     """Run the command. Before a link, damaged entries of zig's cache are deleted, and its notes are those of this zig.
 
-    The notes were so when the build began, but a build of another environment may have begun since: zig would build
-    libc++ again for minutes.
+    The notes were so when the build began, but a build of another environment may have begun since, or link now: zig
+    would build libc++ again for minutes. So links with one cache follow one another.
     """
     kept = environment.get(warming.ZIG_CACHE) if step.kind == "library" else None
     if not kept:
         return execute(step, environment)
     try:
-        renew(Path(kept), Path(step.argv[0]).with_name("lib"))
-        with checked_link(Path(kept)):
-            return execute(step, environment)
-    except OSError as error:
-        return FinishedStep(1, f"zig's cache can't be checked: {error}")
+        with hold_lock(Path(kept) / "link.lock"):
+            renew(Path(kept), Path(step.argv[0]).with_name("lib"))
+            with checked_link(Path(kept)):
+                return execute(step, environment)
+    except (OSError, CkPrefillError) as error:
+        return FinishedStep(1, f"zig's cache can't be checked: {error.__cause__ or error}")
 
 
 def run_command(argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> tuple[int, str]:

@@ -34,7 +34,7 @@ done
 [ -n "$in" ] || { cat $objects > "$out"; exit; }
 echo "${CKPM_TEST_WORKER:-here} $(basename "$in")" >> "$here/log"
 [ -e "$here/deadly" ] && case $in in *$(cat "$here/deadly")*) kill -9 $(awk '{print $4}' /proc/$PPID/stat);; esac
-if rm "$here/hold" 2> /dev/null; then echo $CKPM_TEST_WORKER $$ > "$here/begun"; cat "$here/never"; fi
+if rm "$here/hold" 2> /dev/null; then echo ${CKPM_TEST_WORKER:-here} $$ > "$here/begun"; cat "$here/never"; fi
 [ -e "$here/broken" ] && case $in in *$(cat "$here/broken")*) echo "$in:1:1: error: no such thing"; exit 1;; esac
 cp "$in" "$out"
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ckpm.base import settings, warming, zig_cache
+from ckpm.base import settings, warming
 from ckpm.base.console import number
 from ckpm.base.errors import CkPrefillError, CompileError
 from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors
@@ -116,8 +116,6 @@ def _warm_up(request: BuildRequest, plan: BuildPlan, temporary: Path, *, emulato
     """Build libc++ and the emulator's core while kernels compile; do nothing for a library that exists."""
     environment = tool_environment(plan.environment)
     linker = (*request.toolchain.linker, *request.toolchain.link_flags)
-    if cache := environment.get(warming.ZIG_CACHE):
-        zig_cache.renew(Path(cache), Path(linker[0]).with_name("lib"))
     with ExitStack() as stack:
         if not (request.work / request.folder / LIBRARY).exists():
             stack.enter_context(warming.libcxx(linker, temporary, environment))

@@ -31,9 +31,8 @@ from ckpm.matrix.rule import Rule
 from ckpm.matrix.rules import RULES
 
 _TABLE_FIELDS = (
-    *("archs", "absent", "name", "tile", "order", "axes", "masks", "spellings"),
-    *("tiles", "pipelines", "rules", "receipts"),
-)
+    "archs", "absent", "name", "tile", "order", "axes", "masks", "spellings", "tiles", "pipelines", "rules", "receipts",
+)  # fmt: skip
 _DERIVED = ("name", "family", "tile", *REQUEST_FIELDS)
 # lengths of a block; waves divide each one among them, in steps of an MFMA instruction
 _DIVIDED = ("bm0", "bn0", "bk0", "bn1", "bk1")

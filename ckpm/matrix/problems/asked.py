@@ -11,11 +11,10 @@ from ckpm.matrix.dialects import DEFAULT_FAMILY
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key
 from ckpm.matrix.problems.case import SUITES, TIERS, SuiteCase
 from ckpm.matrix.problems.serving import needed_values
-from ckpm.matrix.problems.tables import FOLDER, WORDS, problems
+from ckpm.matrix.problems.tables import FOLDER, NUMBERED, WORDS, problems
 
 FIELDS = ("dtype", "hdim_q", "mode", "vlayout", "bias", "qscale", "page_size", "kv_layout", "kv_table")
 _ASKED = (DEFAULT_FAMILY,)  # other families' problems are made from their keys
-_NUMBERED = {"hdim_q": "d", "page_size": "ps"}  # the words that end with a value of the field
 _DEFAULTS = {field.name: field.default for field in fields(SuiteCase)}
 
 
@@ -53,6 +52,6 @@ def _is_written(field: str, value: object, text: str) -> bool:
     """True if the text of the tables has the value, in a list or a word too, or cases have it without being told."""
     value = PAGE_STEP if field == "page_size" and value == ANY_PAGE else value
     name = "hdim(_q)?" if field == "hdim_q" else field
-    word = rf"(\b|_){_NUMBERED[field]}{value}(\b|_)" if field in _NUMBERED else "(?!)"
-    written = rf"\b{name}: (\[[^]]*\b)?{value}\b|{word}"
-    return value in (None, _DEFAULTS[field]) or bool(re.search(written, text))
+    prefixes = [prefix for prefix, numbered in NUMBERED.items() if re.fullmatch(name, numbered)]
+    patterns = [rf"\b{name}: (\[[^]]*\b)?{value}\b", *(rf"(\b|_){prefix}{value}(\b|_)" for prefix in prefixes)]
+    return value in (None, _DEFAULTS[field]) or any(re.search(pattern, text) for pattern in patterns)

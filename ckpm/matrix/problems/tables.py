@@ -129,7 +129,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "keys": lambda value: f"k{value}",
     "sequences": lambda value: f"b{value}" if value > 1 else "",
 }
-_NUMBERED = {"d": "hdim", "ps": "page_size", "m": "tile_rows"}  # fields of words that end with a number
+NUMBERED = {"d": "hdim", "ps": "page_size", "m": "tile_rows"}  # fields of words that end with a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +268,11 @@ def _word_fields(field: Field) -> Mapping[str, Any]:
         numbered = re.fullmatch(r"([a-z]+)([0-9]+)", part)
         if part in parts:
             fields |= parts[part]
-        elif numbered and numbered[1] in _NUMBERED:
-            fields[_NUMBERED[numbered[1]]] = int(numbered[2])
+        elif numbered and numbered[1] in NUMBERED:
+            fields[NUMBERED[numbered[1]]] = int(numbered[2])
         else:
-            raise field.fail(f"unknown word '{part}'; write WORD: {{field: value}}, or add it to {WORDS.name}")
+            complaint = f"unknown word '{part}'; write WORD: {{field: value}}, or add it to {WORDS.name}"
+            raise field.fail_word(complaint, part, parts)
     return fields
 
 

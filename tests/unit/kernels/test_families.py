@@ -18,17 +18,19 @@ from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import table
 from ckpm.kernels.families.family import INCLUDE, Host, KernelFamily, Scenario
-from ckpm.kernels.families.libraries import host, libraries, library_of, option
-from ckpm.kernels.families.spellings import Features, environment
+from ckpm.kernels.families.libraries import host, libraries, library_of, library_with, option
+from ckpm.kernels.families.render import instance_text
+from ckpm.kernels.families.spellings import Features, environment, features
 from ckpm.kernels.library.manifest import family_of
 from ckpm.kernels.library.request import BuildRequest, prepare
 from ckpm.kernels.library.write_manifest import match_symbols
-from ckpm.matrix.dialects import dialect
+from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.families import Family as MatrixFamily
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import kernel_cases
 from tests.unit import manifests
+from tests.unit.enumerated import keys_of
 from tests.unit.sources import nodes
 
 DIALECT = "ck-2025-11"
@@ -219,3 +221,16 @@ def test_no_family_is_asked_for_by_name_outside_its_module() -> None:
         for line in compared_with_a_name(file.read_text(encoding="utf-8"))
     ]
     assert comparisons == []
+
+
+def test_every_pipeline_of_every_arch_has_cpp_words() -> None:
+    """Fwd of 2026 has qr_hpad and qr_nwarp_sshuffle on gfx11 and gfx12 alone; their C++ names are upstream's."""
+    texts: dict[str, str] = {}
+    for name in dialect_names():
+        families = (family for family in dialect(name).all_families() if family.name in table.FAMILIES)
+        for family in (family for family in families if host(library_with(family.name)).renders(name)):
+            for arch in family.archs:
+                for key in {key.pipeline: key for key in keys_of(name, family.name, arch)}.values():
+                    texts[key.pipeline] = instance_text(key, features(name))
+    assert "ck_tile::BlockFmhaPipelineQRKSVSHpad<" in texts["qr_hpad"]
+    assert "ck_tile::BlockFmhaFwdSplitKVPipelineNWarpSShuffleQRKSVS<" in texts["qr_nwarp_sshuffle"]

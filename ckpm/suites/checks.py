@@ -92,6 +92,7 @@ class _Case:
         self.counters: Mapping[str, Any] = {}
         self.expected: Expected | None = None
         self.last: LaunchOutcome | None = None  # of the launches of the problem itself
+        self.wrong: LaunchOutcome | None = None  # the launch whose numbers failed the case
 
     # ---- launching
 
@@ -156,6 +157,7 @@ class _Case:
             bad.append(f"{rows} rows of O are all zero: a page was not read")
         bad += self.beside_the_numbers(outcome)
         if bad:
+            self.wrong = outcome
             raise EndError("wrong", "; ".join(bad))
 
     def beside_the_numbers(self, outcome: LaunchOutcome) -> list[str]:
@@ -270,8 +272,6 @@ def run_case(
         outcome, message, fault = ("infrastructure" if lost else "fault"), str(error), {}
     except MemoryError as error:
         outcome, message, fault = "infrastructure", f"out of memory: {error}", {}
-    else:
-        signatures = ()  # nothing was raised: there is no failed launch to compare
     executed = bench.device.executed_ranges()
     try:
         if signatures and outcome in ("wrong", "fault"):
@@ -302,6 +302,8 @@ def _why_not(case: _Case, outcome: str, variants: Sequence[Mapping[str, Any]], s
     if last is None or (outcome == "fault") != (name in FAULTS):
         return f"the case ended as {outcome}, but {name} describes another outcome"
     if outcome == "wrong":
+        if case.wrong is not last:  # a choice of dispatch, a refusal, bits of two launches
+            return "it failed otherwise than by its numbers"
         if key is None:
             return f"no kernel {case.kernel}"
         bad = [*case.beside_the_numbers(last), why_not_predicted(name, last, key)]

@@ -156,6 +156,14 @@ def test_required_check_runs_for_merge_queues_and_pushes() -> None:
     assert set(workflow["jobs"]["report"]["needs"]) == {*workflow["jobs"]} - {"report"}
 
 
+def test_required_check_fails_in_a_cancelled_run() -> None:
+    """GitHub: a job that is skipped by its condition reports success, also as a required check."""
+    report = document("pull-request")["jobs"]["report"]
+    (verdict,) = (step for step in report["steps"] if "ckpm.workflows.verdict" in step.get("run", ""))
+    assert report["if"] == verdict["if"] == "${{ always() }}"
+    assert verdict["env"] == {"NEEDS": "${{ toJSON(needs) }}"}
+
+
 def test_unit_tests_run_on_oldest_and_newest_python() -> None:
     job = document("pull-request")["jobs"]["python"]
     oldest, newest = job["strategy"]["matrix"]["python"]

@@ -18,11 +18,13 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import nox
 import nox.registry
+from nox.command import CommandFailed
 from nox.logger import logger
 
 nox.needs_version = ">=2025.2.9"
@@ -89,6 +91,18 @@ def program(session: nox.Session, name: str) -> str:
 def run(session: nox.Session, *command: str) -> None:
     """Run a Python module with the environment's Python."""
     session.run(program(session, "python"), "-m", *command)
+
+
+def run_each(*commands: Callable[[], object]) -> None:
+    """Run commands that don't need each other; the first failure is raised after the last command."""
+    failures = []
+    for command in commands:
+        try:
+            command()
+        except CommandFailed as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def options_of(session: nox.Session) -> list[str]:
@@ -196,8 +210,7 @@ def add_suite(suite: str, arch: str = "") -> None:
         line = options_of(session)
         # only without --family in the line: an option has one value
         family = ("--family", "fwd") if suite == "kernels" and not has_option(line, "--family") else ()
-        for choice in libraries([*options, *line]):
-            run_command(session, *family, *choice)
+        run_each(*(partial(run_command, session, *family, *choice) for choice in libraries([*options, *line])))
 
 
 for arch, gpu in GPUS.items():
@@ -210,16 +223,15 @@ for suite, row in SUITES.items():
 @session("test-objects", "use")
 def test_objects(session: nox.Session) -> None:
     """Run AITER's hand-written code objects from its package, against float64: `-- --family pa`, half an hour."""
-    for arch in EMULATED:
-        run(session, "tests.programs.conformance", "objects", "--arch", arch, *session.posargs)
+    command = ("tests.programs.conformance", "objects", "--arch")
+    run_each(*(partial(run, session, *command, arch, *session.posargs) for arch in EMULATED))
 
 
 def judge(session: nox.Session) -> None:
     """Run the session's command on the libraries that this call of nox built, or on the default library."""
     decode = [("--family", "decode", "--arch", arch) for arch in EMULATED] if "decode" in BUILT else []
     others = libraries(options_of(session)) if BUILT - {"decode"} or not decode else []
-    for choice in [*others, *decode]:
-        run_command(session, *choice)
+    run_each(*(partial(run_command, session, *choice) for choice in [*others, *decode]))
 
 
 @session(TABLE["gate"], "use", "gate")
@@ -281,8 +293,10 @@ def tests(session: nox.Session) -> None:
     """Run unit tests, the emulator's tests and tests that compile; `-- NAME` runs one group, such as gate or fuzz."""
     unit, emulator, compiled = (TESTS[name] for name in ("unit", "emulator", "compiled"))
     if not session.posargs:
-        run(session, *unit.arguments, "-m", "not nightly", *unit.files, *emulator.files)
-        run(session, *compiled.arguments, *compiled.files)
+        run_each(
+            partial(run, session, *unit.arguments, "-m", "not nightly", *unit.files, *emulator.files),
+            partial(run, session, *compiled.arguments, *compiled.files),
+        )
         return
     name, *options = session.posargs
     if name not in TESTS:
@@ -306,15 +320,21 @@ def test_callers(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Run ruff, mypy, import-linter, typos, and clang-format over the C++ in git."""
     refuse_options(session)
-    run(session, "ruff", "check", ".")
-    run(session, "ruff", "format", "--check", ".")
-    run(session, "mypy")
-    session.run(program(session, "lint-imports"), "--no-cache", env={"PYTHONPATH": "emulator"})
-    session.run(program(session, "typos"))
-    patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
-    sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()
-    session.log(f"clang-format --dry-run --Werror, {len(sources)} files")
-    session.run(program(session, "clang-format"), "--dry-run", "--Werror", *sources, log=False)
+
+    def clang_format() -> None:
+        patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
+        sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()
+        session.log(f"clang-format --dry-run --Werror, {len(sources)} files")
+        session.run(program(session, "clang-format"), "--dry-run", "--Werror", *sources, log=False)
+
+    run_each(
+        partial(run, session, "ruff", "check", "."),
+        partial(run, session, "ruff", "format", "--check", "."),
+        partial(run, session, "mypy"),
+        partial(session.run, program(session, "lint-imports"), "--no-cache", env={"PYTHONPATH": "emulator"}),
+        partial(session.run, program(session, "typos")),
+        clang_format,
+    )
 
 
 @nox.session(venv_backend="virtualenv", tags=["develop"])
@@ -355,14 +375,16 @@ def workflows(session: nox.Session) -> None:
     """Check that the workflows fit their templates and GitHub's schema, with zizmor and actionlint."""
     refuse_options(session)
     files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
-    run(session, "ckpm", "workflows", "render", "--check")
-    run(session, "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
-    run(session, "check_jsonschema", "--builtin-schema", "vendor.dependabot", DEPENDABOT)
-    zizmor = program(session, "zizmor")  # a program without a module
-    session.run(zizmor, "--offline", "--pedantic", "--no-progress", *files, DEPENDABOT, external=True)
-    if actionlint := shutil.which("actionlint"):  # not on PyPI as a wheel, so it can't be pinned with the others
-        session.run(actionlint, *files, external=True)
-    else:
+    zizmor = (program(session, "zizmor"), "--offline", "--pedantic", "--no-progress")  # a program without a module
+    actionlint = shutil.which("actionlint")  # not on PyPI as a wheel, so it can't be pinned with the others
+    run_each(
+        partial(run, session, "ckpm", "workflows", "render", "--check"),
+        partial(run, session, "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files),
+        partial(run, session, "check_jsonschema", "--builtin-schema", "vendor.dependabot", DEPENDABOT),
+        partial(session.run, *zizmor, *files, DEPENDABOT, external=True),
+        *([partial(session.run, actionlint, *files, external=True)] if actionlint else []),
+    )
+    if not actionlint:
         session.warn("actionlint is not on PATH: its checks were left out")
 
 

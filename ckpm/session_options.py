@@ -26,7 +26,8 @@ def split_options(commands: Commands, sessions: Sequence[str], options: Sequence
     An option that the session itself passes is left out, and so is ``--rocm`` if the session names compiler or device.
 
     Raises:
-        UsageError: an option concerns no session of the line, or contradicts what a session passes itself.
+        UsageError: an option concerns no session of the line, contradicts what a session passes itself, or names a
+            file that several sessions would write.
     """
     of_line = [name for name in sessions if name in commands]
     actions = {name: _actions(commands[name]) for name in of_line}
@@ -40,6 +41,10 @@ def split_options(commands: Commands, sessions: Sequence[str], options: Sequence
             if len(of_line) == len(sessions):
                 raise _concerns_none(commands, of_line, name)
             continue
+        if name == "--output" and len(takers) > 1:
+            raise UsageError(
+                f"--output is the file of a session, and {', '.join(takers)} would all write it: call nox for each."
+            )
         if not equals:
             count = _count_values(actions[takers[0]][name].nargs, remaining)
             value = " ".join(remaining[:count])

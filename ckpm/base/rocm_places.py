@@ -14,6 +14,9 @@ from pathlib import Path
 SYSTEM = Path(os.environ.get("CKPM_SYSTEM") or "/")
 KFD = SYSTEM / "dev/kfd"
 NODES = SYSTEM / "sys/class/kfd/kfd/topology/nodes"
+# Variables of HIP that choose the GPUs of a process by number; the second counts if the first is unset.
+HIP_VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+VISIBLE = (*HIP_VISIBLE, "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")  # all that hide GPUs (ROCm: GPU isolation)
 _WHEELS = ("_rocm_sdk_devel", "_rocm_sdk_core")  # folders of the packages rocm-sdk-devel and rocm-sdk-core
 _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/local/lib", "usr/lib")
 _RUNTIMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")

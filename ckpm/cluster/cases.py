@@ -1,13 +1,14 @@
 """Cases on the workers of a Dask scheduler, as ckpm/suites/pool.py runs them in processes of this machine.
 
-A worker keeps a warm process, which has loaded the library, for each of its threads. Each case is a task of its own.
-A case that kills its process ends alone, as on one machine. Cases of a lost worker go to others. A case whose workers
-die repeatedly is reported.
+A worker keeps a warm process, which has loaded the library, for each of its threads; on a worker with several GPUs each
+process has a GPU of its own. Each case is a task of its own. A case that kills its process ends alone, as on one
+machine. Cases of a lost worker go to others. A case whose workers die repeatedly is reported.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +19,24 @@ from distributed import as_completed
 
 from ckpm.base.errors import DeviceError, RefusedError, ServiceError, SetupError
 from ckpm.base.files import sha256_of
+from ckpm.base.rocm_places import HIP_VISIBLE
 from ckpm.cluster.connection import GPU, Connection, result
 from ckpm.cluster.identity import Identity, project
-from ckpm.cluster.session import session_here, task_here
+from ckpm.cluster.session import resource_here, session_here, task_here
+from ckpm.kernels.abi import V3_SWITCH
 from ckpm.suites.pool import ENVIRONMENT, START_SECONDS, Reply, Worker, worker_command
 from ckpm.suites.suites import Case
+
+Place = tuple[str, Worker | None]  # the GPU of a process, '' for any; the process, None before it is started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The setup of ckpm/suites/worker.py, and the client's facts about itself and the library."""
+    """The setup of ckpm/suites/worker.py, its variables, and the client's facts about itself and the library."""
 
     session: str
     process: Mapping[str, Any]
+    environment: Mapping[str, str]
     library: str
     library_sha256: str
     client: Identity
@@ -59,6 +65,7 @@ class RemotePool:
         setup = Setup(
             session=there.session,
             process=self.setup,
+            environment={**ENVIRONMENT, V3_SWITCH: os.environ.get(V3_SWITCH, "")},
             library=str(self.library),
             library_sha256=self.library_sha256,
             client=project(),
@@ -111,7 +118,8 @@ def run_case(setup: Setup, case: Case) -> Reply:
     session = session_here(setup.session)
     key, worker = task_here()
     session.once("same", lambda: _demand_same(setup, worker))
-    idle: list[Worker] = session.once("idle", list)
+    gpus = resource_here(GPU) if setup.process["device"] == "hip" else 0
+    places: list[Place] = session.once("places", lambda: [(gpu, None) for gpu in visible_gpus(gpus, os.environ)])
     started = time.monotonic()
     current: list[Worker] = []
 
@@ -126,29 +134,50 @@ def run_case(setup: Setup, case: Case) -> Reply:
         for process in current:
             process.kill()
 
-    with session.ended_by(key, end):
-        try:
-            if (process := _idle(idle)) is None:
-                process = Worker(worker_command(setup.process), ENVIRONMENT, START_SECONDS, begun)
-        except RefusedError as error:
-            return {"not started": f"worker {worker}: {error}", "exit_code": error.exit_code}
-        except DeviceError as error:
-            return {"not started": f"worker {worker}: {error}", "exit_code": 0}
-        current[:] = [process]
-        if not session.is_wanted(key):  # it was idle, and the case was over before it was taken
-            process.kill()
-        reply = process.run(case)
-    if process.alive:
-        idle.append(process)
-    return {**reply, "elapsed": time.monotonic() - started}
+    gpu, process = _take(places)
+    try:
+        with session.ended_by(key, end):
+            if process is None or not process.alive:  # the session ends processes that seem no longer needed
+                environment = {**setup.environment, **({HIP_VISIBLE[0]: gpu} if gpu else {})}
+                process = Worker(worker_command(setup.process), environment, START_SECONDS, begun)
+            current[:] = [process]
+            if not session.is_wanted(key):  # it waited, and the case was over before it was taken
+                process.kill()
+            return {**process.run(case), "elapsed": time.monotonic() - started}
+    except (RefusedError, DeviceError) as error:
+        where = f"worker {worker}, GPU {gpu}" if gpu else f"worker {worker}"
+        return {
+            "not started": f"{where}: {error}",
+            "exit_code": error.exit_code if isinstance(error, RefusedError) else 0,
+        }
+    finally:
+        places.append((gpu, process))
 
 
-def _idle(processes: list[Worker]) -> Worker | None:
-    """Return a living process that waits for a case. The session ends processes that seem no longer needed."""
-    while processes:
-        if (process := processes.pop()).alive:
-            return process
-    return None
+def _take(places: list[Place]) -> Place:
+    """Take a place where no case runs. A worker with several GPUs has one for each; others have any number."""
+    try:
+        return places.pop()
+    except IndexError:
+        return "", None
+
+
+def visible_gpus(count: int, variables: Mapping[str, str]) -> Sequence[str]:
+    """The GPUs of a worker with ``count`` of them, each as HIP_VISIBLE_DEVICES of a process; none for fewer than 2.
+
+    Raises SetupError: the worker's own variable shows fewer.
+    """
+    if count < 2:
+        return ()
+    name = next((name for name in HIP_VISIBLE if variables.get(name)), "")
+    entries = variables[name].split(",") if name else [str(number) for number in range(count)]
+    if len(entries) < count:
+        raise SetupError(
+            f"a worker has {GPU}={count}, and its {name}={variables[name]} shows {len(entries)}: start it with "
+            f"--resources {GPU}={len(entries)}, or with the other GPUs.",
+            kind="foreign-worker",
+        )
+    return entries[:count]
 
 
 def _demand_same(setup: Setup, worker: str) -> None:

@@ -181,7 +181,7 @@ def result(future: Future, client: Any, label: str) -> Any:
             if deserted >= PATIENCE_SECONDS:
                 raise ServiceError(
                     f"{label}: all workers have gone and none has come back. Start some and run the same command "
-                    "again; finished results are kept.",
+                    "again. A build goes on from its compiled units, a suite from its first case.",
                     kind="no-workers",
                 ) from None
         except CkPrefillError:

@@ -100,6 +100,11 @@ def session_here(name: str) -> Session:
     return session
 
 
+def resource_here(name: str) -> int:
+    """The number of a resource that the worker of the task in this thread has."""
+    return int(get_worker().state.total_resources.get(name, 0))
+
+
 def task_here() -> tuple[str, str]:
     """The key of the task in this thread, and the name of the worker."""
     worker = get_worker()

@@ -1,8 +1,8 @@
 """Run nox sessions inside an image: ``ckpm in-container``.
 
 The checkout and the cache folder have the same paths in the container, so that every path in a result is valid outside.
-Files belong to the caller. The container gets the settings of pip and git, CKPM_ROCM,
-which images with ROCm set to 1, and the GPU if there is one.
+Files belong to the caller. The container gets the settings of pip and git, the caller's choices for runs (CKPM_ROCM,
+which images with ROCm set to 1, the choice of a GPU, CKPM_V3, CKPM_JOBS), and the GPU if there is one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ckpm.base import settings
+from ckpm.base import rocm_places, settings
 from ckpm.base.display import show
 from ckpm.base.entry import FAILURES
 from ckpm.base.errors import UsageError
@@ -30,6 +30,7 @@ from ckpm.docker.context import ImageSources, labels
 from ckpm.docker.engines import CHOICES, ContainerRun, Mount, detect, device_groups, present
 from ckpm.docker.images import Image, image
 from ckpm.docker.rootfs import write_private
+from ckpm.kernels.abi import V3_SWITCH
 
 DEFAULT_IMAGE = "debian-rocm-test"
 _PACKAGES = "/opt/ckpm/packages"  # CK's package in the image
@@ -37,7 +38,8 @@ _PIP_CONF = Path("/run/ckpm/pip.conf")
 _ENVIRONMENTS = Path("/run/ckpm/sessions")  # short: nox warns of environments whose path has more than 87 characters
 _PIP_FILES = ("cert", "client-cert", "constraint", "find-links", "index-url", "extra-index-url")  # may name files
 _CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
-_PASSED = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+_CHOICES = (VARIABLE, *rocm_places.VISIBLE, V3_SWITCH, "CKPM_JOBS", "SOURCE_DATE_EPOCH")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +121,7 @@ def plan(
     checkout = settings.ck_root()
     if checkout and checkout.is_dir():
         mounts.append(_readable(checkout))
-    passed = {name: os.environ[name] for name in (*_PASSED, *_CERTIFICATES, VARIABLE) if name in os.environ}
+    passed = {name: os.environ[name] for name in (*_PROXIES, *_CERTIFICATES, *_CHOICES) if name in os.environ}
     devices = present(chosen.purpose.devices)
     return ContainerRun(
         image=tag,

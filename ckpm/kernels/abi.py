@@ -26,6 +26,7 @@ _TYPES: Mapping[str, Any] = {
     "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "int32_t": ctypes.c_int32, "float": ctypes.c_float,
     "char": ctypes.c_char,
 }  # fmt: skip
+V3_SWITCH = "CKPM_V3"  # the variable that each launch reads, 0 without V3 (templates/dispatch.hip.j2)
 _UNSIGNED = (ctypes.c_uint32, ctypes.c_uint64)
 
 

@@ -24,7 +24,7 @@ from ckpm.base.records import Source, as_text
 GATES = STATIC, EMULATED, SUITES, GPU = ("static", "emulated", "suites", "gpu")
 # the worst first; a gate's verdict is the worst of its rows
 VERDICTS = (
-    "not comparable", "missing", "regressed", "inconclusive", "host-bound", "improved", "hardware shift", "unchanged",
+    "regressed", "not comparable", "missing", "inconclusive", "host-bound", "improved", "hardware shift", "unchanged",
 )  # fmt: skip
 PASSING = ("improved", "hardware shift", "unchanged")
 DOUBTFUL = ("inconclusive", "host-bound")  # figures that decide nothing

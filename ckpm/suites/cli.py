@@ -95,9 +95,7 @@ def add_options(root: argparse.ArgumentParser) -> None:
     add_library_options(root)
     root.add_argument("--tier", default="smoke", help=f"cases to run: {', '.join(TIERS)} (default: %(default)s)")
     add_rocm_options(root, "device")
-    root.add_argument(
-        "--case", "--filter", default=EVERY, metavar="GLOB", help="cases whose name fits, with or without the suite"
-    )
+    root.add_argument("--case", default=EVERY, metavar="GLOB", help="cases whose name fits, with or without the suite")
     root.add_argument("--reproduce", default=None, metavar="CASE", help="run one case, show everything, write a trace")
     root.add_argument("--trace", type=Path, default=None, metavar="FILE", help="of --reproduce (default: build/trace)")
     root.add_argument("--workgroup", type=int, default=0, help="whose instructions are traced (default: %(default)s)")

@@ -19,7 +19,8 @@ from ckpm.attention.reference import exact
 from ckpm.attention.tolerances import ArrayComparison, compare_lse, compare_o
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.suites.checks import uneven_dropout
+from ckpm.suites.checks import foreign_random_values
+from ckpm.suites.philox import drawn
 
 Bits = NDArray[Any]
 # What a number of Q, K and V in fp8 stands for: other factors, so that one taken for another shows.
@@ -46,12 +47,12 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     if outcome.fault or outcome.launch.status != Status.OK:
         return Ended(launch=outcome.launch, fault=outcome.fault)
     compared = comparisons(p, bits, outcome, arch)
-    uneven = uneven_dropout(p, outcome.random_values) if outcome.random_values else []
+    foreign = foreign_random_values(p, outcome.random_values) if outcome.random_values else []
     return Ended(
         launch=outcome.launch,
         outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
         lines=tuple(map(str, compared)),
-        wrong=(*(str(comparison) for comparison in compared if not comparison.passed), *uneven),
+        wrong=(*(str(comparison) for comparison in compared if not comparison.passed), *foreign),
         tolerance_used=max(comparison.worst for comparison in compared),
     )
 
@@ -85,7 +86,7 @@ def comparisons(
     p: SuiteCase, bits: Mapping[str, Bits], outcome: FwdOutcome, arch: str = "gfx950"
 ) -> tuple[ArrayComparison, ...]:
     """O, and LSE if there is one, against the float64 reference of the numbers that ``bits`` stand for."""
-    expected = exact(inputs(p, bits, arch), outcome.random_values)
+    expected = exact(inputs(p, bits, arch), drawn(p) if p.p_drop else None)
     compared = [compare_o(p, decode(outcome.o, "bf16" if p.dtype == "fp8bf16" else p.dtype, arch), expected)]
     if outcome.lse is not None:
         compared.append(compare_lse(p, outcome.lse.astype(np.float64), expected))

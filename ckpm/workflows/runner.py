@@ -2,7 +2,7 @@
 
 Checkout, Python and artifacts have a replacement here. Other actions are left out, and jobs that write to GitHub are
 skipped. ``${{ NAME }}`` is replaced by the values that our templates use. Unknown names are errors. Conditions are not
-evaluated, but a job or step with ``cancelled()`` in its condition also runs after a failure.
+evaluated, but a job or step with ``cancelled()`` or ``always()`` in its condition also runs after a failure.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def fill(text: str, values: Texts) -> str:
 
 
 def _runs_after_failure(part: Mapping[str, Any]) -> bool:
-    return "cancelled()" in str(part.get("if", ""))
+    return any(call in str(part.get("if", "")) for call in ("cancelled()", "always()"))
 
 
 def _run_entries(run: WorkflowRun, name: str, job: Mapping[str, Any], values: Texts) -> JobOutcome:

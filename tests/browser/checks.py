@@ -13,7 +13,7 @@ from playwright.sync_api import Page
 TABLES = ("kernels", "axes", "cases", "faults", "model", "figures", "parity", "ledger")
 # the order of a column of states: the worst first
 _STATES = (
-    "! error", "✗ failed", "✗ not comparable", "✗ missing", "✗ regressed", "? inconclusive", "▼ improved",
+    "! error", "✗ failed", "✗ regressed", "✗ not comparable", "✗ missing", "? inconclusive", "▼ improved",
     "≈ known defect", "○ skipped", "✓ unchanged", "✓ passed", "✗ expired", "! expires soon", "✓ believed", "○ no gate",
 )  # fmt: skip
 # ICU's order of what our names hold beside digits and letters

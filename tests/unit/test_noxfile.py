@@ -51,6 +51,26 @@ def test_failed_build_ends_line_of_sessions() -> None:
     assert config.stop_on_first_error
 
 
+@pytest.mark.parametrize(("name", "command"), [("perf-gate", "gate"), ("test-dispatch", "test")])
+def test_each_built_library_is_judged_after_a_failure(name: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failed gate or suite of an arch says nothing about the library of the next arch."""
+    calls: list[tuple[str, ...]] = []
+
+    def run(*words: str) -> None:
+        calls.append(words)
+        if len(calls) == 1:
+            raise CommandFailed(words[words.index("--arch") + 1])
+
+    monkeypatch.setattr(noxfile(), "BUILT", {"gfx942", "gfx950"})
+    monkeypatch.setattr(noxfile(), "program", lambda session, name: name)
+    with pytest.raises(CommandFailed, match="gfx942"):
+        nox.registry.get()[name].func(SimpleNamespace(name=name, posargs=[], run=run))
+    assert [(words[3], words[words.index("--arch") + 1]) for words in calls] == [
+        (command, "gfx942"),
+        (command, "gfx950"),
+    ]
+
+
 def test_requirements_are_installed_when_they_change(tmp_path: Path) -> None:
     calls: list[tuple[str, ...]] = []
     session = SimpleNamespace(log=lambda text: None, run=lambda *command, **options: calls.append(command))

@@ -27,6 +27,12 @@ def test_each_session_takes_its_options() -> None:
     }
 
 
+def test_filter_of_kernels_chooses_no_cases() -> None:
+    """`--filter '*bf16*'` fits names of kernels and of some cases: the others must run, too."""
+    shares = split(["build-gfx950", "test-dispatch"], "--filter", "*bf16*")
+    assert shares == {"build-gfx950": ["--filter", "*bf16*"], "test-dispatch": []}
+
+
 def test_emulator_of_session_is_kept() -> None:
     """The sanitizer runs on the emulator alone."""
     shares = split(["build-gfx950", "sanitize-gfx950"], "--rocm", "-v", "-j4")
@@ -52,6 +58,11 @@ def test_emulator_of_session_is_kept() -> None:
             ["build-gfx950"],
             ["--arch", "gfx942"],
             "build-gfx950 has --arch gfx950, and the line has --arch gfx942: leave one of them out.",
+        ),
+        (
+            ["build-gfx950", "test-large-kv", "perf-gate"],
+            ["--output", "build/x.json"],
+            "--output is the file of a session, and test-large-kv, perf-gate would all write it: call nox for each.",
         ),
     ],
 )

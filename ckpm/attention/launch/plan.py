@@ -24,7 +24,7 @@ from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.workspaces import Workspaces
 from ckpm.base.errors import ArgumentError, DefectWarning, LaunchError, demand_type
-from ckpm.kernels.abi import CheckedArguments, Status
+from ckpm.kernels.abi import V3_SWITCH, CheckedArguments, Status
 from ckpm.matrix.problems.problem import Problem
 
 
@@ -70,13 +70,11 @@ _LAST = 2**64 - 1  # the last address
 
 
 class _V3Switch:
-    """The environment variable that each launch of a library reads (templates/dispatch.hip.j2).
+    """The environment variable V3_SWITCH of :mod:`ckpm.kernels.abi`.
 
     It belongs to the process. So a launch that turns V3 off waits until no other launch runs, and others wait for it.
     The object itself is the context of a launch that leaves the variable as it is.
     """
-
-    NAME = "CKPM_V3"
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -100,15 +98,15 @@ class _V3Switch:
             self._waiting += 1
             self._idle.wait_for(lambda: not self._running)
             self._waiting -= 1
-            before = os.environ.get(self.NAME)
-            os.environ[self.NAME] = "0"
+            before = os.environ.get(V3_SWITCH)
+            os.environ[V3_SWITCH] = "0"
             try:
                 yield
             finally:
                 if before is None:
-                    del os.environ[self.NAME]
+                    del os.environ[V3_SWITCH]
                 else:
-                    os.environ[self.NAME] = before
+                    os.environ[V3_SWITCH] = before
 
 
 _V3 = _V3Switch()

@@ -84,7 +84,10 @@ def run_gate(args: argparse.Namespace) -> None:
             row = VerdictRow(
                 gate=name, subject="library", metric="comparison", verdict="not comparable", note=str(error)
             )
-            write_gate(Gate.of([row], provenance), output)  # the report must show it
+            gate = Gate.of([*rows, row], provenance)
+            write_gate(gate, output)  # the report must show it
+            if gate.verdict == "regressed":  # a gate before this one
+                demand(gate, output)
             raise
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
         if identity["upstream"] == baseline.CHECKOUT:
@@ -100,7 +103,7 @@ def run_gate(args: argparse.Namespace) -> None:
         show(f"  {row}")
     if improved and not gate.failing:
         show(f"Accept the improvement, or a later loss of it goes unnoticed: {judged.commands.accept}")
-    if any(row.verdict == "missing" for row in gate.failing):
+    if gate.verdict != "regressed" and any(row.verdict == "missing" for row in gate.failing):
         show(f"What the baseline lacks is judged after it was accepted: {judged.commands.accept}")
     demand(gate, output)
 

@@ -26,7 +26,7 @@ from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.serving import measured_kernel, serving_kernels
 from ckpm.reports.gates.comparing import presence
-from ckpm.reports.gates.statistics import ARMS, GATE, Settings, earlier_row, ends_early, order, rows
+from ckpm.reports.gates.statistics import ARMS, GATE, Settings, earlier_row, earlier_times, ends_early, order, rows
 from ckpm.reports.verdicts import COLD, V3_AGAINST_V2, WARM, Gate, Samples
 
 log = logging.getLogger(__name__)
@@ -66,24 +66,27 @@ def compare(
 
     ``earlier`` is a comparison with the same baseline, whose times show if the hardware has shifted since.
     """
+    served = [problem for problem in problems if baseline.serves(problem)]
+    kept = [problem for problem in served if candidate.serves(problem)]
     fact = f"baseline {LIBRARY_SHA256}"
     if earlier and earlier.provenance.get(fact) != baseline.file_facts.get(LIBRARY_SHA256):
         raise UsageError(
             f"the earlier comparison has another baseline: its '{fact}' differs. Give one of this library."
         )
+    if earlier and kept and not earlier_times(earlier).keys() & {problem.name for problem in kept}:
+        raise UsageError("the earlier comparison has no time of these problems: see --tier and --case.")
     before, sensed = device.context(), device.sensors()
     lost = [
         presence(GATE, problem.name, built=False, note="the candidate has no kernel for it")
-        for problem in problems
-        if baseline.serves(problem) and not candidate.serves(problem)
+        for problem in served
+        if problem not in kept
     ]
     samples: list[Samples] = []
-    for problem in problems:
-        if baseline.serves(problem) and candidate.serves(problem):
-            for taken in _take_samples(device, baseline, candidate, problem, settings):
-                old, new = map(statistics.median, (taken.baseline, taken.candidate))
-                log.info(f"{taken.subject}, {taken.metric}: {old:.5g} -> {new:.5g} us, {len(taken.baseline)} rounds")
-                samples.append(taken)
+    for problem in kept:
+        for taken in _take_samples(device, baseline, candidate, problem, settings):
+            old, new = map(statistics.median, (taken.baseline, taken.candidate))
+            log.info(f"{taken.subject}, {taken.metric}: {old:.5g} -> {new:.5g} us, {len(taken.baseline)} rounds")
+            samples.append(taken)
     after = device.context()  # if somebody changed the clocks in between, the times can't be compared
     explanation = "the baseline is the candidate's library with V3 turned off"
     provenance = {
@@ -96,7 +99,7 @@ def compare(
         provenance |= {f"{name} {fact}": text for fact, text in side.file_facts.items()}
     for when, texts in (("before", sensed), ("after", device.sensors())):
         provenance |= {f"{name}_{when}": text for name, text in texts.items()}
-    judged = rows(samples, before, after, settings)
+    judged = rows(samples, before, after, settings) if samples or not lost else ()
     comparable = any(row.baseline for row in judged)
     shifted = (earlier_row(judged, earlier, before, settings),) if earlier and comparable else ()
     return Gate.of((*lost, *judged, *shifted), provenance, samples)

@@ -210,6 +210,11 @@ def _rounds_needed(change: Shift, allowed: float, count: int, *, inside: bool = 
     return f"; about {math.ceil(needed)} rounds would decide" if count < needed < _MOST_ROUNDS else ""
 
 
+def earlier_times(earlier: Gate) -> dict[str, float]:
+    """The baseline's warm times in an earlier comparison, by problem."""
+    return {row.subject: row.baseline for row in earlier.rows if row.metric == WARM and row.baseline}
+
+
 def earlier_row(
     rows: Sequence[VerdictRow], earlier: Gate, context: Mapping[str, str], settings: Settings
 ) -> VerdictRow:
@@ -218,11 +223,9 @@ def earlier_row(
     If all kernels moved alike, the hardware did, or its clock. The verdicts of this comparison stand. If some kernels
     moved and others did not, the cause is unknown.
     """
-    before = {row.subject: row.baseline for row in earlier.rows if row.metric == WARM and row.baseline}
+    before = earlier_times(earlier)
     times = {row.subject: row.baseline for row in rows if row.metric == WARM and row.baseline and row.subject != MEAN}
     moves = {name: math.log(time / before[name]) for name, time in times.items() if name in before}
-    if not moves:
-        raise GateError("the earlier comparison has no time of these problems: see --tier and --case.")
     floors = {name: math.log1p(max(settings.largest_ratio, settings.warm.microseconds / times[name])) for name in moves}
     middle = statistics.median(moves.values())
     apart = max(moves, key=lambda name: abs(moves[name] - middle) / floors[name])
@@ -234,10 +237,8 @@ def earlier_row(
             f"{len(moves)} of {len(moves)} times moved alike: the hardware or its clock did",
         )
     else:
-        verdict, note = (
-            "inconclusive",
-            f"not all of {len(moves)} times moved alike: {apart} {math.expm1(moves[apart]):+.2%}",
-        )
+        why = f"not all of {len(moves)} times moved alike" if len(moves) > 1 else "only one time to compare"
+        verdict, note = "inconclusive", f"{why}: {apart} {math.expm1(moves[apart]):+.2%}"
     return VerdictRow(
         gate=GATE,
         subject="the baseline's earlier times",

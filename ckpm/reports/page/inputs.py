@@ -17,7 +17,7 @@ from ckpm.base.errors import CheckFailedError, InconclusiveError, InputError
 from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger
-from ckpm.matrix.sessions import FAMILY_SUITE, sessions
+from ckpm.matrix.sessions import sessions
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
@@ -49,6 +49,11 @@ class LibraryResults:
     @property
     def upstream(self) -> str:
         return self.manifest.upstream
+
+    @property
+    def family(self) -> str:
+        """The library's name in its folder ``<upstream>-<library>``, '' for batch prefill's."""
+        return _family(self.manifest_file, self.manifest)
 
     def results_file(self, suite: str) -> Path:
         return self.manifest_file.with_name(f"{suite}.json")
@@ -212,12 +217,12 @@ def _library(reader: _ReportReader, file: Path, manifest: Manifest) -> LibraryRe
 
 def _results(path: Path, manifest_file: Path, manifest: Manifest) -> Results:
     """A suite's results; CheckFailedError if they are of another build than the manifest's."""
-    results, digest = Results.read(path), manifest.library_sha256
+    results, digest, family = Results.read(path), manifest.library_sha256, _family(manifest_file, manifest)
     if digest and (tested := results.facts.get(LIBRARY_SHA256, digest)) != digest:
         raise CheckFailedError(
             f"{path}: results of another build than the one beside it: its library had the sha256 {tested}. "
             f"Run it again: ckpm test --suite {path.stem} --arch {manifest.archs[0]} --upstream {manifest.upstream}"
-            f"{_family(manifest_file, manifest, path.stem)}",
+            f"{f' --family {family}' if family else ''}",
             kind="stale",
         )
     return results
@@ -242,10 +247,9 @@ def _demand_same_build(path: Path, provenance: Mapping[str, Any], manifest: Mani
         )
 
 
-def _family(file: Path, manifest: Manifest, suite: str) -> str:
-    """The ``--family`` option of a library in folder ``<upstream>-<family>``."""
-    library = file.parent.name.removeprefix(f"{manifest.upstream}-")
-    return f" --family {library}" if suite == FAMILY_SUITE else ""
+def _family(file: Path, manifest: Manifest) -> str:
+    folder, upstream = file.parent.name, f"{manifest.upstream}-"
+    return folder.removeprefix(upstream) if folder.startswith(upstream) else ""
 
 
 def _history(libraries: Iterable[LibraryResults], baselines: Path) -> dict[str, tuple[baseline.Acceptance, ...]]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError
-from ckpm.base.results import KNOWN_DEFECT, UNSUPPORTED, CaseResult, Results
+from ckpm.base.results import KNOWN_DEFECT, SOME_CASES, UNSUPPORTED, CaseResult, Results
+from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Uncounted, gates_of
 from ckpm.reports.page.report_table import STATUSES
 from ckpm.reports.verdicts import DOUBTFUL, PASSING
@@ -75,17 +76,34 @@ def _of_uncounted(uncounted: Uncounted) -> Check:
 
 
 def _of_library(library: LibraryResults, inputs: ReportInputs) -> list[Check]:
-    if not library.suites:
-        text = "no suite was run on this library"
-        return [Check(name=f"suites of {library.label}", verdict="not run", text=text, section="cases")]
+    """A check for each suite with results, and those that were not run: other cases of the suite, other suites."""
     checks = []
     for suite, results in library.suites.items():
         name = f"{suite} of {library.label}{_ON.get(results.facts.get('device', ''), '')}"
         check = _of_counts(name, count_status(inputs, library, suite), results.failing, "cases")
         if why := results.facts.get(UNSUPPORTED):
             check = dataclasses.replace(check, text=f"{check.text}; skipped: {why}")
+        if cases := results.facts.get(SOME_CASES):
+            checks.append(_not_run(f"other cases of {name}", f"only cases {cases} were run"))
         checks.append(check)
+    files = {uncounted.file for uncounted in inputs.uncounted}
+    missing = [suite for suite in _suites_of(library) if library.results_file(suite) not in files]
+    if missing := [suite for suite in missing if suite not in library.suites]:
+        which = ", ".join(missing) if library.suites else "suites"
+        checks.append(_not_run(f"{which} of {library.label}", f"no results: ckpm test --suite {missing[0]}"))
     return checks
+
+
+def _not_run(name: str, text: str, section: str = "cases") -> Check:
+    return Check(name=name, verdict="not run", text=text, section=section)
+
+
+def _suites_of(library: LibraryResults) -> tuple[str, ...]:
+    """The suites that can be run on a library: those with tables on batch prefill's, on other families' their own."""
+    if library.family:
+        return (FAMILY_SUITE,)
+    emulated = {*library.manifest.archs} & {*sessions().emulated}
+    return tuple(name for name in sessions().table_suites if emulated or not sessions().suites[name].device)
 
 
 def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[CaseResult], section: str) -> Check:
@@ -105,7 +123,7 @@ def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[CaseResul
 
 def _of_parity(parity: Results | None) -> Check:
     if parity is None:
-        return Check(name="parity", verdict="not run", text="no parity.json: ckpm parity", section="parity")
+        return _not_run("parity", "no parity.json: ckpm parity", "parity")
     return _of_counts("parity", parity.counts(), parity.failing, "parity")
 
 
@@ -126,8 +144,7 @@ def _of_gates(inputs: ReportInputs) -> list[Check]:
         for arch in library.manifest.archs:
             if not gates_of(inputs, library, arch):
                 text = f"no gate.json: ckpm gate --arch {arch} --upstream {library.upstream}"
-                name = f"gate of {library.upstream} on {arch}"
-                checks.append(Check(name=name, verdict="not run", text=text, section="figures"))
+                checks.append(_not_run(f"gate of {library.upstream} on {arch}", text, "figures"))
     return checks
 
 

@@ -145,6 +145,21 @@ def test_plan_passes_certificates_and_proxies(tmp_path: Path, monkeypatch: pytes
     assert run.environment["CKPM_ROCM"] == "0"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
+        *("CKPM_V3", "CKPM_JOBS", "SOURCE_DATE_EPOCH"),
+    ],
+)
+def test_plan_passes_choices_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The container sees every GPU of /dev/dri, so without the variable it would run on another one."""
+    monkeypatch.delenv(name, raising=False)
+    assert name not in plan(tmp_path).environment
+    monkeypatch.setenv(name, "3")
+    assert plan(tmp_path).environment[name] == "3"
+
+
 def test_plan_mounts_checkout_of_ck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CK_ROOT", str(tmp_path))
     run = plan(tmp_path)

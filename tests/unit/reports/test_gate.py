@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -14,7 +15,7 @@ import pytest
 from ckpm.base.errors import CheckFailedError, CodeObjectError, InconclusiveError, LibraryError, UsageError
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.manifest import Manifest
-from ckpm.reports.gates import baseline, library_gates
+from ckpm.reports.gates import baseline, gate_command, library_gates
 from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import accept
 from ckpm.reports.gates.comparing import compare, read_thresholds
@@ -206,6 +207,35 @@ def test_removed_kernel_regresses_and_new_is_missing(library: Library) -> None:
     assert f"accepted: ckpm accept --reason TEXT --arch gfx950 --upstream aiter --work {library.work} " in out
 
 
+def test_regression_beside_new_kernel_fails_and_names_no_acceptance(library: Library) -> None:
+    library.kernels |= {SMALL: resources("a", vgpr_spills=64), ALIBI: resources("c")}
+    library.write()
+    code, out, err = library.run("gate")
+    assert (code, "ckpm accept" in out + err) == (CheckFailedError.exit_code, False)
+    regressed, missing = (err.index(f"\n  {word}: ") for word in ("regressed: vgpr_spills", "missing: built"))
+    assert regressed < missing
+
+
+def test_regression_before_gate_without_baseline_fails(
+    library: Library, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The static gate regressed, then the suites' gate has nothing to compare with."""
+
+    def judged(*options: Any) -> library_gates.JudgedLibrary:
+        whole = library_gates.gated_library(*options)
+        figures = {"static": whole.figures["static"], "suites": whole.figures["suites"]}
+        return dataclasses.replace(whole, figures=figures, left_out={})
+
+    monkeypatch.setattr(gate_command, "gated_library", judged)
+    options = ("gate", "--arch", "gfx950", "--work", str(library.work), "--baselines", str(library.baselines))
+    code, _, err = run(*options)
+    assert (code, "there is no baseline" in err) == (InconclusiveError.exit_code, True)
+    library.kernels[SMALL] = resources("a", vgpr_spills=64)
+    code, _, err = run(*options)
+    assert (code, "regressed: vgpr_spills: 0 -> 64" in err) == (CheckFailedError.exit_code, True)
+    assert {row.gate for row in Gate.read(library.result).rows} == {"static", "suites"}
+
+
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
@@ -345,7 +375,8 @@ def test_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
         (("unchanged", "improved"), "improved", None),
         (("improved", "inconclusive"), "inconclusive", InconclusiveError),
         (("inconclusive", "regressed"), "regressed", CheckFailedError),
-        (("regressed", "missing"), "not comparable", InconclusiveError),
+        (("missing", "regressed", "not comparable"), "regressed", CheckFailedError),
+        (("missing", "unchanged"), "not comparable", InconclusiveError),
         (("not comparable", "unchanged"), "not comparable", InconclusiveError),
     ):
         assert worst(verdicts) == verdict

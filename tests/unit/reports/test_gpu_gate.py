@@ -122,6 +122,22 @@ def test_slower_baseline_than_earlier_is_hardware_shift() -> None:
         compare(device(), side(1.0), side(1.0), two, SETTINGS, dataclasses.replace(earlier, provenance=KNOWN))
 
 
+def test_earlier_comparison_is_refused_before_times_are_taken() -> None:
+    other = dataclasses.replace(ONE, name="performance/two")
+    earlier = compare(device(), side(1.0), side(1.0001), [other], SETTINGS)
+    here = device()
+    with pytest.raises(UsageError, match="the earlier comparison has no time of these problems"):
+        compare(here, side(1.0), side(1.0), [ONE], SETTINGS, earlier)
+    assert cast(Any, here.hip).filled == 0
+
+
+def test_one_time_that_moved_is_called_one() -> None:
+    earlier = compare(device(), side(1.0), side(1.0001), [ONE], SETTINGS)
+    row = compare(device(), side(1.2), side(1.2001), [ONE], SETTINGS, earlier).rows[-1]
+    assert row.verdict == "inconclusive"
+    assert row.note.startswith("only one time to compare: performance/one +")
+
+
 def test_show_prints_samples_of_result(tmp_path: Path, run: Run) -> None:
     result = tmp_path / "gpu.json"
     gate = compare(device(), side(1.0), side(1.05), [ONE], SETTINGS)
@@ -145,6 +161,10 @@ def test_problem_that_candidate_lost_is_regression() -> None:
     two = dataclasses.replace(ONE, name="performance/two")
     gate = compare(device(), side(1.0), side(1.0001, serves=[ONE]), [ONE, two], SETTINGS)
     assert [(row.subject, row.verdict) for row in gate.failing] == [("performance/two", "regressed")]
+    alone = compare(device(), side(1.0), side(1.0, serves=[]), [ONE], SETTINGS)
+    assert [(row.subject, row.verdict) for row in alone.rows] == [(ONE.name, "regressed")]
+    with pytest.raises(InconclusiveError, match="no times were taken"):
+        compare(device(), side(1.0, serves=[]), side(1.0), [ONE], SETTINGS)
 
 
 def test_launch_that_fails_stops_gate() -> None:

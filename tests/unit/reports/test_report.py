@@ -18,7 +18,7 @@ import ckpm
 from ckpm.attention.launch.counters import METRICS, Measured, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
-from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
+from ckpm.base.results import LIBRARY_SHA256, SOME_CASES, CaseResult, Results
 from ckpm.matrix.problems.case import BATCH_CHECKS
 from ckpm.matrix.problems.ledger import LEDGER
 from ckpm.reports.page import case_tables
@@ -31,6 +31,7 @@ from ckpm.reports.page.overall import overall
 from ckpm.reports.page.plots import plots
 from ckpm.reports.page.sections import tables
 from ckpm.reports.verdicts import Gate, Samples
+from tests.unit.manifests import write_library
 from tests.unit.reports.report_samples import AGREES, FACTS, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
 from tests.unit.shared import Run
 
@@ -206,7 +207,24 @@ def test_row_of_suite_has_reasons_of_skipped_cases(tmp_path: Path) -> None:
 
 
 def test_what_was_not_run_is_named(tmp_path: Path) -> None:
-    assert overall(inputs(write(tmp_path))).headline == "passed; not run: parity, gate of aiter on gfx950"
+    """Suites of table problems, for a library of fwd its suite of kernels, parity and the gate."""
+    folder = write(tmp_path)
+    others = "large-kv, dispatch, sanitize of gfx950/aiter"
+    assert overall(inputs(folder)).headline == f"passed; not run: {others}, parity, gate of aiter on gfx950"
+    write_library(folder / "gfx950" / "aiter-fwd", manifest())
+    assert f"{others}, suites of gfx950/aiter-fwd, parity" in overall(inputs(folder)).headline
+    (folder / "gfx950/aiter/large-kv.json").write_text("{}")
+    assert "not run: dispatch, sanitize of gfx950/aiter" in overall(inputs(folder)).headline  # the damaged file failed
+
+
+def test_part_of_suite_names_cases_and_what_was_not_run(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    facts = {"device": "emulator", SOME_CASES: "dispatch/chosen*"}
+    Results((case("dispatch/chosen.plain-bf16"),), facts).write(folder / "gfx950/aiter/dispatch.json")
+    verdict, name = overall(inputs(folder)), "other cases of dispatch of gfx950/aiter on the emulator"
+    assert verdict.headline.startswith(f"passed; not run: {name}, large-kv, sanitize of gfx950/aiter, ")
+    (row,) = (check for check in verdict.checks if check.name == name)
+    assert (row.verdict, row.text) == ("not run", "only cases dispatch/chosen* were run")
 
 
 def test_expired_entry_of_ledger_is_not_pass(tmp_path: Path) -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from ckpm.attention.launch.buffers import POISON
+from ckpm.attention.launch.c_abi import Launch
+from ckpm.attention.launch.encodings import encode
+from ckpm.attention.launch.fwd_launching import FwdOutcome
+from ckpm.attention.reference import Bytes, exact
+from ckpm.kernels.abi import Status
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.suites import fwd_cases
 from ckpm.suites.checks import foreign_random_values
 from ckpm.suites.philox import drawn, philox, random_bytes
 from tests.unit.attention.fakes import make_case
@@ -60,3 +71,29 @@ def test_changed_bytes_are_found_and_poison_only_at_seen_keys() -> None:
     stored[0][0, 2, 1] = 255 if stored[0][0, 2, 1] != 255 else 0
     assert "query 2, key 1" in foreign_random_values(problem, stored)[0]
     assert foreign_random_values(problem, [np.roll(drawn(problem)[0], 1, axis=2)]) != []
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (drawn, 0),
+        (lambda p: drawn(dataclasses.replace(p, seed=p.seed + 1)), 2),
+        (lambda p: [values[:1].repeat(p.nhead_q, axis=0) for values in drawn(p)], 2),
+        (lambda p: [np.roll(values, 1, axis=1) for values in drawn(p)], 2),
+    ],
+)
+def test_fwd_kernel_with_foreign_bytes_is_wrong_although_o_fits_them(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[SuiteCase], list[Bytes]], wrong: int
+) -> None:
+    """O and the stored bytes agree with each other. Wrong are then O, by the right bytes, and the bytes."""
+    problem = make(seqlens_q=(64,), seqlens_k=(96,), nhead_q=2, nhead_k=2, family="fwd", store_randval=True)
+
+    def launch(device: Any, library: Any, p: SuiteCase, bits: Mapping[str, Any]) -> FwdOutcome:
+        stored = change(p)
+        o = encode(exact(fwd_cases.inputs(p, bits, "gfx950"), stored).o, p.dtype, "gfx950")
+        ran = Launch(status=Status.OK, message="", kernels=("k",), milliseconds=0)
+        return FwdOutcome(launch=ran, fault=None, o=o, lse=None, random_values=tuple(stored))
+
+    monkeypatch.setattr(fwd_cases, "run_attention", launch)
+    ended = fwd_cases.run_case(problem, cast(Any, SimpleNamespace(arch="gfx950")), cast(Any, None))
+    assert len(ended.wrong) == wrong

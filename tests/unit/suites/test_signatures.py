@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ckpm.attention.launch.launching import LaunchOutcome
 from ckpm.attention.reference import exact
 from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, SIGNATURES, Ledger, LedgerEntry, read_ledger
 from ckpm.matrix.problems.serving import serves
@@ -45,13 +46,21 @@ make = functools.partial(make_case, name="batch-prefill/x.y", suite="batch-prefi
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, problem: SuiteCase, kernel: Callable[[Prepared], Outputs | Fault], *signatures: str
+    monkeypatch: pytest.MonkeyPatch,
+    problem: SuiteCase,
+    kernel: Callable[[Prepared], Outputs | Fault],
+    *signatures: str,
+    dispatch: Sequence[Key] | None = None,
+    variants: Sequence[Mapping[str, Any]] = ({},),
 ) -> Result:
-    """The case on a device whose kernel is a function: to O in float64, or to a fault; a buffer has 4096 bytes."""
+    """The case on a device whose kernel is a function: to O in float64, or to a fault; a buffer has 4096 bytes.
+
+    The library chooses the first kernel in the order of ``dispatch`` that serves the case.
+    """
 
     def launch(device: Any, library: Any, prepared: Prepared, named: str | None = None) -> LaunchOutcome:
         p = prepared.problem
-        name = next(key.name for key in KEYS if serves(key, p))
+        name = next(key.name for key in dispatch or KEYS if serves(key, p))
         result = kernel(prepared)
         addresses = {buffer: 4096 * (index + 1) for index, buffer in enumerate(prepared.buffers)}
         outputs: Outputs = {}
@@ -71,7 +80,7 @@ def run(
         )
 
     monkeypatch.setattr(launching, "run_problem", launch)
-    return run_case(bench(KEYS), problem, ({},), signatures)
+    return run_case(bench(KEYS), problem, variants, signatures)
 
 
 def read_with(**switches: bool) -> Callable[[Prepared], Outputs]:
@@ -106,6 +115,7 @@ SHORT = make(
     seqlens_q=(70,), seqlens_k=(150,), hdim_q=64, hdim_v=64, mask="bottom_right", window_right=0, nhead_q=2,
     checks=("reference", "nan_canary", "output_gaps"), seed=5, page_order="identity",
 )  # fmt: skip
+OTHERWISE = "it failed otherwise than by its numbers"
 LATE = make(seqlens_q=(70,), seqlens_k=(600,), mask="bottom_right", window_left=31, window_right=0, seed=6)
 
 
@@ -130,6 +140,25 @@ def test_defect_alone_is_known_and_second_defect_is_found(
     all_nan = run(monkeypatch, problem, spoil_outputs(kernel, lambda outputs: outputs["o"].fill(np.nan)), signature)
     assert "are NaN and should not be, or the reverse" in (all_nan.signature or "")
     assert run(monkeypatch, problem, right, signature).outcome == "passed"
+
+
+def test_wrong_choice_of_dispatch_is_not_known_although_numbers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = read_with(whole_rows=True)
+    result = run(monkeypatch, SHORT, kernel, "whole_rows_are_read", dispatch=KEYS[::-1])
+    assert result.message.startswith("dispatch chose a tile of ")
+    assert result.signature == OTHERWISE
+
+
+def test_race_is_not_known_although_numbers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both launches are right within the tolerances. The defect of the signature has no effect on this case."""
+    problem, steps = dataclasses.replace(SHORT, hdim_q=128, hdim_v=128), iter((1.0, 1.001))
+
+    def kernel(prepared: Prepared) -> Outputs:
+        return {"o": right(prepared)["o"] * next(steps)}
+
+    result = run(monkeypatch, problem, kernel, "whole_rows_are_read", variants=({}, {}))
+    assert result.message == "O differs between two orders of the same waves: a race"
+    assert result.signature == OTHERWISE
 
 
 def test_store_between_rows_is_seen_beside_defect(monkeypatch: pytest.MonkeyPatch) -> None:

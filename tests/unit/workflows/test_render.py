@@ -132,6 +132,20 @@ def test_gpu_jobs_are_off_without_variable() -> None:
         assert ("vars.GPU_RUNNERS == 'true' && " in job["if"]) == ("self-hosted" in job["runs-on"])
 
 
+def test_commands_for_an_arch_pass_it() -> None:
+    """Without --arch a command takes the default arch. Sessions that build have the arch in their names."""
+    compared = []
+    for file in FILES:
+        for name, job in yaml.safe_load(file.read_text())["jobs"].items():
+            texts = [text for step in job["steps"] for text in (*step.get("env", {}).values(), step.get("run", ""))]
+            for line in (line for text in texts for line in re.split(r"\n|&&", str(text))):
+                archs = {*re.findall(r"^gfx\w+", name)} or {*re.findall(r"gfx\w+", re.sub(r"--shard \S+", "", line))}
+                if re.search(r"nox -s (?!report)|-m ckpm ", line) and archs:
+                    assert {*re.findall(r"(?:--arch | build-)(gfx\w+)", line)} == archs, line
+                    compared += [*archs] if "compare --arch" in line else []
+    assert sorted(compared) == sorted(render.settings()["gpus"])
+
+
 def test_required_check_runs_for_merge_queues_and_pushes() -> None:
     """A merge queue waits for ever for a required check that does not run for `merge_group`."""
     workflow = document("pull-request")
@@ -140,6 +154,14 @@ def test_required_check_runs_for_merge_queues_and_pushes() -> None:
     for event in ("pull_request.base.sha", "merge_group.base_sha", "before"):
         assert f"github.event.{event}" in plan_command
     assert set(workflow["jobs"]["report"]["needs"]) == {*workflow["jobs"]} - {"report"}
+
+
+def test_required_check_fails_in_a_cancelled_run() -> None:
+    """GitHub: a job that is skipped by its condition reports success, also as a required check."""
+    report = document("pull-request")["jobs"]["report"]
+    (verdict,) = (step for step in report["steps"] if "ckpm.workflows.verdict" in step.get("run", ""))
+    assert report["if"] == verdict["if"] == "${{ always() }}"
+    assert verdict["env"] == {"NEEDS": "${{ toJSON(needs) }}"}
 
 
 def test_unit_tests_run_on_oldest_and_newest_python() -> None:

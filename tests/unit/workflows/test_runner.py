@@ -89,15 +89,17 @@ def test_failing_step_skips_later_steps_and_jobs(run: Any) -> None:
             {"name": "breaks", "run": "false; true"},
             {"name": "next", "run": "true"},
             {"name": "last", "if": "${{ !cancelled() }}", "run": "true"},
+            {"name": "verdict", "if": "${{ always() }}", "run": "true"},
         ]
     }
     after = {"needs": "bad", "steps": [{"run": "true"}]}
-    always = {"needs": ["bad"], "if": "${{ !cancelled() }}", "steps": [CHECKOUT, {"run": "true"}]}
+    always = {"needs": ["bad"], "if": "${{ always() }}", "steps": [CHECKOUT, {"run": "true"}]}
     outcomes, printed = run({"bad": bad, "after": after, "always": always})
     assert results(outcomes) == {"bad": "failure", "after": "skipped", "always": "success"}
     assert "breaks: failed: exit code 1" in printed
     assert "next: skipped" in printed
     assert "last: done" in printed
+    assert "verdict: done" in printed
 
 
 def test_matrix_runs_each_entry_and_worst_counts(run: Any) -> None:

@@ -23,7 +23,7 @@ from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.resources import read_manifest
-from ckpm.reports.verdicts import CANDIDATE, STATIC, WARM, Gate
+from ckpm.reports.verdicts import CANDIDATE, FAMILY, STATIC, WARM, Gate
 from ckpm.timing.record import Timings
 from ckpm.timing.score import SCORE, Score
 from ckpm.timing.sweeps.results import SweepResults as Benchmark
@@ -108,13 +108,14 @@ class ReportInputs:
 
 
 def gates_of(inputs: ReportInputs, library: LibraryResults, arch: str) -> list[Gate]:
-    """Gates of an arch that name the library's upstream, or that judged the library."""
+    """Gates of an arch that name the library's upstream and family, or that judged the library."""
+    named = library.upstream, library.family
     return [
         gate
         for file, gate in inputs.gates.items()
         if gate.provenance.get("arch", arch) == arch
         and (
-            gate.provenance.get("upstream") == library.upstream
+            (gate.provenance.get("upstream"), gate.provenance.get(FAMILY, "")) == named
             or _manifest_of(file, gate) == library.manifest_file.resolve()
         )
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import os
 import shlex
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,6 +21,7 @@ from ckpm.base.errors import InconclusiveError, UsageError
 from ckpm.base.files import hold_lock
 from ckpm.base.outputs import refuse_inputs
 from ckpm.base.paths import INSTALLED
+from ckpm.base.results import LIBRARY_SHA256
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.reports.gates import baseline
@@ -28,7 +30,7 @@ from ckpm.reports.gates.budgets import BuiltLibrary, read_budgets
 from ckpm.reports.gates.comparing import compare, read_thresholds
 from ckpm.reports.gates.library_gates import DECODE, JudgedLibrary, gated_library
 from ckpm.reports.junit import write_gate
-from ckpm.reports.verdicts import EMULATED, STATIC, SUITES, Gate, VerdictRow, demand
+from ckpm.reports.verdicts import CANDIDATE, EMULATED, STATIC, SUITES, Gate, VerdictRow, demand
 
 
 def add_gate_options(gate: argparse.ArgumentParser) -> None:
@@ -73,7 +75,7 @@ def run_gate(args: argparse.Namespace) -> None:
     files = {name: baseline.path_of(identity, name, args.baselines) for name in names}
     refuse_inputs(output, files.values())
     rows: list[VerdictRow] = []
-    provenance = dict(identity)
+    provenance = {**identity, **_candidate(judged, output)}
     for name, file in files.items():
         try:
             accepted = baseline.read(file, judged.commands)
@@ -106,6 +108,14 @@ def run_gate(args: argparse.Namespace) -> None:
     if gate.verdict != "regressed" and any(row.verdict == "missing" for row in gate.failing):
         show(f"What the baseline lacks is judged after it was accepted: {judged.commands.accept}")
     demand(gate, output)
+
+
+def _candidate(judged: JudgedLibrary, output: Path) -> dict[str, str]:
+    """The judged library's place, from the gate's file, and its sha256. None of the decode kernels."""
+    if judged.budgeted is None:
+        return {}
+    library = os.path.relpath(judged.inputs[0].with_name(judged.budgeted.library), output.parent)
+    return {CANDIDATE: library, f"{CANDIDATE} {LIBRARY_SHA256}": judged.budgeted.library_sha256}
 
 
 def judge(gate: str, judged: JudgedLibrary, accepted: Baseline) -> tuple[VerdictRow, ...]:

@@ -27,7 +27,7 @@ from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.serving import measured_kernel, serving_kernels
 from ckpm.reports.gates.comparing import presence
 from ckpm.reports.gates.statistics import ARMS, GATE, Settings, earlier_row, earlier_times, ends_early, order, rows
-from ckpm.reports.verdicts import COLD, V3_AGAINST_V2, WARM, Gate, Samples
+from ckpm.reports.verdicts import CANDIDATE, COLD, V3_AGAINST_V2, WARM, Gate, Samples
 
 log = logging.getLogger(__name__)
 
@@ -93,9 +93,9 @@ def compare(
         **before,
         **({V3_AGAINST_V2: explanation} if (baseline.v3, candidate.v3) == (False, True) else {}),
         "baseline": str(baseline.library.path),
-        "candidate": str(candidate.library.path),
+        CANDIDATE: str(candidate.library.path),
     }
-    for name, side in (("baseline", baseline), ("candidate", candidate)):
+    for name, side in (("baseline", baseline), (CANDIDATE, candidate)):
         provenance |= {f"{name} {fact}": text for fact, text in side.file_facts.items()}
     for when, texts in (("before", sensed), ("after", device.sensors())):
         provenance |= {f"{name}_{when}": text for name, text in texts.items()}

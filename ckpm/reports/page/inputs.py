@@ -7,6 +7,7 @@ of another build, and results without their library.
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.resources import read_manifest
-from ckpm.reports.verdicts import STATIC, WARM, Gate
+from ckpm.reports.verdicts import CANDIDATE, FAMILY, STATIC, WARM, Gate
 from ckpm.timing.record import Timings
 from ckpm.timing.score import SCORE, Score
 from ckpm.timing.sweeps.results import SweepResults as Benchmark
@@ -107,16 +108,15 @@ class ReportInputs:
 
 
 def gates_of(inputs: ReportInputs, library: LibraryResults, arch: str) -> list[Gate]:
-    """Gates of an arch that name the library's upstream, or are beside its manifest."""
-    folder = library.manifest_file.parent
+    """Gates of an arch that name the library's upstream and family, or that judged the library."""
+    named = library.upstream, library.family
     return [
         gate
         for file, gate in inputs.gates.items()
         if gate.provenance.get("arch", arch) == arch
         and (
-            gate.provenance.get("upstream") == library.upstream
-            or file.parent == folder
-            or Path(gate.provenance.get("candidate", "-")).parent == folder.absolute()
+            (gate.provenance.get("upstream"), gate.provenance.get(FAMILY, "")) == named
+            or _manifest_of(file, gate) == library.manifest_file.resolve()
         )
     ]
 
@@ -154,6 +154,7 @@ def gather(
     reader = _ReportReader([Uncounted(file, orphan) for file in results if not file.with_name(MANIFEST).exists()])
     built = reader.read_all(read_manifest, manifests)
     libraries = tuple(_library(reader, file, manifest) for file, manifest in built.items())
+    by_place = {file.resolve(): manifest for file, manifest in built.items()}
     return ReportInputs(
         folder=folder,
         libraries=libraries,
@@ -164,7 +165,7 @@ def gather(
             for case in results.cases
         ),
         parity=reader.read(Results.read, parity),
-        gates=reader.read_all(Gate.read, gates),
+        gates=reader.read_all(lambda path: _gate(path, by_place), gates),
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
         budgets=read_budgets(read_thresholds(STATIC)),
@@ -228,6 +229,28 @@ def _results(path: Path, manifest_file: Path, manifest: Manifest) -> Results:
     return results
 
 
+def _gate(path: Path, built: Mapping[Path, Manifest]) -> Gate:
+    """A gate's result; CheckFailedError if the library that it judged was built again since.
+
+    ``built`` are manifests by resolved path.
+    """
+    gate = Gate.read(path)
+    facts, file = gate.provenance, _manifest_of(path, gate)
+    if (sha256 := facts.get(f"{CANDIDATE} {LIBRARY_SHA256}")) and file.exists():
+        manifest = built[file] if file in built else read_manifest(file)
+        options = "".join(f" --{name} {facts[name]}" for name in ("arch", "upstream") if "upstream" in facts)
+        command = f"ckpm gate{options}" if options else "ckpm compare"
+        _demand_same_build(path, {LIBRARY_SHA256: sha256}, manifest, f"Run {command} again")
+    return gate
+
+
+def _manifest_of(path: Path, gate: Gate) -> Path:
+    """The manifest of the library that a gate judged: of the one that it names if that is here, else beside it."""
+    named = (path.parent / gate.provenance.get(CANDIDATE, MANIFEST)).parent / MANIFEST
+    here = os.path.exists(named)  # noqa: PTH110 - False also for a text that can't be a path
+    return (named if here else path.with_name(MANIFEST)).resolve()
+
+
 def _measurements(path: Path, manifest: Manifest) -> Measurements:
     measured = Measurements.read(path)
     _demand_same_build(path, measured.provenance, manifest, "Run the gate again")
@@ -241,9 +264,10 @@ def _timings(path: Path, manifest: Manifest) -> Timings:
 
 
 def _demand_same_build(path: Path, provenance: Mapping[str, Any], manifest: Manifest, remedy: str) -> None:
-    if other := [name for name in LIBRARY_FACTS if provenance[name] != getattr(manifest, name)]:
+    facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS} | {LIBRARY_SHA256: manifest.library_sha256}
+    if other := [name for name, value in facts.items() if provenance.get(name, value) != value]:
         raise CheckFailedError(
-            f"{path}: made from another build than the library beside it: {other[0]} differs. {remedy}.", kind="stale"
+            f"{path}: made from another build than the manifest lists: {other[0]} differs. {remedy}.", kind="stale"
         )
 
 

@@ -143,8 +143,9 @@ def _of_gates(inputs: ReportInputs) -> list[Check]:
     for library in inputs.libraries:
         for arch in library.manifest.archs:
             if not gates_of(inputs, library, arch):
-                text = f"no gate.json: ckpm gate --arch {arch} --upstream {library.upstream}"
-                checks.append(_not_run(f"gate of {library.upstream} on {arch}", text, "figures"))
+                family = f" --family {library.family}" if library.family else ""
+                text = f"no gate.json: ckpm gate --arch {arch} --upstream {library.upstream}{family}"
+                checks.append(_not_run(f"gate of {library.manifest_file.parent.name} on {arch}", text, "figures"))
     return checks
 
 

@@ -114,6 +114,15 @@ def test_same_build_is_unchanged_in_every_metric(library: Library) -> None:
     assert gate.provenance["identity"] == "embedded clang 1"
 
 
+def test_report_counts_no_gate_of_library_built_again(library: Library) -> None:
+    report = ("report", "--input", library.work / "build")
+    assert library.run("gate")[0] == 0
+    assert library.command(*report)[0] == 0
+    library.write(artifacts={"libckpm.so": hashlib.sha256(b"another").hexdigest()})
+    code, _, err = library.command(*report)
+    assert (code, f"failed: {library.result}: not counted: made from another build" in err) == (8, True)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -207,7 +216,7 @@ def test_removed_kernel_regresses_and_new_is_missing(library: Library) -> None:
     assert f"accepted: ckpm accept --reason TEXT --arch gfx950 --upstream aiter --work {library.work} " in out
 
 
-def test_regression_beside_new_kernel_fails_and_names_no_acceptance(library: Library) -> None:
+def test_regression_beside_new_kernel_advises_no_accept(library: Library) -> None:
     library.kernels |= {SMALL: resources("a", vgpr_spills=64), ALIBI: resources("c")}
     library.write()
     code, out, err = library.run("gate")
@@ -221,12 +230,12 @@ def test_regression_before_gate_without_baseline_fails(
 ) -> None:
     """The static gate regressed, then the suites' gate has nothing to compare with."""
 
-    def judged(*options: Any) -> library_gates.JudgedLibrary:
+    def make_judged(*options: Any) -> library_gates.JudgedLibrary:
         whole = library_gates.gated_library(*options)
         figures = {"static": whole.figures["static"], "suites": whole.figures["suites"]}
         return dataclasses.replace(whole, figures=figures, left_out={})
 
-    monkeypatch.setattr(gate_command, "gated_library", judged)
+    monkeypatch.setattr(gate_command, "gated_library", make_judged)
     options = ("gate", "--arch", "gfx950", "--work", str(library.work), "--baselines", str(library.baselines))
     code, _, err = run(*options)
     assert (code, "there is no baseline" in err) == (InconclusiveError.exit_code, True)

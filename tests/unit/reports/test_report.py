@@ -31,6 +31,7 @@ from ckpm.reports.page.overall import overall
 from ckpm.reports.page.plots import plots
 from ckpm.reports.page.sections import tables
 from ckpm.reports.verdicts import Gate, Samples
+from tests.unit import manifests
 from tests.unit.manifests import write_library
 from tests.unit.reports.report_samples import AGREES, FACTS, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
 from tests.unit.shared import Run
@@ -212,7 +213,10 @@ def test_what_was_not_run_is_named(tmp_path: Path) -> None:
     others = "large-kv, dispatch, sanitize of gfx950/aiter"
     assert overall(inputs(folder)).headline == f"passed; not run: {others}, parity, gate of aiter on gfx950"
     write_library(folder / "gfx950" / "aiter-fwd", manifest())
-    assert f"{others}, suites of gfx950/aiter-fwd, parity" in overall(inputs(folder)).headline
+    passing = dataclasses.replace(SLOWER, verdict="unchanged")
+    Gate.of([passing], {"arch": "gfx950", "upstream": "aiter"}).write(folder / "gfx950/aiter/gate.json")
+    left = f"not run: {others}, suites of gfx950/aiter-fwd, parity, gate of aiter-fwd on gfx950"
+    assert overall(inputs(folder)).headline.endswith(left)
     (folder / "gfx950/aiter/large-kv.json").write_text("{}")
     assert "not run: dispatch, sanitize of gfx950/aiter" in overall(inputs(folder)).headline  # the damaged file failed
 
@@ -391,6 +395,8 @@ def test_counts_of_this_build_are_shown(tmp_path: Path) -> None:
     (uncounted,) = inputs(folder).uncounted
     assert uncounted.file == library_folder / "counters.json"
     assert re.match("made from another build .* flags differs", uncounted.reason)
+    Measurements(provenance={**provenance, LIBRARY_SHA256: "0ld"}, problems=(measured,)).write(uncounted.file)
+    assert "library sha256 differs" in inputs(folder).uncounted[0].reason
 
 
 def test_what_is_excused_from_budget_is_reported(tmp_path: Path) -> None:
@@ -429,6 +435,37 @@ def test_results_tell_their_device_and_belong_to_library(tmp_path: Path) -> None
     assert re.match("results of another build .* --suite batch-prefill --arch", uncounted.reason)
     assert "batch-prefill" not in {tested.suite for tested in stale.cases}
     assert overall(stale).verdict == "failed"
+
+
+def test_gate_and_times_of_library_built_again_are_not_counted(tmp_path: Path) -> None:
+    folder, built = write(tmp_path / "build"), manifest()["artifacts"]["libckpm.so"]
+    times = {"arch": "gfx950", "gpu": "AMD Instinct MI355X", "candidate": str(folder / "gfx950/aiter/libckpm.so")}
+    for sha256, seconds in ((built, {PROBLEM: 5e-6}), ("0ld", {})):
+        Gate.of([SLOWER], {**times, "candidate library sha256": sha256}).write(folder / "gpu.json")
+        report_inputs = inputs(folder)
+        assert measured_seconds(report_inputs, report_inputs.libraries[0], "gfx950") == pytest.approx(seconds)
+    (uncounted,) = report_inputs.uncounted
+    assert re.match("made from another build .* library sha256 differs. Run ckpm compare again", uncounted.reason)
+
+
+def test_gate_is_of_library_that_it_names(tmp_path: Path) -> None:
+    """A release of the full tier has beside its library the gate of the smoke tier, built in a folder of its own."""
+    folder, smoke = write(tmp_path / "build"), tmp_path / "build/gated/build/gfx950/aiter"
+    other = manifests.document({KERNEL: {}}, artifacts={"libckpm.so": "5m0ke"})
+    write_library(smoke, other)
+    facts = {"arch": "gfx950", "upstream": "aiter", "candidate": "../../gated/build/gfx950/aiter/libckpm.so"}
+    passing = dataclasses.replace(SLOWER, verdict="unchanged")
+    gate = Gate.of([passing], {**facts, "candidate library sha256": "5m0ke"})
+    gate.write(folder / "gfx950/aiter/gate.json")
+    assert inputs(folder).uncounted == ()
+    write_library(smoke, {**other, "artifacts": {"libckpm.so": "an0ther"}})
+    assert len(inputs(folder).uncounted) == 1
+    for no_path in ("/", "\0", "x" * 5000):
+        dataclasses.replace(gate, provenance={**gate.provenance, "candidate": no_path}).write(
+            folder / "gfx950/aiter/gate.json"
+        )
+        (uncounted,) = inputs(folder).uncounted  # the gate is read as that of the library beside it
+        assert uncounted.reason.endswith("Run ckpm gate --arch gfx950 --upstream aiter again.")
 
 
 def test_results_of_another_library_of_fwd_name_its_family(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_changed_bytes_are_found_and_poison_only_at_seen_keys() -> None:
         (lambda p: [np.roll(values, 1, axis=1) for values in drawn(p)], 2),
     ],
 )
-def test_fwd_kernel_with_foreign_bytes_is_wrong_although_o_fits_them(
+def test_fwd_kernel_with_foreign_bytes_is_wrong(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[SuiteCase], list[Bytes]], wrong: int
 ) -> None:
     """O and the stored bytes agree with each other. Wrong are then O, by the right bytes, and the bytes."""

@@ -142,14 +142,14 @@ def test_defect_alone_is_known_and_second_defect_is_found(
     assert run(monkeypatch, problem, right, signature).outcome == "passed"
 
 
-def test_wrong_choice_of_dispatch_is_not_known_although_numbers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_choice_of_dispatch_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = read_with(whole_rows=True)
     result = run(monkeypatch, SHORT, kernel, "whole_rows_are_read", dispatch=KEYS[::-1])
     assert result.message.startswith("dispatch chose a tile of ")
     assert result.signature == OTHERWISE
 
 
-def test_race_is_not_known_although_numbers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_race_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both launches are right within the tolerances. The defect of the signature has no effect on this case."""
     problem, steps = dataclasses.replace(SHORT, hdim_q=128, hdim_v=128), iter((1.0, 1.001))
 

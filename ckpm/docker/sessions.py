@@ -1,8 +1,8 @@
 """Run nox sessions inside an image: ``ckpm in-container``.
 
 The checkout and the cache folder have the same paths in the container, so that every path in a result is valid outside.
-Files belong to the caller. The container gets the settings of pip and git, the caller's choices for runs (CKPM_ROCM,
-which images with ROCm set to 1, the choice of a GPU, CKPM_V3, CKPM_JOBS), and the GPU if there is one.
+Files belong to the caller. The container gets the settings of pip and git, and the GPU if there is one. It also gets
+the caller's choices for runs: GPU, CKPM_V3, CKPM_JOBS, CKPM_ROCM. Images with ROCm set CKPM_ROCM to 1.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_hung_queue_ends_step_at_its_limit_and_next_call_goes_on(make_machine: M
     run = machine.run(*FEW, "--only", "published", planted="hang", minutes=0.4)
     assert run.returncode == 7, run.stderr
     assert "does not answer after gfx950/dispatch. Nothing was reset" in run.stderr
-    assert "rocm-smi -d 0 --gpureset" in run.stderr
+    assert "amd-smi reset --gpureset --gpu 0000:00:00.0" in run.stderr
     assert machine.endings()["build"] == "passed"
     machine.broken.unlink()
     assert machine.run(*FEW, "--only", "published").returncode == 0

@@ -100,12 +100,11 @@ class Runner:
         if step.stage == PROBE:
             raise DeviceError(f"no step was run: {' '.join(last[-1:]) or 'the GPU does not answer'}")
         if self.lost:
-            archs, visible = rocm_places.gpu_archs(), os.environ.get("HIP_VISIBLE_DEVICES", "").partition(",")[0]
-            number = visible or (archs.index(self.arch) if self.arch in archs else 0)
+            bus = page.read_board(self.work / self.probe.outputs["report"]).get("bus")
             raise DeviceError(
                 f"the GPU does not answer after {step.name}. Nothing was reset. This command does it, and may reset "
-                f"every GPU of the machine and end what runs there: rocm-smi -d {number} --gpureset. Or restart; "
-                f"{_GO_ON}"
+                "every GPU of the machine and end what runs there: amd-smi reset --gpureset --gpu "
+                f"{bus or 'BDF, with a BDF of `amd-smi list`'}. Or restart; {_GO_ON}"
             )
 
 
@@ -167,7 +166,8 @@ def probe(arch: str, file: Path) -> None:
     if device.hip.read(memory)[-1] != 1:
         raise DeviceError(f"the GPU of arch {arch} gives back other bytes than were written.")
     total = device.hip.properties(device.number).memory_bytes
-    facts = {**device.context(), **device.sensors(), "memory": str(total)}
+    bus = device.hip.bus_id(device.number)  # numbers of HIP count the visible GPUs alone
+    facts = {**device.context(), **device.sensors(), "memory": str(total), "bus": bus}
     write_atomically(file, as_text({**facts, "archs": ", ".join(rocm_places.gpu_archs())}))
     show(f"{facts['gpu']}, ROCm {facts['rocm']}, driver {facts['driver']}")
 
@@ -176,6 +176,12 @@ def _present_arch(table: BoardTable) -> str:
     present = [arch for arch in rocm_places.gpu_archs() if arch in table.archs]
     if not present:
         raise DeviceError(f"this machine has no GPU of {', '.join(table.archs)}. See ckpm doctor, row GPU.")
+    hiding = [f"{name}={os.environ[name]}" for name in rocm_places.VISIBLE if os.environ.get(name)]
+    if hiding and len({*present}) > 1:
+        raise UsageError(
+            f"this machine has GPUs of {', '.join(dict.fromkeys(present))}, and {', '.join(hiding)} hides some: name "
+            "the arch of yours with --arch."
+        )
     return present[0]
 
 

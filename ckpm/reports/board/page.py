@@ -92,18 +92,20 @@ def read_findings(folder: Path) -> BoardFindings:
         for role, name in step.files.items():
             by_role.setdefault(role, {})[step.name] = folder / name
     reports = by_role["report"]
-    context: Mapping[str, str] = {}
-    if board := reports.get("board"):
-        context = Source(location=board, what="a board", remedy="Take it again.", error=RecordError).read().texts()
     return BoardFindings(
         run=run,
-        context=context,
+        context=read_board(reports["board"]) if "board" in reports else {},
         suites={name: Results.read(file) for name, file in by_role["results"].items()},
         gates={name: Gate.read(file) for name, file in by_role["gate"].items()},
         beside={name: Results.read(folder / file).cases[0] for name, file in run.beside.items()},
         times=Score.read(reports["published"]) if "published" in reports else None,
         score=Score.read(reports["model"]) if "model" in reports else None,
     )
+
+
+def read_board(file: Path) -> Mapping[str, str]:
+    """The facts of the GPU that the first step wrote."""
+    return Source(location=file, what="a board", remedy="Take it again.", error=RecordError).read().texts()
 
 
 def page(findings: BoardFindings) -> str:

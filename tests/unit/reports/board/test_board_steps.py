@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import DiskFullError
+from ckpm.base import rocm_places
+from ckpm.base.errors import DeviceError, DiskFullError, UsageError
+from ckpm.base.records import as_text
 from ckpm.commands import parse
 from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.tables import problems
@@ -18,6 +20,7 @@ from ckpm.reports.board.table import SMOKE, plan_steps, read_claims, read_steps
 from ckpm.reports.verdicts import Gate
 from tests.unit.reports.board_samples import write_parcel
 from tests.unit.reports.report_samples import SLOWER
+from tests.unit.shared import Run
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
@@ -75,3 +78,49 @@ def test_full_disk_ends_run_and_other_failures_do_not(tmp_path: Path) -> None:
     with pytest.raises(DiskFullError, match=r"Free some space; then run the same command: it goes on"):
         runner.note(build, DiskFullError.exit_code)
     assert runner.failed == {"build": 10}
+
+
+@pytest.mark.parametrize(
+    ("bus", "command"),
+    [
+        ("0000:c1:00.0", "amd-smi reset --gpureset --gpu 0000:c1:00.0. Or restart"),
+        ("", "amd-smi reset --gpureset --gpu BDF, with a BDF of `amd-smi list`. Or restart"),
+    ],
+)
+def test_lost_gpu_is_named_by_its_bus_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bus: str, command: str
+) -> None:
+    """Numbers of HIP count the visible GPUs, those of amd-smi all."""
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    probe, _, build, *_ = plan_steps(read_steps(), "gfx950", SMOKE, rocm=False)
+    (tmp_path / log_of(build)).parent.mkdir(parents=True)
+    (tmp_path / log_of(build)).write_text("lost\n")
+    (tmp_path / probe.outputs["report"]).write_bytes(as_text({"gpu": "MI350", "bus": bus}))
+    runner = Runner(table=read_steps(), arch="gfx950", work=tmp_path, patience=1.0, probe=probe, lost=True)
+    with pytest.raises(DeviceError) as raised:
+        runner.note(build, DeviceError.exit_code)
+    assert command in str(raised.value)
+    assert "rocm-smi" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("archs", "variable", "message"),
+    [
+        (("gfx942", "gfx950"), "HIP_VISIBLE_DEVICES", "GPUs of gfx942, gfx950, and HIP_VISIBLE_DEVICES=1 hides some"),
+        (("gfx942", "gfx950"), "ROCR_VISIBLE_DEVICES", "name the arch of yours with --arch"),
+        (("gfx942", "gfx950"), "", "--patience is 0"),
+        (("gfx950", "gfx950"), "HIP_VISIBLE_DEVICES", "--patience is 0"),
+    ],
+)
+def test_arch_of_chosen_gpu_is_asked_for_on_a_mixed_machine(
+    monkeypatch: pytest.MonkeyPatch, run: Run, archs: tuple[str, ...], variable: str, message: str
+) -> None:
+    """The first arch of the driver's list may be another GPU's. A patience of 0 is refused next, before any step."""
+    for name in rocm_places.VISIBLE:
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setattr(rocm_places, "gpu_archs", lambda: archs)
+    result, _, err = run("first-gpu-run", "--patience", "0")
+    assert (result, message in " ".join(err.split())) == (UsageError.exit_code, True), err

@@ -104,6 +104,30 @@ inline uint32_t f64_to_odd_f32(double value)
 }
 
 // A subnormal becomes a zero of its sign.
+// frexp of an f16, f32 or f64 by its bits: a mantissa in [0.5, 1) with the sign, and the exponent; 0
+// for what is zero, infinite or NaN. The host's own takes subnormals for zeros where MODE has f32 flushed.
+template <typename Bits>
+struct Frexp
+{
+    static constexpr int WIDTH = 8 * sizeof(Bits), FRACTION = WIDTH == 16 ? 10 : WIDTH == 32 ? 23 : 52;
+    static constexpr int BELOW_ONE = (1 << (WIDTH - FRACTION - 2)) - 2; // the exponent's field of 0.5
+    static constexpr Bits SIGN = Bits(Bits{1} << (WIDTH - 1)), ONE = Bits(Bits{1} << FRACTION);
+
+    Bits mantissa;
+    int exponent = 0;
+
+    explicit Frexp(Bits bits) : mantissa(bits)
+    {
+        const Bits magnitude = bits & Bits(SIGN - 1);
+        if(magnitude == 0 || magnitude >= SIGN - ONE)
+            return;
+        const int up    = magnitude < ONE ? std::countl_zero(magnitude) - (WIDTH - 1 - FRACTION) : 0;
+        const int field = up != 0 ? 1 - up : static_cast<int>(magnitude >> FRACTION);
+        exponent        = field - BELOW_ONE;
+        mantissa = Bits((bits & SIGN) | (Bits(magnitude << up) & Bits(ONE - 1)) | Bits(Bits{BELOW_ONE} << FRACTION));
+    }
+};
+
 inline uint32_t flush_f16(uint32_t half) { return (half & 0x7c00) == 0 ? half & 0x8000 : half; }
 
 inline bool is_nan_f16(uint32_t half) { return (half & 0x7fff) > 0x7c00; }

@@ -140,10 +140,8 @@ const MicroOp* to_half(Wave& w, const MicroOp* op)
 
 uint32_t frexp_exponent(double x)
 {
-    int exponent = 0;
-    if(std::isfinite(x))
-        std::frexp(x, &exponent);
-    return static_cast<uint32_t>(exponent);
+// The host takes a subnormal for a zero where MODE has f64 flushed.
+    return x == 0.0 ? 0 : static_cast<uint32_t>(Frexp(std::bit_cast<uint64_t>(x)).exponent);
 }
 
 // f32 from an f64 and back, integers from and to f64.

@@ -147,20 +147,7 @@ float fract(float x)
     return part >= 1.0f ? as_float(0x3f7fffff) : part;
 }
 
-float frexp_mantissa(float x)
-{
-    int exponent;
-    return std::isfinite(x) ? std::frexp(x, &exponent) : x;
-}
-
-uint32_t frexp_exponent(uint32_t bits)
-{
-    const float x = as_float(bits);
-    int exponent  = 0;
-    if(std::isfinite(x))
-        std::frexp(x, &exponent);
-    return static_cast<uint32_t>(exponent);
-}
+uint32_t frexp_exponent(uint32_t bits) { return static_cast<uint32_t>(Frexp(bits).exponent); }
 
 float legacy_product(float a, float b) { return a == 0.0f || b == 0.0f ? 0.0f : a * b; }
 
@@ -281,7 +268,7 @@ constexpr Entry ENTRIES[] = {
     F1("v_ceil_f32", std::ceil(a)),
     F1("v_floor_f32", std::floor(a)),
     F1("v_rndne_f32", __builtin_roundevenf(a)),
-    F1("v_frexp_mant_f32", frexp_mantissa(a)),
+    F1("v_frexp_mant_f32", as_float(Frexp(as_bits(a)).mantissa)),
     {"v_frexp_exp_i32_f32", map_integer<1, frexp_exponent>},
     {"v_ldexp_f32", v_ldexp_f32},
     {"v_div_scale_f32", v_div_scale_f32},

@@ -179,25 +179,9 @@ uint32_t div_fixup(uint32_t quotient, uint32_t denominator, uint32_t numerator)
     return sign | (quotient & 0x7fff);
 }
 
-// In [0.5, 1) with the sign of the source, which must not be flushed.
-uint32_t frexp_mantissa(uint32_t a)
-{
-    a &= 0xffff;
-    if((a & 0x7c00) == 0x7c00 || (a & 0x7fff) == 0)
-        return a;
-    int exponent;
-    const double mantissa = std::frexp(static_cast<double>(f16_to_f32(a)), &exponent);
-    return f32_to_f16(as_bits(static_cast<float>(mantissa)), Round::Nearest);
-}
-
-uint32_t frexp_exponent(uint32_t a)
-{
-    if((a & 0x7c00) == 0x7c00 || (a & 0x7fff) == 0)
-        return 0;
-    int exponent;
-    std::frexp(static_cast<double>(f16_to_f32(a & 0xffff)), &exponent);
-    return static_cast<uint32_t>(exponent) & 0xffff;
-}
+// Of a source that is not flushed.
+uint32_t frexp_mantissa(uint32_t a) { return Frexp(static_cast<uint16_t>(a)).mantissa; }
+uint32_t frexp_exponent(uint32_t a) { return Frexp(static_cast<uint16_t>(a)).exponent & 0xffff; }
 
 // The operand is in turns; beyond 256 of them its angle is 0 (ISA document, v_sin_f16).
 double sine(double turns, bool cosine)

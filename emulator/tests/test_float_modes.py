@@ -1,0 +1,59 @@
+"""What MODE changes in results of floating point, and what it leaves alone, by measurements and AMD's documents.
+
+The rules are rows of docs/reference/device-semantics.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emulator_wave import memory_base, run_wave
+from oracle.typed_buffers import f32
+
+KEEP, FLUSH_F32, FLUSH_F16, FLUSH = 0xF0, 0xC0, 0x30, 0x00  # MODE's field FP_DENORM
+ROUND_UP_F32, FP16_OVFL = 1, 1 << 23
+
+
+def f16(value: float) -> int:
+    return int(np.float16(value).view(np.uint16))
+
+
+def first_lane(assembly: str, vectors: dict[int, Any], *, mode: int = KEEP, arch: str = "gfx950") -> int:
+    """The first lane of v30 after ``assembly``."""
+    return int(run_wave(assembly, vectors, mode=mode, arch=arch).vector[30, 0])
+
+
+# --- frexp ---
+
+
+@pytest.mark.parametrize("mode", [KEEP, FLUSH_F32, 0xE0, 0xD0, FLUSH])
+@pytest.mark.parametrize(
+    ("bits", "exponent", "mantissa"),
+    [
+        (0x00400000, -126, 0x3F000000),
+        (0x00000001, -148, 0x3F000000),
+        (0x007FFFFF, -126, 0x3F7FFFFE),
+        (0x80000001, -148, 0xBF000000),
+        (0x00800000, -125, 0x3F000000),
+        (0xFF7FFFFF, 128, 0xBF7FFFFF),
+        (0x80000000, 0, 0x80000000),
+        (0xFF800000, 0, 0xFF800000),
+    ],
+)
+def test_frexp_of_f32_counts_subnormals_in_every_mode(bits: int, exponent: int, mantissa: int, mode: int) -> None:
+    """SemiAnalysisAI/FuzzX, m077: on a gfx950 "denormal-aware regardless of f32 flush mode", as APFloat's frexp."""
+    assert first_lane("v_frexp_exp_i32_f32 v30, v20\n", {20: bits}, mode=mode) == exponent & 0xFFFFFFFF
+    assert first_lane("v_frexp_mant_f32 v30, v20\n", {20: bits}, mode=mode) == mantissa
+
+
+@pytest.mark.parametrize("mode", [KEEP, FLUSH_F16])
+def test_frexp_of_f64_flushes_its_source_by_mode(mode: int) -> None:
+    """rocjitsu, compared with a gfx1201: the exponent. 0x0008000000000000 is 2**-1023, of which the mantissa is 0.5."""
+    assembly = "v_frexp_exp_i32_f64 v30, v[20:21]\nv_frexp_mant_f64 v[32:33], v[20:21]\n"
+    after = run_wave(assembly, {20: 0, 21: 0x80080000}, mode=mode)
+    exponent, low, high = (int(after.vector[row, 0]) for row in (30, 32, 33))
+    assert (exponent, low, high) == ((-1022 & 0xFFFFFFFF, 0, 0xBFE00000) if mode == KEEP else (0, 0, 0x80000000))

@@ -57,3 +57,54 @@ def test_frexp_of_f64_flushes_its_source_by_mode(mode: int) -> None:
     after = run_wave(assembly, {20: 0, 21: 0x80080000}, mode=mode)
     exponent, low, high = (int(after.vector[row, 0]) for row in (30, 32, 33))
     assert (exponent, low, high) == ((-1022 & 0xFFFFFFFF, 0, 0xBFE00000) if mode == KEEP else (0, 0, 0x80000000))
+
+
+# --- FP16_OVFL ---
+
+BIG, MOST, INFINITE = f16(60000.0), 0x7BFF, 0x7C00
+OVERFLOWS = [  # of finite sources: v20 is an f32 of 1e6, v21 two f16 of 60000, v22 the greatest u16
+    "v_cvt_f16_f32 v30, v20",
+    "v_cvt_pk_f16_f32 v30, v20, v20",
+    "v_cvt_f16_u16 v30, v22",
+    "v_add_f16 v30, v21, v21",
+    "v_mul_f16 v30, v21, v21",
+    "v_fma_f16 v30, v21, v21, v21",
+    "v_mad_f16 v30, v21, v21, v21",
+    "v_ldexp_f16 v30, v21, 4",
+    "v_exp_f16 v30, v21",
+    "v_rcp_f16 v30, v23",
+    "v_pk_add_f16 v30, v21, v21",
+    "v_pk_mul_f16 v30, v21, v21",
+    "v_pk_fma_f16 v30, v21, v21, v21",
+    "v_fma_mixlo_f16 v30, v20, 1.0, 0",
+    "v_fma_mixlo_f16 v30, v24, v24, 0",
+]
+SOURCES = {20: f32(1e6), 21: BIG * 0x10001, 22: 0xFFFF, 23: 1, 24: f32(3e38)}
+
+
+@pytest.mark.parametrize("rounding", [0, 1])
+@pytest.mark.parametrize("instruction", OVERFLOWS)
+def test_too_large_f16_becomes_largest_with_fp16_ovfl(instruction: str, rounding: int) -> None:
+    """AMD, MODE.FP16_OVFL: "an overflowed FP16 result is clamped to +/- MAX_FP16, regardless of round mode"."""
+    mode = KEEP | rounding << 2
+    assert first_lane(f"{instruction}\n", SOURCES, mode=mode) & 0xFFFF == INFINITE
+    assert first_lane(f"{instruction}\n", SOURCES, mode=mode | FP16_OVFL) & 0xFFFF == MOST
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        *("v_cvt_f16_f32 v30, v20", "v_cvt_pk_f16_f32 v30, v20, v20", "v_fma_mixlo_f16 v30, v20, 1.0, 0"),
+        *("v_add_f16 v30, v21, v22", "v_exp_f16 v30, v21", "v_pk_mul_f16 v30, v21, v22", "v_pk_max_f16 v30, v21, v22"),
+        *("v_rcp_f16 v30, v23", "v_rsq_f16 v30, v23"),
+    ],
+)
+def test_fp16_ovfl_preserves_infinity(instruction: str) -> None:
+    """AMD, MODE.FP16_OVFL: "still preserving true INF values"; RDNA3: so does a division by zero."""
+    sources = {20: f32(float("inf")), 21: INFINITE * 0x10001, 22: BIG * 0x10001, 23: 0}
+    assert first_lane(f"{instruction}\n", sources, mode=KEEP | FP16_OVFL) & 0xFFFF == INFINITE
+
+
+def test_negative_overflow_keeps_its_sign_with_fp16_ovfl() -> None:
+    assembly = "v_cvt_f16_f32 v30, -v20\n"
+    assert first_lane(assembly, {20: f32(1e6)}, mode=KEEP | FP16_OVFL) & 0xFFFF == 0x8000 | MOST

@@ -237,6 +237,8 @@ public:
             load_host_mode(w.mxcsr_wide);
     }
     ~WideMode()
+// Whether a result of f16 or 8 bits that is too large becomes the largest number.
+inline bool saturates(const Wave& w) { return mode::FP16_OVFL.of(w.mode); }
     {
         if(differs_) [[unlikely]]
             load_host_mode(wave_.mxcsr);

@@ -5,6 +5,7 @@
 #include "isa/map.h"
 #include "isa/registry.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace emu {
@@ -12,12 +13,12 @@ namespace {
 struct HalfMode
 {
     Round round;
-    bool flush_inputs, flush_results;
+    bool flush_inputs, flush_results, saturate;
 };
 
 HalfMode half_mode(const Wave& w)
 {
-    return {wide_round(w), !mode::INPUTS_WIDE.of(w.mode), !mode::RESULTS_WIDE.of(w.mode)};
+    return {wide_round(w), !mode::INPUTS_WIDE.of(w.mode), !mode::RESULTS_WIDE.of(w.mode), saturates(w)};
 }
 
 double input(const HalfMode& mode, uint32_t bits)
@@ -34,7 +35,7 @@ uint32_t output(const HalfMode& mode, double value)
     // infinity.
     if(std::isfinite(value) && std::fabs(value) > 0x1p17)
         value = std::copysign(0x1p17, value);
-    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), mode.round);
+    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), mode.round, mode.saturate);
     return mode.flush_results ? flush_f16(half) : half;
 }
 
@@ -239,7 +240,7 @@ constexpr Entry ENTRIES[] = {
     {"v_med3_f16", choose_f16<3, median>},
     H3("v_fma_f16", (a * b) + c),
     H3("v_fmac_f16", (a * b) + c),
-    T1("v_exp_f16", std::exp2(a)),
+    T1("v_exp_f16", std::exp2(std::isinf(a) ? a : std::min(a, 100.0))), // finite in f64, too
     T1("v_log_f16", std::log2(a)),
     T1("v_rcp_f16", 1.0 / a),
     T1("v_sqrt_f16", std::sqrt(a)),

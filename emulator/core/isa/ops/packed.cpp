@@ -135,7 +135,7 @@ uint32_t to_half(const Wave& w, const MicroOp* op, double value)
         else
             value = value > 1.0 ? 1.0 : std::signbit(value) ? 0.0 : value; // -0 too becomes +0
     }
-    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), wide_round(w));
+    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), wide_round(w), saturates(w));
     return !mode::RESULTS_WIDE.of(w.mode) ? flush_f16(half) : half;
 }
 

@@ -108,3 +108,56 @@ def test_fp16_ovfl_preserves_infinity(instruction: str) -> None:
 def test_negative_overflow_keeps_its_sign_with_fp16_ovfl() -> None:
     assembly = "v_cvt_f16_f32 v30, -v20\n"
     assert first_lane(assembly, {20: f32(1e6)}, mode=KEEP | FP16_OVFL) & 0xFFFF == 0x8000 | MOST
+
+
+# --- atomics ---
+
+
+def sum_in_memory(name: str, value: int, addend: int, mode: int) -> int:
+    """What ``global_atomic_NAME`` leaves."""
+    base = memory_base()
+    scalars = {4: base & 0xFFFFFFFF, 5: base >> 32}
+    assembly = f"global_atomic_{name} v20, v21, s[4:5]\ns_waitcnt vmcnt(0)\n"
+    memory = struct.pack("<I", value)
+    after = run_wave(assembly, {20: 0, 21: addend}, scalars, mode=mode, execute=1, memory=memory)
+    return int(struct.unpack("<I", after.memory[base])[0])
+
+
+def sum_in_lds(value: int, addend: int, mode: int) -> int:
+    assembly = "ds_write_b32 v20, v21\ns_waitcnt lgkmcnt(0)\nds_add_f32 v20, v22\ns_waitcnt lgkmcnt(0)\n"
+    after = run_wave(assembly, {20: 0, 21: value, 22: addend}, mode=mode, execute=1, lds=64)
+    return int(struct.unpack_from("<I", after.lds)[0])
+
+
+def test_atomic_sum_of_f32_rounds_to_nearest_in_every_mode() -> None:
+    """LLVM, pull request 89468, of LDS: "They don't respect the rounding mode". 1 + 2**-24 is half way."""
+    one, half = f32(1.0), f32(2.0**-24)
+    assert sum_in_memory("add_f32", one, half, KEEP | ROUND_UP_F32) == one
+    assert sum_in_lds(one, half, KEEP | ROUND_UP_F32) == one
+
+
+def test_mode_flushes_atomic_sums_of_f32_in_lds_alone() -> None:
+    """LLVM, pull request 89468: in LDS they respect the denormal mode; RDNA4 ISA: in memory they "ignore this mode"."""
+    assert sum_in_memory("add_f32", 3, 1, FLUSH) == 4
+    assert sum_in_lds(3, 1, FLUSH) == 0
+    assert sum_in_lds(3, 1, KEEP) == 4
+
+
+def test_mode_leaves_packed_atomic_sums_in_memory_alone() -> None:
+    """As those of f32: two bf16 that are subnormal."""
+    assert sum_in_memory("pk_add_bf16", 0x00030001, 0x00010001, FLUSH) == 0x00040002
+
+
+# --- conversions that the host does ---
+
+
+@pytest.mark.parametrize("mode", [KEEP, KEEP | ROUND_UP_F32, KEEP | 2, KEEP | 3])
+def test_normalised_component_is_rounded_to_nearest_in_every_mode(mode: int) -> None:
+    """Graphics APIs' unorm: the quotient of the f32 1 / 255 lies below its nearest number. MODE is of the VALU."""
+    base = memory_base()
+    word = 0x27000 & ~0x7F000 | 1 << 15 | 0 << 12 | 4  # data format 8, unorm, x
+    scalars = {40: base & 0xFFFFFFFF, 41: base >> 32, 42: 64, 43: word}
+    after = run_wave(
+        "buffer_load_format_x v30, v20, s[40:43], 0 offen\n", {20: 0}, scalars, mode=mode, memory=bytes([1, 2, 3, 4])
+    )
+    assert after.vector[30, 0] == f32(float(np.float32(1 / 255)))

@@ -34,7 +34,8 @@ uint32_t norm16(uint32_t a, bool is_signed)
     if(x != x)
         return 0;
     const double low = is_signed ? -1.0 : 0.0, bounded = std::min(1.0, std::max(low, static_cast<double>(x)));
-    return static_cast<uint32_t>(static_cast<int32_t>(std::rint(bounded * (is_signed ? 32767.0 : 65535.0)))) & 0xffff;
+    return static_cast<uint32_t>(static_cast<int32_t>(__builtin_roundeven(bounded * (is_signed ? 32767.0 : 65535.0)))) &
+           0xffff;
 }
 
 // f32 to f16 with a rounding mode of its own choice: G(w).
@@ -139,9 +140,9 @@ const MicroOp* to_half(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+// The host takes a subnormal for a zero where MODE has f64 flushed.
 uint32_t frexp_exponent(double x)
 {
-// The host takes a subnormal for a zero where MODE has f64 flushed.
     return x == 0.0 ? 0 : static_cast<uint32_t>(Frexp(std::bit_cast<uint64_t>(x)).exponent);
 }
 

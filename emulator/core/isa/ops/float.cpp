@@ -198,25 +198,17 @@ const MicroOp* v_ldexp_f32(Wave& w, const MicroOp* op)
 template <auto F>
 const MicroOp* transcendental(Wave& w, const MicroOp* op)
 {
-    if((w.mxcsr & 0x6000) == 0) [[likely]]
-        return map_f32<1, F>(w, op);
-    load_host_mode(w.mxcsr & ~0x6000u);
-    const MicroOp* const next = map_f32<1, F>(w, op);
-    load_host_mode(w.mxcsr);
-    return next;
+    const HostMode mode(w.mxcsr, w.mxcsr & ~MXCSR_ROUND.mask());
+    return map_f32<1, F>(w, op);
 }
 
 const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
 {
     Row b0, buffer;
-    uint32_t* const out    = target_row(w, op, buffer);
-    const uint32_t* a      = source_row(w, op, 0, b0);
-    const bool other_round = (w.mxcsr & 0x6000) != 0;
-    if(other_round) [[unlikely]]
-        load_host_mode(w.mxcsr & ~0x6000u);
+    uint32_t* const out = target_row(w, op, buffer);
+    const uint32_t* a   = source_row(w, op, 0, b0);
+    const HostMode mode(w.mxcsr, w.mxcsr & ~MXCSR_ROUND.mask());
     exp2_row(a, out);
-    if(other_round) [[unlikely]]
-        load_host_mode(w.mxcsr);
     return commit_f32(w, op, out, buffer);
 }
 

@@ -80,16 +80,13 @@ const MicroOp* map_f16(Wave& w, const MicroOp* op)
     // The host computes f64 in the rounding mode of f16, which gives a zero sum its sign and keeps
     // what f64 can't hold of an fma on the right side; f64's denormals don't come up. The rounding
     // to f16 happens in output().
-    const uint32_t saved = host_mode();
-    load_host_mode(Transcendental ? 0x1f80 : 0x1f80 | (w.mxcsr_wide & 0x6000));
+    const HostMode host(w.mxcsr, MXCSR_NEAREST | (Transcendental ? 0 : w.mxcsr_wide & MXCSR_ROUND.mask()));
     HalfMode mode = half_mode(w);
     if(Transcendental)
         mode.round = Round::Nearest;
     Row out;
     map_lanes<N>(w, op, out.d, [=](auto... bits) { return output(mode, F(input(mode, bits)...)); });
-    const MicroOp* const next = commit_modified(w, op, out);
-    load_host_mode(saved);
-    return next;
+    return commit_modified(w, op, out);
 }
 
 // Minima, maxima and medians choose one of their sources by its bits: F(ieee, a, b[, c]).
@@ -148,8 +145,7 @@ const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op)
 // A product and a sum, each rounded.
 const MicroOp* v_mad_f16(Wave& w, const MicroOp* op)
 {
-    const uint32_t saved = host_mode();
-    load_host_mode(0x1f80 | (w.mxcsr_wide & 0x6000));
+    const HostMode host(w.mxcsr, MXCSR_NEAREST | (w.mxcsr_wide & MXCSR_ROUND.mask()));
     const HalfMode mode = half_mode(w);
     HalfMode inner      = mode;
     inner.flush_results = false; // of the product alone
@@ -158,9 +154,7 @@ const MicroOp* v_mad_f16(Wave& w, const MicroOp* op)
         const double product = f16_to_f32(output(inner, input(mode, a) * input(mode, b)));
         return output(mode, product + input(mode, c));
     });
-    const MicroOp* const next = commit_modified(w, op, out);
-    load_host_mode(saved);
-    return next;
+    return commit_modified(w, op, out);
 }
 
 uint32_t div_fixup(uint32_t quotient, uint32_t denominator, uint32_t numerator)

@@ -110,6 +110,26 @@ def test_negative_overflow_keeps_its_sign_with_fp16_ovfl() -> None:
     assert first_lane(assembly, {20: f32(1e6)}, mode=KEEP | FP16_OVFL) & 0xFFFF == 0x8000 | MOST
 
 
+# --- subnormals of f16: wooseoklee's measurements of -2**-24 * 2**-14, llvm-project pull request 205101 ---
+
+PRODUCT = {20: 0x8001, 21: 0x0400}
+KEPT = 0xAC800000  # -2**-38
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx950"])
+@pytest.mark.parametrize(("mode", "expected"), [(KEEP, KEPT), (FLUSH_F32, KEPT), (FLUSH_F16, 0), (FLUSH, 0)])
+def test_fma_mix_flushes_f16_sources_by_mode(mode: int, expected: int, arch: str) -> None:
+    assembly = "v_fma_mix_f32 v30, v20, v21, 0 op_sel_hi:[1,1,0]\n"
+    assert first_lane(assembly, PRODUCT, mode=mode, arch=arch) == expected
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(KEEP, 0x8001), (FLUSH_F32, 0x8001), (FLUSH_F16, 0x8000)])
+def test_fma_mix_flushes_f16_result_by_mode(mode: int, expected: int) -> None:
+    """CDNA3 ISA, MODE: FP_DENORM[3:2] is of f64 and f16."""
+    assembly = "v_fma_mixlo_f16 v30, v20, 1.0, 0\n"
+    assert first_lane(assembly, {20: f32(-(2.0**-24))}, mode=mode) & 0xFFFF == expected
+
+
 # --- atomics ---
 
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 namespace emu {
 namespace {
@@ -188,9 +190,10 @@ uint32_t packed_extreme3(const Wave& w, const MicroOp* op, uint32_t a, uint32_t 
 
 // v_fma_mix: sources are f32, or a half taken as f16 where op_sel_hi (select bit 1) is set. neg is
 // NEGATE, abs NEGATE_HIGH.
-double mixed(const Source& source, uint32_t value)
+double mixed(const Wave& w, const Source& source, uint32_t value)
 {
-    double x = source.select & 2 ? h(half_of(value, source.select & 1)) : static_cast<double>(as_float(value));
+    double x =
+        source.select & 2 ? h(input_half(w, half_of(value, source.select & 1))) : static_cast<double>(as_float(value));
     if(source.mods & NEGATE_HIGH)
         x = std::fabs(x);
     return source.mods & NEGATE ? -x : x;
@@ -205,15 +208,22 @@ const MicroOp* fma_mix(Wave& w, const MicroOp* op)
     const uint32_t* c = plain_row(w, op, op->src[2].code, b2);
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const auto x = static_cast<float>(mixed(op->src[0], a[l])), y = static_cast<float>(mixed(op->src[1], b[l]));
-        const float value = std::fma(x, y, static_cast<float>(mixed(op->src[2], c[l])));
-        out.d[l]          = as_bits(value);
+        const auto x = static_cast<float>(mixed(w, op->src[0], a[l])),
+                   y = static_cast<float>(mixed(w, op->src[1], b[l])),
+                   z = static_cast<float>(mixed(w, op->src[2], c[l]));
+        float value  = std::fma(x, y, z);
+        if(Half && saturates(w) && std::isinf(value) && std::isfinite(x) && std::isfinite(y) && std::isfinite(z))
+            value = std::copysign(std::numeric_limits<float>::max(), value); // too large for f32, too
+        out.d[l] = as_bits(value);
     }
     if(op->flags & CLAMP)
         modify_f32(w, op, out.d);
     if(Half)
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = f32_to_f16(out.d[l], wide_round(w));
+        {
+            const uint32_t half = f32_to_f16(out.d[l], wide_round(w), saturates(w));
+            out.d[l]            = mode::RESULTS_WIDE.of(w.mode) ? half : flush_f16(half);
+        }
     commit(w, op, out.d); // LOW_HALF or HIGH_HALF for mixlo and mixhi
     return advance(op);
 }

@@ -130,6 +130,40 @@ def test_fma_mix_flushes_f16_result_by_mode(mode: int, expected: int) -> None:
     assert first_lane(assembly, {20: f32(-(2.0**-24))}, mode=mode) & 0xFFFF == expected
 
 
+@pytest.mark.parametrize("mode", [KEEP, FLUSH_F32, FLUSH])
+@pytest.mark.parametrize(("arch", "expected"), [("gfx90a", 0), ("gfx950", KEPT)])
+@pytest.mark.parametrize("instruction", ["v_dot2_f32_f16 v30, v20, v21, 0", "v_dot2c_f32_f16 v30, v20, v21"])
+def test_dot_product_of_f16_flushes_on_gfx90a_alone(instruction: str, arch: str, expected: int, mode: int) -> None:
+    assert first_lane(f"{instruction}\n", PRODUCT | {30: 0}, mode=mode, arch=arch) == expected
+
+
+ONE_F16, ONE_BF16, LEAST_F16, LEAST_BF16 = 0x3C00, 0x3F80, 0x0001, 0x0001
+
+
+@pytest.mark.parametrize(
+    ("instruction", "a", "b", "c", "kept"),
+    [
+        ("v_mfma_f32_16x16x16f16 v[30:33], v[20:21], v[22:23], v[24:27]", LEAST_F16, ONE_F16, 0, 2.0**-24 * 16),
+        ("v_mfma_f32_4x4x4f16 v[30:33], v[20:21], v[22:23], v[24:27]", LEAST_F16, ONE_F16, 0, 2.0**-24 * 4),
+        ("v_mfma_f32_16x16x16f16 v[30:33], v[20:21], v[22:23], v[24:27]", 0, ONE_F16, 1, 2.0**-149),
+        ("v_mfma_f32_16x16x1f32 v[30:45], v20, v22, v[46:61]", 1, f32(1.0), 0, 2.0**-149),
+    ],
+    ids=["f16", "f16 of several blocks", "addend", "f32"],
+)
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_matrix_unit_of_gfx90a_flushes_f16(instruction: str, a: int, b: int, c: int, kept: float, arch: str) -> None:
+    """AMD, MIOpen's "MI200 MFMA behavior specifics": F16 and BF16 "flush subnormal input/output data to zero"."""
+    packed = 1 if "f32 v[30:45]" in instruction else 0x10001
+    vectors = {20: a * packed, 21: a * packed, 22: b * packed, 23: b * packed}
+    addends = dict.fromkeys((*range(24, 28), *range(46, 62)), c)
+    assembly = (
+        instruction if arch == "gfx90a" else instruction.replace("f16 v[3", "_f16 v[3").replace("1f32", "1_4b_f32")
+    )
+    assembly = assembly.replace("4x4x4_f16", "4x4x4_16b_f16") + "\ns_nop 15\ns_nop 15\n"
+    flushes = arch == "gfx90a" and "f16" in instruction
+    assert first_lane(assembly, vectors | addends, arch=arch) == (0 if flushes else f32(kept))
+
+
 # --- atomics ---
 
 

@@ -233,9 +233,12 @@ public:
     explicit WideMode(const Wave& w) : HostMode(w.mxcsr, w.mxcsr_wide) {}
 };
 
+inline bool is_gfx90a(const Wave& w) { return w.group->arch == 910; }
 inline bool ieee_mode(const Wave& w) { return mode::IEEE.of(w.mode); }
 // How results in f64 and f16 are rounded.
 inline Round wide_round(const Wave& w) { return static_cast<Round>(mode::ROUND_WIDE.of(w.mode)); }
+// Whether a result of f16 or 8 bits that is too large becomes the largest number.
+inline bool saturates(const Wave& w) { return mode::FP16_OVFL.of(w.mode); }
 inline bool dx10_clamp(const Wave& w) { return mode::DX10_CLAMP.of(w.mode); }
 
 // Dwords on their way to scalar registers.

@@ -253,7 +253,14 @@ const uint32_t* dot_row(const Wave& w, const MicroOp* op, unsigned i, Row& buffe
     return buffer.d;
 }
 
-// v_dot2_f32_*: products exact, two additions in order.
+const uint32_t* flushed_halves(const uint32_t* row, Row& buffer)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+        buffer.d[l] = flush_f16(row[l] & 0xffff) | flush_f16(row[l] >> 16) << 16;
+    return buffer.d;
+}
+
+// v_dot2_f32_*: products exact, two additions in order. gfx90a flushes them whatever MODE has.
 template <float (*Value)(uint32_t)>
 const MicroOp* dot2(Wave& w, const MicroOp* op)
 {
@@ -261,6 +268,11 @@ const MicroOp* dot2(Wave& w, const MicroOp* op)
     const uint32_t* a = dot_row(w, op, 0, b0);
     const uint32_t* b = dot_row(w, op, 1, b1);
     const uint32_t* c = dot_row(w, op, 2, b2);
+    const bool flush  = is_gfx90a(w);
+    const HostMode mode(w.mxcsr, flush ? w.mxcsr | MXCSR_INPUTS_ARE_ZERO | MXCSR_FLUSH : w.mxcsr);
+    if(flush)
+        for(auto [row, buffer] : {std::pair(&a, &b0), std::pair(&b, &b1)})
+            *row = flushed_halves(*row, *buffer);
     for(unsigned l = 0; l < LANES; ++l)
         out.d[l] = as_bits(dot_half(a[l], b[l], as_float(c[l]), Value));
     if(op->flags & CLAMP)

@@ -92,8 +92,8 @@ def test_branch_into_instruction_traps() -> None:
 
 def test_unknown_bits_trap() -> None:
     (only,) = instructions(0xFFFFFFFF)
-    assert lower_one(only)[1] == "the emulator lacks bits that no instruction has: .long 0xffffffff"
-    assert missing_instructions([only, only]) == {"the emulator lacks bits that no instruction has": 2}
+    assert lower_one(only)[1] == "the emulator lacks bits of no instruction in its tables: .long 0xffffffff"
+    assert missing_instructions([only, only]) == {"the emulator lacks bits of no instruction in its tables": 2}
 
 
 @pytest.mark.parametrize("name", ["buffer_wbinvl1", "buffer_wbinvl1_vol"])

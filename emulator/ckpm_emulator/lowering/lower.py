@@ -209,7 +209,7 @@ def lower_one(instruction: Instruction, arch: str = "") -> tuple[MicroOp, str]:
     op = MicroOp(name)
     try:
         if instruction.record is None:
-            raise UnknownError("bits that no instruction has")
+            raise UnknownError("bits of no instruction in its tables")
         if name not in opcodes.SUPPORTED:
             raise UnknownError(f"opcode {instruction.name} ({instruction.format})")
         if why := matrix_table.refusal(instruction.name, arch) if arch else "":

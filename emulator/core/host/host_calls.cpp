@@ -52,19 +52,6 @@ void call_function(uint64_t* words)
     reinterpret_cast<void (*)(uint64_t*, const uint64_t*)>(words[0])(answer, words + 1);
     std::copy_n(answer, 2, words);
 }
-
-// The host's own arithmetic: a wave may round in other ways, or flush denormals.
-class PlainArithmetic
-{
-public:
-    PlainArithmetic() : before_(host_mode()) { load_host_mode(0x1f80); }
-    ~PlainArithmetic() { load_host_mode(before_); }
-    PlainArithmetic(const PlainArithmetic&)            = delete;
-    PlainArithmetic& operator=(const PlainArithmetic&) = delete;
-
-private:
-    const uint32_t before_;
-};
 } // namespace
 
 // The first six words are the device library's; it reads no further.
@@ -122,7 +109,7 @@ void HostCalls::serve()
 {
     if(buffer_ == nullptr)
         return;
-    const PlainArithmetic plain;
+    const HostMode plain(host_mode(), MXCSR_NEAREST); // the program's own arithmetic
     const std::lock_guard lock(mutex_);
     uint64_t entry = std::atomic_ref(buffer_->ready).exchange(0, std::memory_order_acquire);
     for(uint64_t served = 0; entry != 0; ++served)

@@ -27,26 +27,12 @@ T modify(void* address, T data)
     }
 }
 
-// Sums of f64 in memory are rounded to nearest and keep subnormals, whatever MODE has for f32.
-class WideAtomics
-{
-public:
-    WideAtomics() : before_(host_mode()) { load_host_mode(0x1f80); }
-    ~WideAtomics() { load_host_mode(before_); }
-    WideAtomics(const WideAtomics&)            = delete;
-    WideAtomics& operator=(const WideAtomics&) = delete;
-
-private:
-    uint32_t before_;
-};
-
 // Change(address, operand) -> old value, for each lane of `mask`: operands from rows of 64 dwords,
 // old values to `old`, zero in other lanes.
 template <typename T, auto Change, typename Offset>
 void modify_lanes(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t (*operands)[LANES], Rows& old)
 {
     constexpr unsigned DWORDS = sizeof(T) / 4;
-    [[maybe_unused]] const std::conditional_t<std::is_same_v<T, double>, WideAtomics, int> mode{};
     for(unsigned l = 0; l < LANES; ++l)
     {
         uint32_t bits[DWORDS] = {};

@@ -56,7 +56,8 @@ inline bool rounds_up(Round round, bool negative, bool odd, uint32_t remainder, 
     }
 }
 
-inline uint32_t f32_to_f16(uint32_t bits, Round round)
+// `saturate`: what is too large, but not infinite, becomes the largest number in every rounding.
+inline uint32_t f32_to_f16(uint32_t bits, Round round, bool saturate = false)
 {
     const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
     if(magnitude > 0x7f800000)
@@ -83,7 +84,7 @@ inline uint32_t f32_to_f16(uint32_t bits, Round round)
     {
         const bool to_infinity =
             round == Round::Nearest || (round == Round::Up && !negative) || (round == Round::Down && negative);
-        result = to_infinity ? 0x7c00 : 0x7bff;
+        result = to_infinity && !saturate ? 0x7c00 : 0x7bff;
     }
     return sign | result;
 }
@@ -102,6 +103,30 @@ inline uint32_t f64_to_odd_f32(double value)
     }
     return bits;
 }
+
+// frexp of an f16, f32 or f64 by its bits: a mantissa in [0.5, 1) with the sign, and the exponent; 0
+// for what is zero, infinite or NaN. The host's own takes subnormals for zeros where MODE has f32 flushed.
+template <typename Bits>
+struct Frexp
+{
+    static constexpr int WIDTH = 8 * sizeof(Bits), FRACTION = WIDTH == 16 ? 10 : WIDTH == 32 ? 23 : 52;
+    static constexpr int BELOW_ONE = (1 << (WIDTH - FRACTION - 2)) - 2; // the exponent's field of 0.5
+    static constexpr Bits SIGN = Bits(Bits{1} << (WIDTH - 1)), ONE = Bits(Bits{1} << FRACTION);
+
+    Bits mantissa;
+    int exponent = 0;
+
+    explicit Frexp(Bits bits) : mantissa(bits)
+    {
+        const Bits magnitude = bits & Bits(SIGN - 1);
+        if(magnitude == 0 || magnitude >= SIGN - ONE)
+            return;
+        const int up    = magnitude < ONE ? std::countl_zero(magnitude) - (WIDTH - 1 - FRACTION) : 0;
+        const int field = up != 0 ? 1 - up : static_cast<int>(magnitude >> FRACTION);
+        exponent        = field - BELOW_ONE;
+        mantissa = Bits((bits & SIGN) | (Bits(magnitude << up) & Bits(ONE - 1)) | Bits(Bits{BELOW_ONE} << FRACTION));
+    }
+};
 
 // A subnormal becomes a zero of its sign.
 inline uint32_t flush_f16(uint32_t half) { return (half & 0x7c00) == 0 ? half & 0x8000 : half; }

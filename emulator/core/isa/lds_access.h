@@ -166,6 +166,8 @@ const MicroOp* lds_atomic(Wave& w, const MicroOp* op)
     Rows old;
     finish_own_writes(w);
     lds_addresses(w, op, static_cast<uint32_t>(op->offset), sizeof(T), mask, LdsUse::Atomic, at);
+    // LDS rounds to nearest; MODE decides on subnormals, but of f64.
+    const HostMode mode(w.mxcsr, std::is_same_v<T, double> ? MXCSR_NEAREST : w.mxcsr & ~MXCSR_ROUND.mask());
     modify_lanes<T, modify_lds<T, F>>(w.group->lds, at.d, mask, &w.v[op->src[1].code], old);
     deliver_old(w, op, Counter::Lds, old, sizeof(T) / 4);
     return advance(op);

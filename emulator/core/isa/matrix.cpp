@@ -36,20 +36,4 @@ LaneMap permuted_lanes(uint32_t control)
     }
     return map;
 }
-
-namespace {
-constexpr uint32_t NEAREST_EVEN = 0x1f80;
-} // namespace
-
-MatrixRounding::MatrixRounding(const Wave& w) : before_(w.mxcsr)
-{
-    if(before_ != NEAREST_EVEN)
-        load_host_mode(NEAREST_EVEN);
-}
-
-MatrixRounding::~MatrixRounding()
-{
-    if(before_ != NEAREST_EVEN)
-        load_host_mode(before_);
-}
 } // namespace emu

@@ -104,19 +104,6 @@ void each_row(Wave& w, const MicroOp* op, uint16_t addend, Add&& add)
     std::memcpy(w.v[op->dst], result, S.n * S.n * S.blocks * sizeof(uint32_t));
 }
 
-// Matrix instructions round to nearest even and keep subnormals in every MODE.
-class MatrixRounding
-{
-public:
-    explicit MatrixRounding(const Wave& w);
-    ~MatrixRounding();
-    MatrixRounding(const MatrixRounding&)            = delete;
-    MatrixRounding& operator=(const MatrixRounding&) = delete;
-
-private:
-    uint32_t before_;
-};
-
 // MODE.FP16_OVFL: what is too large becomes the largest number. `exact`: the sum in double.
 inline float in_range(float sum, double exact)
 {
@@ -173,7 +160,7 @@ const MicroOp* multiply(Wave& w, const MicroOp* op)
         if(w.group->open_rules && size != 0 && 1u << size < Blocks)
             raise_unknown(w, op, "sources disagree on which blocks of A a broadcast (cbsz) to some of them reads");
     }
-    const MatrixRounding mode = MatrixRounding(w);
+    const HostMode mode(w.mxcsr, matrix_mode<FormatA>(w));
     Factor<Value> a, b;
     gather<S, FormatA>(w, op->src[0].code, broadcast_lanes(op->control, N), a.d);
     gather<S, FormatB>(w, op->src[1].code, permuted_lanes(op->control), b.d);

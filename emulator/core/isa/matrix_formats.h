@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 namespace emu {
 // Formats: values a dword, and widening of value `e` of a run of dwords to f32. For the exact sums
@@ -141,6 +142,29 @@ using Fp6 = SubByte<ScaledFp6>;
 using Bf6 = SubByte<ScaledBf6>;
 using Fp4 = SubByte<ScaledFp4>;
 
+// Matrix instructions round to nearest even and keep subnormals in every MODE; gfx90a takes them for
+// zeros where factors are f16 or bf16, and leaves none (AMD, "MI200 MFMA behavior specifics").
+template <typename Format>
+uint32_t matrix_mode(const Wave& w)
+{
+    constexpr bool HALVES = std::is_same_v<Format, F16> || std::is_same_v<Format, Bf16>;
+    return HALVES && is_gfx90a(w) ? MXCSR_NEAREST | MXCSR_INPUTS_ARE_ZERO | MXCSR_FLUSH : MXCSR_NEAREST;
+}
+
+// Of f16 the host has no subnormals once they are f32.
+[[gnu::noinline, gnu::cold]] inline void flush_f16_values(float* values, unsigned count)
+{
+    for(unsigned i = 0; i < count; ++i)
+        values[i] = std::fabs(values[i]) < 0x1p-14f ? std::copysign(0.0f, values[i]) : values[i];
+}
+template <typename Format>
+void flush_factors(const Wave& w, typename Format::Value* values, unsigned count)
+{
+    if constexpr(std::is_same_v<Format, F16>)
+        if(is_gfx90a(w)) [[unlikely]]
+            flush_f16_values(values, count);
+}
+
 // Value `e` of every lane, of those in the registers from `code` on.
 template <typename Format>
 void lane_values(const Wave& w, uint16_t code, unsigned e, typename Format::Value* to)
@@ -149,5 +173,6 @@ void lane_values(const Wave& w, uint16_t code, unsigned e, typename Format::Valu
         Format::widen(w, w.v[code + e / Format::PER_DWORD], e % Format::PER_DWORD, to, LANES);
     else
         Format::lanes(w, code, e, to);
+    flush_factors<Format>(w, to, LANES);
 }
 } // namespace emu

@@ -226,32 +226,19 @@ inline unsigned effective_omod(const Wave& w, const MicroOp* op, bool denormal_r
 }
 inline bool output_modified(const MicroOp* op) { return op->omod != 0 || (op->flags & CLAMP) != 0; }
 
-// Puts the host in the mode of f64 and f16 operations while one of them runs, if it differs from
-// f32's.
-class WideMode
+// The host in the mode of f64 and f16 operations while one of them runs.
+class WideMode : HostMode
 {
 public:
-    explicit WideMode(const Wave& w) : wave_(w), differs_(w.mxcsr != w.mxcsr_wide)
-    {
-        if(differs_) [[unlikely]]
-            load_host_mode(w.mxcsr_wide);
-    }
-    ~WideMode()
-    {
-        if(differs_) [[unlikely]]
-            load_host_mode(wave_.mxcsr);
-    }
-    WideMode(const WideMode&)            = delete;
-    WideMode& operator=(const WideMode&) = delete;
-
-private:
-    const Wave& wave_;
-    bool differs_;
+    explicit WideMode(const Wave& w) : HostMode(w.mxcsr, w.mxcsr_wide) {}
 };
 
+inline bool is_gfx90a(const Wave& w) { return w.group->arch == 910; }
 inline bool ieee_mode(const Wave& w) { return mode::IEEE.of(w.mode); }
 // How results in f64 and f16 are rounded.
 inline Round wide_round(const Wave& w) { return static_cast<Round>(mode::ROUND_WIDE.of(w.mode)); }
+// Whether a result of f16 or 8 bits that is too large becomes the largest number.
+inline bool saturates(const Wave& w) { return mode::FP16_OVFL.of(w.mode); }
 inline bool dx10_clamp(const Wave& w) { return mode::DX10_CLAMP.of(w.mode); }
 
 // Dwords on their way to scalar registers.

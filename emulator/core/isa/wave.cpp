@@ -1,19 +1,13 @@
 #include "isa/wave.h"
 
-#include "isa/fields.h"
-
 #include <bit>
 
 namespace emu {
 namespace {
-// MXCSR, the host's MODE: every exception masked, and rounding to nearest, down, up or zero.
-constexpr uint32_t MXCSR_MASKED = 0x1f80, MXCSR_INPUTS_ARE_ZERO = 0x40, MXCSR_FLUSH = 0x8000;
-constexpr Field MXCSR_ROUND{13, 2};
-
 uint32_t host_bits(uint32_t round, bool keeps_inputs, bool keeps_results)
 {
     static constexpr uint32_t ROUNDING[] = {0, 2, 1, 3}; // MODE: nearest, up, down, zero
-    return MXCSR_MASKED | MXCSR_ROUND.put(ROUNDING[round]) | (keeps_results ? 0 : MXCSR_FLUSH) |
+    return MXCSR_NEAREST | MXCSR_ROUND.put(ROUNDING[round]) | (keeps_results ? 0 : MXCSR_FLUSH) |
            (keeps_inputs ? 0 : MXCSR_INPUTS_ARE_ZERO);
 }
 } // namespace

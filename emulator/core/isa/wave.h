@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checks/pending.h"
+#include "isa/fields.h"
 #include "isa/microop.h"
 #include "memory/memory.h"
 #include "run/fault.h"
@@ -147,9 +148,34 @@ Fault located(const Wave& wave, const MicroOp* op, Fault fault);
 
 // Set the MODE register and what follows from it for the host's floating-point unit.
 void set_mode(Wave& wave, uint32_t word);
+// MXCSR, the host's MODE, with every exception masked: to nearest, subnormals kept. And its fields.
+inline constexpr uint32_t MXCSR_NEAREST = 0x1f80, MXCSR_INPUTS_ARE_ZERO = 0x40, MXCSR_FLUSH = 0x8000;
+inline constexpr Field MXCSR_ROUND{13, 2};
 // Make the host's floating-point unit follow a wave's MODE while it runs.
 inline void load_host_mode(uint32_t mxcsr) { __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory"); }
 uint32_t host_mode();
+
+// Has the host's floating-point unit in the mode `wanted` while this lives, then again in that of before.
+class HostMode
+{
+public:
+    HostMode(uint32_t before, uint32_t wanted) : before_(before), differs_(before != wanted)
+    {
+        if(differs_) [[unlikely]]
+            load_host_mode(wanted);
+    }
+    ~HostMode()
+    {
+        if(differs_) [[unlikely]]
+            load_host_mode(before_);
+    }
+    HostMode(const HostMode&)            = delete;
+    HostMode& operator=(const HostMode&) = delete;
+
+private:
+    uint32_t before_;
+    bool differs_;
+};
 
 // Inline constants of the scalar file (ISA document, source operand encodings 128-248).
 void set_inline_constants(Wave& wave);

@@ -239,6 +239,7 @@ class _Sources:
                     bits &= ~(1 << top)
                 if self.neg >> n & 1:
                     bits ^= 1 << top
+                bits = self._flush(bits, Operand("F16", 2, 32) if half else Operand("F32", 1, 32))
             return bits
         width = 32 if kind.bits == 64 else 16
         mask = (1 << width) - 1

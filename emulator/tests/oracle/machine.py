@@ -17,7 +17,7 @@ from oracle.cases import Case
 from oracle.memory_cases import MEMORY_BYTES
 from oracle.operands import State
 
-ARCHS = {"gfx942": 942, "gfx950": 950}
+ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}
 
 
 class TrapError(NotImplementedError):

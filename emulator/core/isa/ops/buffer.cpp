@@ -352,6 +352,7 @@ const MicroOp* change(Wave& w, const MicroOp* op)
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
     if(Reads)
         must_be_written(w, op, lanes.resource.base, lanes.offset, lanes.whole, sizeof(T));
+    const HostMode mode(w.mxcsr, MXCSR_NEAREST); // memory follows no MODE
     ChangeLanes(base, lanes.offset, lanes.whole, &w.v[op->dst], old);
     deliver_old(w, op, Counter::Vector, old, DWORDS);
     return advance(op);

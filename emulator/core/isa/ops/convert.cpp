@@ -34,7 +34,8 @@ uint32_t norm16(uint32_t a, bool is_signed)
     if(x != x)
         return 0;
     const double low = is_signed ? -1.0 : 0.0, bounded = std::min(1.0, std::max(low, static_cast<double>(x)));
-    return static_cast<uint32_t>(static_cast<int32_t>(std::rint(bounded * (is_signed ? 32767.0 : 65535.0)))) & 0xffff;
+    return static_cast<uint32_t>(static_cast<int32_t>(__builtin_roundeven(bounded * (is_signed ? 32767.0 : 65535.0)))) &
+           0xffff;
 }
 
 // f32 to f16 with a rounding mode of its own choice: G(w).
@@ -43,9 +44,10 @@ const MicroOp* pack_f16(Wave& w, const MicroOp* op)
 {
     Row b0, b1, out;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    const Round round = G(w);
+    const Round round   = G(w);
+    const bool saturate = saturates(w);
 #ifdef __AVX512F__
-    if(round == Round::Nearest || round == Round::Zero)
+    if((round == Round::Nearest && !saturate) || round == Round::Zero)
     {
         alignas(64) uint16_t low[LANES], high[LANES];
         for(unsigned i = 0; i < LANES; i += 16)
@@ -64,7 +66,7 @@ const MicroOp* pack_f16(Wave& w, const MicroOp* op)
     }
 #endif
     for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = f32_to_f16(a[l], round) | f32_to_f16(b[l], round) << 16;
+        out.d[l] = f32_to_f16(a[l], round, saturate) | f32_to_f16(b[l], round, saturate) << 16;
     commit(w, op, out.d);
     return advance(op);
 }
@@ -77,7 +79,7 @@ const MicroOp* v_cvt_f16_f32(Wave& w, const MicroOp* op)
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
     const auto round  = wide_round(w);
-    const bool flush  = !mode::RESULTS_WIDE.of(w.mode);
+    const bool flush = !mode::RESULTS_WIDE.of(w.mode), saturate = saturates(w);
     if(!mode::INPUTS_F32.of(w.mode))
         a = flushed_row(a, b0); // MODE flushes f32 inputs
     Row modified;
@@ -90,8 +92,8 @@ const MicroOp* v_cvt_f16_f32(Wave& w, const MicroOp* op)
     }
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const uint32_t half = f32_to_f16(a[l], round);
-        out.d[l]            = flush && (half & 0x7c00) == 0 ? half & 0x8000 : half;
+        const uint32_t half = f32_to_f16(a[l], round, saturate);
+        out.d[l]            = flush ? flush_f16(half) : half;
     }
     commit(w, op, out.d);
     return advance(op);
@@ -133,17 +135,15 @@ const MicroOp* to_half(Wave& w, const MicroOp* op)
     if(output_modified(op))
         modify_f32(w, op, out.d);
     for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = f32_to_f16(out.d[l], round);
+        out.d[l] = f32_to_f16(out.d[l], round, saturates(w));
     commit(w, op, out.d);
     return advance(op);
 }
 
+// The host takes a subnormal for a zero where MODE has f64 flushed.
 uint32_t frexp_exponent(double x)
 {
-    int exponent = 0;
-    if(std::isfinite(x))
-        std::frexp(x, &exponent);
-    return static_cast<uint32_t>(exponent);
+    return x == 0.0 ? 0 : static_cast<uint32_t>(Frexp(std::bit_cast<uint64_t>(x)).exponent);
 }
 
 // f32 from an f64 and back, integers from and to f64.
@@ -211,7 +211,6 @@ uint32_t wide_to_u32(double x)
 
 // ---- 8-bit formats. MODE.FP16_OVFL makes too large values the largest one.
 bool fnuz(const Wave& w) { return w.group->arch != 950; }
-bool saturates(const Wave& w) { return mode::FP16_OVFL.of(w.mode); }
 
 template <bool Bf8>
 uint32_t decode(bool fnuz_format, uint32_t byte)

@@ -235,6 +235,7 @@ const MicroOp* change(Wave& w, const MicroOp* op)
     if(Reads)
         must_be_written(w, op, 0, at.d, global, sizeof(T));
     Rows old = {};
+    const HostMode mode(w.mxcsr, MXCSR_NEAREST); // memory follows no MODE
     ChangeLanes(nullptr, at.d, mask, &w.v[data], old);
     deliver_old(w, op, COUNTER<S>, old, DWORDS);
     return advance(op);

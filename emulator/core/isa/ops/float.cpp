@@ -147,20 +147,7 @@ float fract(float x)
     return part >= 1.0f ? as_float(0x3f7fffff) : part;
 }
 
-float frexp_mantissa(float x)
-{
-    int exponent;
-    return std::isfinite(x) ? std::frexp(x, &exponent) : x;
-}
-
-uint32_t frexp_exponent(uint32_t bits)
-{
-    const float x = as_float(bits);
-    int exponent  = 0;
-    if(std::isfinite(x))
-        std::frexp(x, &exponent);
-    return static_cast<uint32_t>(exponent);
-}
+uint32_t frexp_exponent(uint32_t bits) { return static_cast<uint32_t>(Frexp(bits).exponent); }
 
 float legacy_product(float a, float b) { return a == 0.0f || b == 0.0f ? 0.0f : a * b; }
 
@@ -211,25 +198,17 @@ const MicroOp* v_ldexp_f32(Wave& w, const MicroOp* op)
 template <auto F>
 const MicroOp* transcendental(Wave& w, const MicroOp* op)
 {
-    if((w.mxcsr & 0x6000) == 0) [[likely]]
-        return map_f32<1, F>(w, op);
-    load_host_mode(w.mxcsr & ~0x6000u);
-    const MicroOp* const next = map_f32<1, F>(w, op);
-    load_host_mode(w.mxcsr);
-    return next;
+    const HostMode mode(w.mxcsr, w.mxcsr & ~MXCSR_ROUND.mask());
+    return map_f32<1, F>(w, op);
 }
 
 const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
 {
     Row b0, buffer;
-    uint32_t* const out    = target_row(w, op, buffer);
-    const uint32_t* a      = source_row(w, op, 0, b0);
-    const bool other_round = (w.mxcsr & 0x6000) != 0;
-    if(other_round) [[unlikely]]
-        load_host_mode(w.mxcsr & ~0x6000u);
+    uint32_t* const out = target_row(w, op, buffer);
+    const uint32_t* a   = source_row(w, op, 0, b0);
+    const HostMode mode(w.mxcsr, w.mxcsr & ~MXCSR_ROUND.mask());
     exp2_row(a, out);
-    if(other_round) [[unlikely]]
-        load_host_mode(w.mxcsr);
     return commit_f32(w, op, out, buffer);
 }
 
@@ -281,7 +260,7 @@ constexpr Entry ENTRIES[] = {
     F1("v_ceil_f32", std::ceil(a)),
     F1("v_floor_f32", std::floor(a)),
     F1("v_rndne_f32", __builtin_roundevenf(a)),
-    F1("v_frexp_mant_f32", frexp_mantissa(a)),
+    F1("v_frexp_mant_f32", as_float(Frexp(as_bits(a)).mantissa)),
     {"v_frexp_exp_i32_f32", map_integer<1, frexp_exponent>},
     {"v_ldexp_f32", v_ldexp_f32},
     {"v_div_scale_f32", v_div_scale_f32},

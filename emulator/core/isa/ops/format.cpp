@@ -80,6 +80,7 @@ const MicroOp* load(Wave& w, const MicroOp* op)
     constexpr unsigned ROWS = Half ? (Components + 1) / 2 : Components;
     const Format format     = format_of(w, op);
     const unsigned bytes    = format.data.bytes();
+    const HostMode mode(w.mxcsr, MXCSR_NEAREST); // the conversions follow no MODE
     Lanes lanes;
     aim_buffer(w, op, Access::Load, bytes, bytes - 1, lanes);
     Rows data = {};
@@ -125,6 +126,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
     constexpr unsigned ROWS = Half ? (Components + 1) / 2 : Components;
     const Format format     = format_of(w, op);
     const unsigned bytes    = format.data.bytes();
+    const HostMode mode(w.mxcsr, MXCSR_NEAREST); // the conversions follow no MODE
     if(Components < format.data.components() || format.select != std::array<uint32_t, 4>{4, 5, 6, 7})
         raise_unknown(w, op, "a store of fewer components than its format has, or in another order");
     Lanes lanes;

@@ -5,6 +5,7 @@
 #include "isa/map.h"
 #include "isa/registry.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace emu {
@@ -12,12 +13,12 @@ namespace {
 struct HalfMode
 {
     Round round;
-    bool flush_inputs, flush_results;
+    bool flush_inputs, flush_results, saturate;
 };
 
 HalfMode half_mode(const Wave& w)
 {
-    return {wide_round(w), !mode::INPUTS_WIDE.of(w.mode), !mode::RESULTS_WIDE.of(w.mode)};
+    return {wide_round(w), !mode::INPUTS_WIDE.of(w.mode), !mode::RESULTS_WIDE.of(w.mode), saturates(w)};
 }
 
 double input(const HalfMode& mode, uint32_t bits)
@@ -34,7 +35,7 @@ uint32_t output(const HalfMode& mode, double value)
     // infinity.
     if(std::isfinite(value) && std::fabs(value) > 0x1p17)
         value = std::copysign(0x1p17, value);
-    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), mode.round);
+    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), mode.round, mode.saturate);
     return mode.flush_results ? flush_f16(half) : half;
 }
 
@@ -79,16 +80,13 @@ const MicroOp* map_f16(Wave& w, const MicroOp* op)
     // The host computes f64 in the rounding mode of f16, which gives a zero sum its sign and keeps
     // what f64 can't hold of an fma on the right side; f64's denormals don't come up. The rounding
     // to f16 happens in output().
-    const uint32_t saved = host_mode();
-    load_host_mode(Transcendental ? 0x1f80 : 0x1f80 | (w.mxcsr_wide & 0x6000));
+    const HostMode host(w.mxcsr, MXCSR_NEAREST | (Transcendental ? 0 : w.mxcsr_wide & MXCSR_ROUND.mask()));
     HalfMode mode = half_mode(w);
     if(Transcendental)
         mode.round = Round::Nearest;
     Row out;
     map_lanes<N>(w, op, out.d, [=](auto... bits) { return output(mode, F(input(mode, bits)...)); });
-    const MicroOp* const next = commit_modified(w, op, out);
-    load_host_mode(saved);
-    return next;
+    return commit_modified(w, op, out);
 }
 
 // Minima, maxima and medians choose one of their sources by its bits: F(ieee, a, b[, c]).
@@ -147,8 +145,7 @@ const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op)
 // A product and a sum, each rounded.
 const MicroOp* v_mad_f16(Wave& w, const MicroOp* op)
 {
-    const uint32_t saved = host_mode();
-    load_host_mode(0x1f80 | (w.mxcsr_wide & 0x6000));
+    const HostMode host(w.mxcsr, MXCSR_NEAREST | (w.mxcsr_wide & MXCSR_ROUND.mask()));
     const HalfMode mode = half_mode(w);
     HalfMode inner      = mode;
     inner.flush_results = false; // of the product alone
@@ -157,9 +154,7 @@ const MicroOp* v_mad_f16(Wave& w, const MicroOp* op)
         const double product = f16_to_f32(output(inner, input(mode, a) * input(mode, b)));
         return output(mode, product + input(mode, c));
     });
-    const MicroOp* const next = commit_modified(w, op, out);
-    load_host_mode(saved);
-    return next;
+    return commit_modified(w, op, out);
 }
 
 uint32_t div_fixup(uint32_t quotient, uint32_t denominator, uint32_t numerator)
@@ -179,25 +174,9 @@ uint32_t div_fixup(uint32_t quotient, uint32_t denominator, uint32_t numerator)
     return sign | (quotient & 0x7fff);
 }
 
-// In [0.5, 1) with the sign of the source, which must not be flushed.
-uint32_t frexp_mantissa(uint32_t a)
-{
-    a &= 0xffff;
-    if((a & 0x7c00) == 0x7c00 || (a & 0x7fff) == 0)
-        return a;
-    int exponent;
-    const double mantissa = std::frexp(static_cast<double>(f16_to_f32(a)), &exponent);
-    return f32_to_f16(as_bits(static_cast<float>(mantissa)), Round::Nearest);
-}
-
-uint32_t frexp_exponent(uint32_t a)
-{
-    if((a & 0x7c00) == 0x7c00 || (a & 0x7fff) == 0)
-        return 0;
-    int exponent;
-    std::frexp(static_cast<double>(f16_to_f32(a & 0xffff)), &exponent);
-    return static_cast<uint32_t>(exponent) & 0xffff;
-}
+// Of a source that is not flushed.
+uint32_t frexp_mantissa(uint32_t a) { return Frexp(static_cast<uint16_t>(a)).mantissa; }
+uint32_t frexp_exponent(uint32_t a) { return Frexp(static_cast<uint16_t>(a)).exponent & 0xffff; }
 
 // The operand is in turns; beyond 256 of them its angle is 0 (ISA document, v_sin_f16).
 double sine(double turns, bool cosine)
@@ -255,7 +234,7 @@ constexpr Entry ENTRIES[] = {
     {"v_med3_f16", choose_f16<3, median>},
     H3("v_fma_f16", (a * b) + c),
     H3("v_fmac_f16", (a * b) + c),
-    T1("v_exp_f16", std::exp2(a)),
+    T1("v_exp_f16", std::exp2(std::isinf(a) ? a : std::min(a, 100.0))), // finite in f64, too
     T1("v_log_f16", std::log2(a)),
     T1("v_rcp_f16", 1.0 / a),
     T1("v_sqrt_f16", std::sqrt(a)),

@@ -8,11 +8,10 @@
 //
 // Numerics: operands are widened to f32 exactly, products are exact there for 16-bit and 8-bit
 // formats, sums are f32 in the order of k, rounded to nearest even. Subnormals are kept, but for
-// f32 factors as MODE has it (the matrix units of gfx90a flushed those of f16 and bf16). The
-// hardware adds several products before rounding, in an order that AMD does not document: results
-// differ from it by at most one rounding a step. Option exact_mfma: sums as in MMA-Sim (arXiv
-// 2511.10909), a model of CDNA3 that its authors found equal bit for bit. Its sums of f32 operands
-// are those computed here without the option. It does not cover CDNA4.
+// f32 factors as MODE has it, and with f16 and bf16 on gfx90a (matrix_mode). The hardware adds several products before
+// rounding, in an order that AMD does not document: results differ from it by at most one rounding a step. Option
+// exact_mfma: sums as in MMA-Sim (arXiv 2511.10909), a model of CDNA3 that its authors found equal bit for bit. Its
+// sums of f32 operands are those computed here without the option. It does not cover CDNA4.
 #include "isa/matrix.h"
 
 #include "isa/matrix_pairs.h"
@@ -33,6 +32,7 @@ void widen_operand(const Wave& w, const MicroOp* op, unsigned i, float (*to)[N])
         for(unsigned block = 0; block < LANES / N; ++block)
             Format::widen(w, row + block * N, e % Format::PER_DWORD, to[E * block + e], N);
     }
+    flush_factors<Format>(w, to[0], E * LANES);
 }
 
 template <unsigned N, unsigned E, typename FormatA, typename FormatB>
@@ -42,9 +42,7 @@ const MicroOp* mfma_plain(Wave& w, const MicroOp* op)
     constexpr unsigned VECTORS = N / WIDTH;
     // Eight sums at a time, or sixteen where there are 32 vector registers.
     constexpr unsigned ROWS = (FAST && WIDTH == 16 ? 16 : 8) / std::min(VECTORS, 4u);
-    const bool other_mode   = w.mxcsr != 0x1f80;
-    if(other_mode) [[unlikely]]
-        load_host_mode(0x1f80);
+    const HostMode mode(w.mxcsr, matrix_mode<FormatA>(w));
     alignas(64) float a[K][N], b[K][N];
     widen_operand<N, E, FormatA>(w, op, 0, a);
     widen_operand<N, E, FormatB>(w, op, 1, b);
@@ -81,8 +79,6 @@ const MicroOp* mfma_plain(Wave& w, const MicroOp* op)
                 store(home[i] + v * WIDTH, sum[i][v]);
     }
     static_assert(REGISTERS * LANES == N * N);
-    if(other_mode) [[unlikely]]
-        load_host_mode(w.mxcsr);
     return advance(op);
 }
 

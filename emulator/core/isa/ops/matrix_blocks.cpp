@@ -25,8 +25,8 @@ template <unsigned N, unsigned Blocks>
 const MicroOp* mfma_f64(Wave& w, const MicroOp* op)
 {
     constexpr unsigned K = 4, PAIRS = N * N * Blocks / LANES;
-    const MatrixRounding mode = MatrixRounding(w);
-    const uint32_t negated    = matrix_control::BLGP.of(op->control);
+    const HostMode mode(w.mxcsr, MXCSR_NEAREST);
+    const uint32_t negated = matrix_control::BLGP.of(op->control);
     const double sign_a = negated & 1 ? -1.0 : 1.0, sign_b = negated & 2 ? -1.0 : 1.0,
                  sign_c = negated & 4 ? -1.0 : 1.0;
     double result[PAIRS][LANES];

@@ -52,8 +52,8 @@ void scale(const Factor<float>& values, const double* scales, unsigned n, Factor
 template <unsigned N>
 const MicroOp* mfma_scaled(Wave& w, const MicroOp* op)
 {
-    constexpr MatrixShape S   = shape_of(N, 2048 / N, 1);
-    const MatrixRounding mode = MatrixRounding(w);
+    constexpr MatrixShape S = shape_of(N, 2048 / N, 1);
+    const HostMode mode(w.mxcsr, MXCSR_NEAREST);
     Factor<float> values;
     Factor<double> a, b;
     double scales[LANES];
@@ -89,8 +89,8 @@ constexpr Entry ENTRIES[] = {
 template <unsigned N>
 const MicroOp* mfma_small(Wave& w, const MicroOp* op)
 {
-    constexpr MatrixShape S   = shape_of(N, 2048 / N, 1);
-    const MatrixRounding mode = MatrixRounding(w);
+    constexpr MatrixShape S = shape_of(N, 2048 / N, 1);
+    const HostMode mode(w.mxcsr, MXCSR_NEAREST);
     Factor<float> a, b;
     gather_small<N>(w, op->src[0].code, FORMAT_A.of(op->control), a);
     gather_small<N>(w, op->src[1].code, FORMAT_B.of(op->control), b);

@@ -17,7 +17,7 @@ const MicroOp* smfmac(Wave& w, const MicroOp* op)
     constexpr MatrixShape A = shape_of(N, K / 2, 1), B = shape_of(N, K, 1, RUN);
     if(w.group->exact_mfma)
         raise_unknown(w, op, "exact_mfma has no model of the sums of sparse matrix instructions");
-    const MatrixRounding mode = MatrixRounding(w);
+    const HostMode mode(w.mxcsr, MXCSR_NEAREST);
     Factor<Value> a, b;
     gather<A, FormatA>(w, op->src[0].code, own_lanes(), a.d);
     gather<B, FormatB>(w, op->src[1].code, own_lanes(), b.d);

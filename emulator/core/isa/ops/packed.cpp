@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 namespace emu {
 namespace {
@@ -135,7 +137,7 @@ uint32_t to_half(const Wave& w, const MicroOp* op, double value)
         else
             value = value > 1.0 ? 1.0 : std::signbit(value) ? 0.0 : value; // -0 too becomes +0
     }
-    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), wide_round(w));
+    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), wide_round(w), saturates(w));
     return !mode::RESULTS_WIDE.of(w.mode) ? flush_f16(half) : half;
 }
 
@@ -188,9 +190,10 @@ uint32_t packed_extreme3(const Wave& w, const MicroOp* op, uint32_t a, uint32_t 
 
 // v_fma_mix: sources are f32, or a half taken as f16 where op_sel_hi (select bit 1) is set. neg is
 // NEGATE, abs NEGATE_HIGH.
-double mixed(const Source& source, uint32_t value)
+double mixed(const Wave& w, const Source& source, uint32_t value)
 {
-    double x = source.select & 2 ? h(half_of(value, source.select & 1)) : static_cast<double>(as_float(value));
+    double x =
+        source.select & 2 ? h(input_half(w, half_of(value, source.select & 1))) : static_cast<double>(as_float(value));
     if(source.mods & NEGATE_HIGH)
         x = std::fabs(x);
     return source.mods & NEGATE ? -x : x;
@@ -205,15 +208,22 @@ const MicroOp* fma_mix(Wave& w, const MicroOp* op)
     const uint32_t* c = plain_row(w, op, op->src[2].code, b2);
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const auto x = static_cast<float>(mixed(op->src[0], a[l])), y = static_cast<float>(mixed(op->src[1], b[l]));
-        const float value = std::fma(x, y, static_cast<float>(mixed(op->src[2], c[l])));
-        out.d[l]          = as_bits(value);
+        const auto x = static_cast<float>(mixed(w, op->src[0], a[l])),
+                   y = static_cast<float>(mixed(w, op->src[1], b[l])),
+                   z = static_cast<float>(mixed(w, op->src[2], c[l]));
+        float value  = std::fma(x, y, z);
+        if(Half && saturates(w) && std::isinf(value) && std::isfinite(x) && std::isfinite(y) && std::isfinite(z))
+            value = std::copysign(std::numeric_limits<float>::max(), value); // too large for f32, too
+        out.d[l] = as_bits(value);
     }
     if(op->flags & CLAMP)
         modify_f32(w, op, out.d);
     if(Half)
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = f32_to_f16(out.d[l], wide_round(w));
+        {
+            const uint32_t half = f32_to_f16(out.d[l], wide_round(w), saturates(w));
+            out.d[l]            = mode::RESULTS_WIDE.of(w.mode) ? half : flush_f16(half);
+        }
     commit(w, op, out.d); // LOW_HALF or HIGH_HALF for mixlo and mixhi
     return advance(op);
 }
@@ -243,7 +253,14 @@ const uint32_t* dot_row(const Wave& w, const MicroOp* op, unsigned i, Row& buffe
     return buffer.d;
 }
 
-// v_dot2_f32_*: products exact, two additions in order.
+const uint32_t* flushed_halves(const uint32_t* row, Row& buffer)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+        buffer.d[l] = flush_f16(row[l] & 0xffff) | flush_f16(row[l] >> 16) << 16;
+    return buffer.d;
+}
+
+// v_dot2_f32_*: products exact, two additions in order. gfx90a flushes them whatever MODE has.
 template <float (*Value)(uint32_t)>
 const MicroOp* dot2(Wave& w, const MicroOp* op)
 {
@@ -251,6 +268,11 @@ const MicroOp* dot2(Wave& w, const MicroOp* op)
     const uint32_t* a = dot_row(w, op, 0, b0);
     const uint32_t* b = dot_row(w, op, 1, b1);
     const uint32_t* c = dot_row(w, op, 2, b2);
+    const bool flush  = is_gfx90a(w);
+    const HostMode mode(w.mxcsr, flush ? w.mxcsr | MXCSR_INPUTS_ARE_ZERO | MXCSR_FLUSH : w.mxcsr);
+    if(flush)
+        for(auto [row, buffer] : {std::pair(&a, &b0), std::pair(&b, &b1)})
+            *row = flushed_halves(*row, *buffer);
     for(unsigned l = 0; l < LANES; ++l)
         out.d[l] = as_bits(dot_half(a[l], b[l], as_float(c[l]), Value));
     if(op->flags & CLAMP)

@@ -208,10 +208,11 @@ double fract(double x)
     return part >= 1.0 ? 0x1.fffffffffffffp-1 : part == 0.0 ? 0.0 : part;
 }
 
+// The host takes a subnormal for a zero where MODE has f64 flushed.
 double frexp_mantissa(double x)
 {
-    int exponent;
-    return std::isfinite(x) ? std::frexp(x, &exponent) : x;
+    const u64 bits = std::bit_cast<u64>(x);
+    return std::bit_cast<double>(x == 0.0 ? bits & Frexp<u64>::SIGN : Frexp(bits).mantissa);
 }
 
 // 2 / pi below the binary point: its first 1201 bits, from the highest on, and zeros.

@@ -5,6 +5,7 @@ Assembled by the embedded toolchain, run on one wave.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from fractions import Fraction
 
@@ -136,6 +137,39 @@ def test_three_dwords_to_lds_leave_fourth_alone() -> None:
     assembly = "buffer_load_dwordx3 v20, s[40:43], 0 offen lds\n"
     after = run_wave(assembly, {20: 0}, resource(256) | {124: 0}, lds=1024, memory=DATA)
     assert np.frombuffer(after.lds, np.uint32).reshape(64, 4).tolist() == [[1, 2, 3, 0]] * 64
+
+
+@pytest.mark.parametrize(("execute", "last"), [(0xFFFFFFFF, 31), (1, 0), (1 << 20 | 1 << 9, 20), (0, -1)])
+@pytest.mark.parametrize(("form", "bytes_a_lane"), [("dword", 4), ("dwordx3", 16), ("dwordx4", 16)])
+def test_load_to_lds_needs_room_for_lanes_that_are_on(execute: int, last: int, form: str, bytes_a_lane: int) -> None:
+    """CDNA4 ISA 9.1.9.1: out of range is looked at for each lane that writes; M0 + TIDinWave * 4 or * 16."""
+    assembly, lanes = f"buffer_load_{form} v20, s[40:43], 0 offen lds\n", np.arange(64) * 4
+    room = last * bytes_a_lane + (12 if form == "dwordx3" else bytes_a_lane) if execute else 0
+    after = run_wave(assembly, {20: lanes}, resource(256) | {124: 0}, execute=execute, lds=max(room, 4), memory=DATA)
+    for lane in (lane for lane in range(64) if execute >> lane & 1):
+        assert struct.unpack_from("<I", after.lds, lane * bytes_a_lane) == (lane + 1,)
+    with pytest.raises(RuntimeError, match="of LDS that the workgroup has"):
+        run_wave(assembly, {20: lanes}, resource(256) | {124: 4}, execute=execute | 1, lds=max(room, 4), memory=DATA)
+
+
+@pytest.mark.parametrize(("m0", "there"), [(0, False), (4, True)])
+def test_load_to_lds_below_workgroups_lds_stops_launch(m0: int, there: bool) -> None:
+    """CDNA3 ISA 9.1.9: LDS_ADDR = LDSbase + LDS_OFFSET + inst_offset + ..., of which inst_offset is signed here."""
+    assembly, state = "global_load_lds_dword v20, s[40:41] offset:-4\n", resource(0) | {124: m0}
+    stops = pytest.raises(RuntimeError, match="bytes 4294967292 to 4294967295 of the 256 bytes of LDS")
+    with contextlib.nullcontext() if there else stops:
+        after = run_wave(assembly, {20: 4}, state, arch="gfx942", execute=1, lds=256, memory=DATA)
+        assert after.lds[:8] == DATA[:4] + bytes(4)
+
+
+@pytest.mark.parametrize(("execute", "room"), [(0xFFFFFFFF, 128), (1, 4), (1 << 20 | 1 << 9, 84)])
+def test_access_by_thread_needs_room_for_lanes_that_are_on(execute: int, room: int) -> None:
+    """CDNA4 ISA 11.3: LDS_ADDR = offset + M0 + TIDinWave * 4, of lanes that EXEC has on."""
+    assembly = "ds_write_addtid_b32 v20\nds_read_addtid_b32 v21\ns_waitcnt lgkmcnt(0)\n"
+    after = run_wave(assembly, {20: WORDS, 21: 0}, {124: 0}, execute=execute, lds=room)
+    assert after.vector[21].tolist() == [lane + 1 if execute >> lane & 1 else 0 for lane in range(64)]
+    with pytest.raises(RuntimeError, match="of LDS that the workgroup has"):
+        run_wave(assembly, {20: WORDS}, {124: 4}, execute=execute, lds=room)
 
 
 FLAT = """

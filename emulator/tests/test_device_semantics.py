@@ -200,6 +200,28 @@ def test_flat_is_done_when_both_counters_are(load: str, first: str, there: bool)
     assert after.vector[42, 0] == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "wait", "there"),
+    [
+        ("flat_load_dword v40, v[20:21]", "flat_load_dword v42, v[20:21]", "vmcnt(1) lgkmcnt(1)", False),
+        ("flat_load_dword v40, v[20:21]", "flat_load_dword v42, v[20:21]", "vmcnt(0) lgkmcnt(1)", False),
+        ("flat_load_dword v40, v[20:21]", "global_load_dword v42, v[20:21], off", "vmcnt(1) lgkmcnt(0)", False),
+        ("global_load_dword v40, v[20:21], off", "flat_load_dword v42, v[20:21]", "vmcnt(1)", False),
+        ("ds_read_b32 v40, v22", "flat_load_dword v42, v[20:21]", "lgkmcnt(1)", False),
+        ("global_load_dword v40, v[20:21], off", "global_load_dword v42, v[20:21], off", "vmcnt(1)", True),
+    ],
+)
+def test_partial_wait_covers_no_operation_that_flat_may_outlast(
+    first: str, second: str, wait: str, there: bool
+) -> None:
+    """CDNA3 ISA 10.2.2: "the only sensible S_WAITCNT value to use after FLAT instructions is zero"."""
+    assembly = f"{first}\n{second}\ns_waitcnt {wait}\nv_mov_b32 v41, v40\ns_waitcnt vmcnt(0) lgkmcnt(0)\n"
+    vectors = {20: memory_base() & 0xFFFFFFFF, 21: memory_base() >> 32, 22: 0}
+    after = run_wave(assembly, vectors, lds=64, memory=DATA, options={"late_loads": 1})
+    assert bool(after.vector[41, 0] in (0, 1)) is there
+    assert after.vector[42, 0] == 1
+
+
 def f16(value: float) -> int:
     return int(np.float16(value).view(np.uint16))
 

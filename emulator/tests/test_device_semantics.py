@@ -256,3 +256,11 @@ def test_two_inline_constants_of_f64_operation(constants: str) -> None:
     (value,) = struct.unpack("<d", struct.pack("<II", after.vector[30, 0], after.vector[31, 0]))
     first, second = (Fraction(float(word)) for word in constants.split(","))  # 1 / (2 * pi) as the ISA document has it
     assert value == float(3 * first + second)
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(0xF0, 4 * 2.0**-129), (0xC0, 0.0), (0xD0, 4 * 2.0**-129)])
+def test_mode_decides_on_subnormal_f32_factors(mode: int, expected: float) -> None:
+    """CDNA4 ISA 7.4: MODE's denormal field of f32 inputs holds for A and B; four products of 2**-149 and 2**20."""
+    assembly = "v_mfma_f32_16x16x4_f32 v[40:43], v20, v21, 0\ns_nop 15\n"
+    after = run_wave(assembly, {20: 1, 21: f32(2.0**20)}, mode=mode, arch="gfx942")
+    assert after.vector[40:44].view(np.float32).tolist() == [[expected] * 64] * 4

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _MAKERS = (
     *("code_object", "image", "source_lines", "options"),
-    *("lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
+    *("lowering/arch_table", "lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
     *("lowering/lower", "lowering/matrix_table", "lowering/memory", "lowering/microop"),
     *("lowering/opcodes", "lowering/operands", "lowering/registers", "lowering/shapes"),
     *("lowering/translate", "lowering/vector"),
@@ -63,11 +63,11 @@ def makers(*, judged: bool) -> str:
 
 @memoised
 def text_version(modules: tuple[str, ...]) -> str:
-    """A hash of the text of these modules, and of tinygrad's tables."""
+    """A hash of the text of these modules, of LLVM's facts, and of tinygrad's tables."""
     spec = find_spec("tinygrad")
     assert spec is not None  # else the decoder has no tables
     assert spec.origin is not None
-    digest = hashlib.sha256()
+    digest = hashlib.sha256((Path(__file__).parent / "lowering/isa.yaml").read_bytes())
     for folder, names in ((Path(__file__).parent, modules), (Path(spec.origin).parent, _TABLES)):
         for name in names:
             digest.update((folder / f"{name}.py").read_bytes())

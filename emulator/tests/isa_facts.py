@@ -1,6 +1,6 @@
 """The instructions of each arch as LLVM has them: every name in the embedded compiler that its assembler takes.
 
-``python emulator/tests/isa_facts.py --write`` writes ckpm_emulator/inspection/isa.yaml: the differences from tinygrad's
+``python emulator/tests/isa_facts.py --write`` writes ckpm_emulator/lowering/isa.yaml: the differences from tinygrad's
 tables. The names come from the compiler's own tables. A line with a name alone is always wrong. The assembler's message
 shows if the arch has the instruction, and in which encodings.
 """
@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from ckpm_emulator.inspection.isa import FACTS, forms_of_tables, table_name
+from ckpm_emulator.inspection.isa import forms_of_tables, table_name
+from ckpm_emulator.lowering.arch_table import FACTS
 from programs.clang import zig, zig_environment
 
 ARCHS = ("gfx90a", "gfx942", "gfx950")

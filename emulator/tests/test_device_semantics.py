@@ -5,6 +5,7 @@ Assembled by the embedded toolchain, run on one wave.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from fractions import Fraction
 
@@ -138,6 +139,39 @@ def test_three_dwords_to_lds_leave_fourth_alone() -> None:
     assert np.frombuffer(after.lds, np.uint32).reshape(64, 4).tolist() == [[1, 2, 3, 0]] * 64
 
 
+@pytest.mark.parametrize(("execute", "last"), [(0xFFFFFFFF, 31), (1, 0), (1 << 20 | 1 << 9, 20), (0, -1)])
+@pytest.mark.parametrize(("form", "bytes_a_lane"), [("dword", 4), ("dwordx3", 16), ("dwordx4", 16)])
+def test_load_to_lds_needs_room_for_lanes_that_are_on(execute: int, last: int, form: str, bytes_a_lane: int) -> None:
+    """CDNA4 ISA 9.1.9.1: out of range is looked at for each lane that writes; M0 + TIDinWave * 4 or * 16."""
+    assembly, lanes = f"buffer_load_{form} v20, s[40:43], 0 offen lds\n", np.arange(64) * 4
+    room = last * bytes_a_lane + (12 if form == "dwordx3" else bytes_a_lane) if execute else 0
+    after = run_wave(assembly, {20: lanes}, resource(256) | {124: 0}, execute=execute, lds=max(room, 4), memory=DATA)
+    for lane in (lane for lane in range(64) if execute >> lane & 1):
+        assert struct.unpack_from("<I", after.lds, lane * bytes_a_lane) == (lane + 1,)
+    with pytest.raises(RuntimeError, match="of LDS that the workgroup has"):
+        run_wave(assembly, {20: lanes}, resource(256) | {124: 4}, execute=execute | 1, lds=max(room, 4), memory=DATA)
+
+
+@pytest.mark.parametrize(("m0", "there"), [(0, False), (4, True)])
+def test_load_to_lds_below_workgroups_lds_stops_launch(m0: int, there: bool) -> None:
+    """CDNA3 ISA 9.1.9: LDS_ADDR = LDSbase + LDS_OFFSET + inst_offset + ..., of which inst_offset is signed here."""
+    assembly, state = "global_load_lds_dword v20, s[40:41] offset:-4\n", resource(0) | {124: m0}
+    stops = pytest.raises(RuntimeError, match="bytes 4294967292 to 4294967295 of the 256 bytes of LDS")
+    with contextlib.nullcontext() if there else stops:
+        after = run_wave(assembly, {20: 4}, state, arch="gfx942", execute=1, lds=256, memory=DATA)
+        assert after.lds[:8] == DATA[:4] + bytes(4)
+
+
+@pytest.mark.parametrize(("execute", "room"), [(0xFFFFFFFF, 128), (1, 4), (1 << 20 | 1 << 9, 84)])
+def test_access_by_thread_needs_room_for_lanes_that_are_on(execute: int, room: int) -> None:
+    """CDNA4 ISA 11.3: LDS_ADDR = offset + M0 + TIDinWave * 4, of lanes that EXEC has on."""
+    assembly = "ds_write_addtid_b32 v20\nds_read_addtid_b32 v21\ns_waitcnt lgkmcnt(0)\n"
+    after = run_wave(assembly, {20: WORDS, 21: 0}, {124: 0}, execute=execute, lds=room)
+    assert after.vector[21].tolist() == [lane + 1 if execute >> lane & 1 else 0 for lane in range(64)]
+    with pytest.raises(RuntimeError, match="of LDS that the workgroup has"):
+        run_wave(assembly, {20: WORDS}, {124: 4}, execute=execute, lds=room)
+
+
 FLAT = """
 {load} v40, v[20:21]{off}
 s_waitcnt {first}
@@ -163,6 +197,28 @@ def test_flat_is_done_when_both_counters_are(load: str, first: str, there: bool)
     vectors = {20: memory_base() & 0xFFFFFFFF, 21: memory_base() >> 32}
     after = run_wave(assembly, vectors, memory=DATA, options={"late_loads": 1})
     assert bool(after.vector[41, 0] == 1) is there
+    assert after.vector[42, 0] == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wait", "there"),
+    [
+        ("flat_load_dword v40, v[20:21]", "flat_load_dword v42, v[20:21]", "vmcnt(1) lgkmcnt(1)", False),
+        ("flat_load_dword v40, v[20:21]", "flat_load_dword v42, v[20:21]", "vmcnt(0) lgkmcnt(1)", False),
+        ("flat_load_dword v40, v[20:21]", "global_load_dword v42, v[20:21], off", "vmcnt(1) lgkmcnt(0)", False),
+        ("global_load_dword v40, v[20:21], off", "flat_load_dword v42, v[20:21]", "vmcnt(1)", False),
+        ("ds_read_b32 v40, v22", "flat_load_dword v42, v[20:21]", "lgkmcnt(1)", False),
+        ("global_load_dword v40, v[20:21], off", "global_load_dword v42, v[20:21], off", "vmcnt(1)", True),
+    ],
+)
+def test_partial_wait_covers_no_operation_that_flat_may_outlast(
+    first: str, second: str, wait: str, there: bool
+) -> None:
+    """CDNA3 ISA 10.2.2: "the only sensible S_WAITCNT value to use after FLAT instructions is zero"."""
+    assembly = f"{first}\n{second}\ns_waitcnt {wait}\nv_mov_b32 v41, v40\ns_waitcnt vmcnt(0) lgkmcnt(0)\n"
+    vectors = {20: memory_base() & 0xFFFFFFFF, 21: memory_base() >> 32, 22: 0}
+    after = run_wave(assembly, vectors, lds=64, memory=DATA, options={"late_loads": 1})
+    assert bool(after.vector[41, 0] in (0, 1)) is there
     assert after.vector[42, 0] == 1
 
 
@@ -200,3 +256,11 @@ def test_two_inline_constants_of_f64_operation(constants: str) -> None:
     (value,) = struct.unpack("<d", struct.pack("<II", after.vector[30, 0], after.vector[31, 0]))
     first, second = (Fraction(float(word)) for word in constants.split(","))  # 1 / (2 * pi) as the ISA document has it
     assert value == float(3 * first + second)
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(0xF0, 4 * 2.0**-129), (0xC0, 0.0), (0xD0, 4 * 2.0**-129)])
+def test_mode_decides_on_subnormal_f32_factors(mode: int, expected: float) -> None:
+    """CDNA4 ISA 7.4: MODE's denormal field of f32 inputs holds for A and B; four products of 2**-149 and 2**20."""
+    assembly = "v_mfma_f32_16x16x4_f32 v[40:43], v20, v21, 0\ns_nop 15\n"
+    after = run_wave(assembly, {20: 1, 21: f32(2.0**20)}, mode=mode, arch="gfx942")
+    assert after.vector[40:44].view(np.float32).tolist() == [[expected] * 64] * 4

@@ -100,7 +100,7 @@ def test_wheel_of_zig_is_for_every_machine(tmp_path: Path, monkeypatch: pytest.M
     assert {*libraries(wheel)} == {f"ckpm_emulator/core/{level}/{toolchain.SONAME}" for level in toolchain.ISA_LEVELS}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    files = ("cache.py", "inspection/isa.yaml")
+    files = ("cache.py", "lowering/isa.yaml")
     assert {f"ckpm_emulator/{file}" for file in files} < names
     assert {name.partition("/")[0] for name in names} == {"ckpm_emulator", "ckpm_emulator-0.1.0.dist-info"}
     python, packages = install(wheel, tmp_path)

@@ -279,19 +279,22 @@ def test_what_decides_nothing_is_not_fault(device: EmulatedGpu, name: str) -> No
 COUNT = f"""{ARGUMENTS}
 v_mov_b32 v2, 1
 v_mov_b32 v3, 0
-global_atomic_add v4, v3, v2, s[4:5] sc0
-{WAIT_VECTOR}
+v_mov_b32 v8, s4
+v_mov_b32 v9, s5
+%s sc0
+s_waitcnt vmcnt(0) lgkmcnt(0)
 global_store_dword v1, v4, s[6:7]
 s_endpgm
 """
 
 
+@pytest.mark.parametrize("atomic", ["global_atomic_add v4, v3, v2, s[4:5]", "flat_atomic_add v4, v[8:9], v2"])
 @pytest.mark.parametrize("late", [False, True], ids=["at-once", "late"])
 @on_device("gfx942")
-def test_atomics_happen_once(device: EmulatedGpu, late: bool) -> None:
+def test_atomics_happen_once(device: EmulatedGpu, late: bool, atomic: str) -> None:
     device.configure(uninitialised=True, late_loads=late)
     total, out = device.upload(np.zeros(1, np.uint32)), device.malloc(256)
-    launch(device, assemble(COUNT), total, out)
+    launch(device, assemble(COUNT % atomic), total, out)
     assert device.read(total, np.uint32)[0] == 64
     np.testing.assert_array_equal(np.sort(device.read(out, np.uint32)), np.arange(64))
 

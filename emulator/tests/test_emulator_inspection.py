@@ -28,6 +28,7 @@ def programs() -> dict[str, list[Instruction]]:
     return instructions_of(codes)
 
 
+FLATS = "flat_load_dword v2, v[20:21]\nflat_load_dword v3, v[20:21]\n"
 # (code, what the complaint names: the register, and the instruction)
 LATE = {
     "no wait at all": (LOAD + USE, "v_add_f32_e32 v[4], v[2], v[2]: v2 "),
@@ -45,6 +46,16 @@ LATE = {
     "stored": (LOAD + "global_store_dword v0, v2, s[4:5]\n", "v2 "),
     "from LDS": ("ds_read_b64 v[2:3], v0\ns_waitcnt vmcnt(0)\nv_mov_b32 v4, v3\n", "v3 "),
     "a scalar load, which needs 0": ("s_load_dword s6, s[0:1], 0\ns_waitcnt lgkmcnt(1)\ns_mov_b32 s7, s6\n", "s6 "),
+    "a FLAT load, which needs 0": (FLATS + "s_waitcnt vmcnt(1) lgkmcnt(1)\nv_mov_b32 v4, v2\n", "v2 is read"),
+    "a FLAT load, which may be the one that is under way": (
+        FLATS + "global_load_dword v9, v0, s[4:5]\ns_waitcnt vmcnt(1) lgkmcnt(0)\nv_mov_b32 v4, v2\n",
+        "no s_waitcnt vmcnt that waits for flat_load_dword v[2]",
+    ),
+    "a load before a FLAT one, which may be back first": (
+        LOAD + "flat_load_dword v3, v[20:21]\ns_waitcnt vmcnt(1)\n" + USE,
+        "v2 is read",
+    ),
+    "two FLAT loads into a register": ("flat_load_dword v2, v[20:21]\n" * 2, "v2 is overwritten"),
     "into an AGPR": ("global_load_dword a2, v0, s[4:5]\nv_accvgpr_read_b32 v4, a2\n", "a2 "),
     "a part of it, by SDWA": (LOAD + "v_and_b32_sdwa v4, v2, s3 src0_sel:BYTE_1\n", "v_and_b32_e32 v[4], v[2], s[3] "),
     "another lane's, by DPP": (LOAD + "v_mov_b32_dpp v4, v2 row_shr:1 row_mask:0xf bank_mask:0xf\n", "v2 "),
@@ -82,6 +93,11 @@ SOUND = {
     "LDS after a scalar load": "ds_read_b32 v2, v0\ns_load_dword s6, s[0:1], 0\nds_read_b32 v3, v0\n"
     "s_waitcnt lgkmcnt(1)\n" + USE,
     "more operations than can be counted": LOAD + "global_store_dword v0, v1, s[4:5]\n" * 64 + USE,
+    "FLAT loads, by both counters": FLATS + "s_waitcnt lgkmcnt(0)\ns_waitcnt vmcnt(0)\n" + USE,
+    "a load with another after it, and a FLAT one": LOADS
+    + FLATS.replace("v2", "v8").replace("v3", "v9")
+    + "s_waitcnt vmcnt(1)\n"
+    + USE,
     "another load into it": LOAD + LOAD + "s_waitcnt vmcnt(0)\n" + USE,
     "into LDS": "s_mov_b32 m0, 0\nbuffer_load_dword v2, s[4:7], 0 offen lds\n" + USE,
     "waited for on both ways": "s_cbranch_scc0 1f\n" + LOAD + "s_waitcnt vmcnt(0)\n1:\n" + USE,

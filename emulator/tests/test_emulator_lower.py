@@ -103,6 +103,32 @@ def test_cache_invalidations_of_gfx90a_have_their_own_name(name: str) -> None:
     assert not missing_instructions([first, last])
 
 
+ONLY_950 = {
+    "v_permlane32_swap_b32 v1, v2": "v_permlane32_swap_b32",
+    "v_bitop3_b32 v1, v2, v3, v4 bitop3:0x55": "v_bitop3_b32",
+    "v_cvt_scalef32_pk_fp8_f32 v1, v2, v3, v4": "v_cvt_scalef32_pk_fp8_f32",
+    "ds_read_b64_tr_b16 v[2:3], v1": "ds_read_b64_tr_b16",
+    "global_load_lds_dwordx4 v1, s[4:5]": "global_load_lds_dwordx4",
+    "buffer_load_dwordx4 v1, s[4:7], 0 offen lds": "buffer_load_dwordx4 to LDS",
+}
+
+
+@pytest.mark.parametrize("code", ONLY_950)
+def test_instruction_of_later_arch_traps(code: str) -> None:
+    """LLVM's assembler takes them for gfx950 alone."""
+    only, _ = instructions_of({code: f"{code}\ns_endpgm\n"}, "gfx950")[code]
+    assert lower_one(only, "gfx950")[1] == ""
+    assert lower_one(only, "gfx942")[1] == f"gfx942 has no {ONLY_950[code]}, gfx950 has: {only.text}"
+    assert lower_one(only, "gfx90a")[1] == f"gfx90a has no {ONLY_950[code]}, gfx950 has: {only.text}"
+
+
+@pytest.mark.parametrize("code", ["v_mac_f32 v1, v2, v3", "v_madak_f32 v1, v2, v3, 0x40000000"])
+def test_opcode_that_gfx90a_has_for_another_instruction_traps(code: str) -> None:
+    """LLVM's assembler: later archs have v_dot2c_f32_bf16 and the fused v_fmaak_f32 in their place."""
+    first, *_ = instructions_of({code: f"{code}\ns_endpgm\n"}, "gfx90a")[code]
+    assert lower_one(first, "gfx90a")[1].startswith("gfx90a has no ")
+
+
 def test_unknown_modifier_traps() -> None:
     # v_add3_u32 with clamp
     (only,) = instructions(0xD1FF8000, 0x040E0501)

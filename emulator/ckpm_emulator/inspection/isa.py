@@ -1,7 +1,7 @@
 """Coverage of an arch's instruction set, by encoding.
 
 An arch has the instructions that LLVM's assembler accepts: those of tinygrad's tables, made from AMD's ISA XML, with
-the differences in isa.yaml (``python emulator/tests/isa_facts.py``). Encodings and numbers are the tables'. An
+the differences in lowering/isa.yaml (``python emulator/tests/isa_facts.py``). Encodings and numbers are the tables'. An
 instruction is executed if its plain form doesn't become a trap.
 """
 
@@ -11,16 +11,14 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import yaml
 from tinygrad.runtime.autogen.amd.cdna import ins
 
+from ckpm_emulator.lowering.arch_table import differences
 from ckpm_emulator.lowering.decode import decode
 from ckpm_emulator.lowering.lower import lower_one
 
-FACTS = Path(__file__).with_name("isa.yaml")
 _SCALAR = ("SOP1", "SOP2", "SOPC", "SOPK", "SOPP", "SMEM")
 _MEMORY = ("DS", "FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF")
 _ANY = ""
@@ -79,7 +77,7 @@ def table_name(name: str) -> str | None:
 def instructions(arch: str) -> Mapping[str, frozenset[str]]:
     """The instructions of an arch, by tinygrad's names, with the forms that LLVM has of each."""
     forms = forms_of_tables()
-    for group in yaml.safe_load(FACTS.read_text()):
+    for group in differences():
         for name in group["names"].split() if arch in group["archs"] else ():
             forms[name] = frozenset(group["forms"] or ())
             if group["forms"] is None:

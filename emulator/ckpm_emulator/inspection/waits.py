@@ -6,8 +6,8 @@ written at once: it may read, move or spill them too early, or give them to othe
 The check is static and follows both ways of every branch, unless exec is known to be 0. For each loaded register it
 keeps the smallest number, over all paths, of operations of the same counter that were started after the load.
 ``s_waitcnt vmcnt(N)`` leaves at most N operations in flight. Vector memory returns in order, so that a load with N or
-more after it is back. The same holds for LDS with lgkmcnt. Scalar loads return in any order and need 0. Loads into LDS
-are not followed; lds_waits.py checks writes.
+more after it is back. The same holds for LDS with lgkmcnt. Scalar loads and FLAT ones return in any order and need 0,
+FLAT ones of both counters (CDNA3 ISA, section 10.2.2). Loads into LDS are not followed; lds_waits.py checks writes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ Entry = TypeVar("Entry")
 Value = TypeVar("Value")
 
 _VECTOR_FORMATS = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
+_WAITS = {"vm": "vmcnt", "flat vm": "vmcnt", "lds": "lgkmcnt", "flat lds": "lgkmcnt", "scalar": "lgkmcnt"}
+_IN_ORDER = ("vm", "lds")  # the others' operations return in any order, and only a wait for 0 covers them
 CAPACITY = 63  # operations that vmcnt can count; the hardware waits before it counts further
 
 # (counter, register) -> operations of that counter since the load, and which instruction it is
@@ -35,7 +37,7 @@ Pending = dict[tuple[str, int], tuple[int, int]]
 class Hazard:
     """``text`` at ``pc`` uses a register before ``load`` at ``load_pc`` has brought it.
 
-    ``register`` is numbered as in registers.py; ``counter`` is vm, lds or scalar; ``use`` is read or overwritten.
+    ``register`` is numbered as in registers.py; ``counter`` as by counters_of; ``use`` is read or overwritten.
     """
 
     pc: int
@@ -48,10 +50,9 @@ class Hazard:
 
     def __str__(self) -> str:
         name = name_of(self.register)
-        wait = "vmcnt" if self.counter == "vm" else "lgkmcnt"
         return (
             f"pc 0x{self.pc:x}: {self.text}: {name} is {self.use}, and may not be loaded yet: "
-            f"no s_waitcnt {wait} that waits for {self.load} at pc 0x{self.load_pc:x}"
+            f"no s_waitcnt {_WAITS[self.counter]} that waits for {self.load} at pc 0x{self.load_pc:x}"
         )
 
 
@@ -96,8 +97,7 @@ def _late(
             continue
         if register in touched.reads:
             return entry, "read"
-        # one load after another of the same counter into a register comes back in order, but for scalar ones
-        if register in touched.writes and (counter not in counters or counter == "scalar"):
+        if register in touched.writes and (counter not in counters or counter not in _IN_ORDER):
             return entry, "overwritten"
     return None
 
@@ -164,7 +164,7 @@ def waited_for(wait: Instruction) -> tuple[int, int]:
 def counters_of(instruction: Instruction) -> tuple[str, ...]:
     """The counters that an instruction is counted by until its result is there."""
     if instruction.format == "FLAT":  # an address in LDS is known only when it runs
-        return ("vm", "lds")
+        return ("flat vm", "flat lds")
     if instruction.format in _VECTOR_FORMATS:
         return ("vm",) if instruction.name not in ("buffer_inv", "buffer_wbl2") else ()
     if instruction.format == "DS":
@@ -176,14 +176,17 @@ def _step(
     at: int, instruction: Instruction, counters: tuple[str, ...], writes: frozenset[int], state: Pending
 ) -> Pending:
     if instruction.name == "s_waitcnt":
-        vector, scalar = waited_for(instruction)
-        most = {"vm": vector, "lds": scalar, "scalar": 0 if scalar == 0 else CAPACITY + 1}
+        counts = dict(zip(("vmcnt", "lgkmcnt"), waited_for(instruction), strict=True))
+        most = {
+            counter: counts[wait] if counter in _IN_ORDER or counts[wait] == 0 else CAPACITY + 1
+            for counter, wait in _WAITS.items()
+        }
         return {entry: load for entry, load in state.items() if load[0] < most[entry[0]]}
     if not counters:
         return state
     after = {}
     for (counter, register), (since, load) in state.items():
-        since += counter in counters and counter != "scalar"
+        since += counter in counters and counter in _IN_ORDER
         if since <= CAPACITY:
             after[counter, register] = (since, load)
     for register in writes:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ckpm_emulator.lowering import matrix_table, opcodes
+from ckpm_emulator.lowering import arch_table, matrix_table, opcodes
 from ckpm_emulator.lowering import microop as m
 from ckpm_emulator.lowering.decode import Instruction, operand
 from ckpm_emulator.lowering.memory import lower_ds, lower_flat, lower_mtbuf, lower_mubuf
@@ -203,7 +203,7 @@ class Lowered:
 def lower_one(instruction: Instruction, arch: str = "") -> tuple[MicroOp, str]:
     """The micro-op of one instruction, and the reason if it is a trap, else ''. Branch targets stay pcs.
 
-    ``arch`` is the target, such as gfx950; without it matrix instructions of all archs pass.
+    ``arch`` is the target, such as gfx950; without it instructions of all archs pass.
     """
     name = opcodes.micro_op_name(instruction.name)
     op = MicroOp(name)
@@ -212,7 +212,7 @@ def lower_one(instruction: Instruction, arch: str = "") -> tuple[MicroOp, str]:
             raise UnknownError("bits of no instruction in its tables")
         if name not in opcodes.SUPPORTED:
             raise UnknownError(f"opcode {instruction.name} ({instruction.format})")
-        if why := matrix_table.refusal(instruction.name, arch) if arch else "":
+        if why := arch_table.refusal(instruction, arch) if arch else "":
             return MicroOp("trap"), f"{why}: {instruction.text}"
         if instruction.format in _MATRIX:
             lower_matrix(instruction, op, arch)

@@ -7,7 +7,6 @@ SISchedule.td; CDNA3 and CDNA4 ISA documents, tables of MFMA and SMFMA latencies
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 _FP8 = "fp8_fp8 fp8_bf8 bf8_fp8 bf8_bf8"
@@ -40,15 +39,11 @@ def _names(prefix: str, rows: tuple[tuple[int, int, int, str], ...]) -> frozense
     )
 
 
-_ONLY_942 = _names("v_mfma_", _DENSE_942)
-_ONLY_950 = (
-    _names("v_mfma_", _DENSE_950)
+NAMES = (
+    _names("v_mfma_", (*_DENSE, *_DENSE_942, *_DENSE_950))
     | _names(SCALED, tuple(row for row in _DENSE_950 if row[3] == "f8f6f4"))
-    | _names(SPARSE, _SPARSE_950)
-    | {"v_mfma_ld_scale_b32"}
+    | _names(SPARSE, (*_SPARSE, *_SPARSE_950))
 )
-ARCHS: Mapping[str, str] = {**dict.fromkeys(_ONLY_942, "gfx942"), **dict.fromkeys(_ONLY_950, "gfx950")}  # else both
-NAMES = (_names("v_mfma_", _DENSE) | _names(SPARSE, _SPARSE) | ARCHS.keys()) - {"v_mfma_ld_scale_b32"}
 
 
 # Opcodes that gfx90a has, too; to others of its own the tables here give other instructions' names.
@@ -57,12 +52,9 @@ _GFX90A = frozenset(
 )
 
 
-def refusal(name: str, arch: str) -> str:
-    """The reason why an arch lacks an instruction; '' if it has the instruction, or the table lacks it."""
-    if arch == "gfx90a" and name in NAMES:
-        return "" if name in _GFX90A else f"gfx90a has not the matrix instruction {name}"
-    other = ARCHS.get(name, arch)
-    return f"{arch} has no {name}, {other} has" if other != arch else ""
+def refusal_of_gfx90a(name: str) -> str:
+    """The reason why gfx90a lacks a matrix instruction; '' if it has the opcode."""
+    return "" if name in _GFX90A else f"gfx90a has not the matrix instruction {name}"
 
 
 def flops(name: str) -> int:

@@ -110,16 +110,13 @@ void check_untouched(const Wave& wave, const MicroOp* op, const PendingWrite& wr
                 report_overwritten(wave, op, write, name_of_row(write.index + r), l);
 }
 
-const PendingWrite& content(const PendingWrite& entry) { return entry.flat == nullptr ? entry : *entry.flat; }
-
 // What later loads of the queue write to the same registers is on its way still.
 void poison_again(Wave& wave, const std::deque<PendingWrite>& queue, const PendingWrite& landed)
 {
     const auto end = [](const PendingWrite& write) { return write.index + write.data.size() / LANES; };
-    for(const PendingWrite& entry : queue)
-        if(const PendingWrite& later = content(entry); &later != &landed &&
-                                                       later.target == PendingWrite::Target::Vector &&
-                                                       later.index < end(landed) && landed.index < end(later))
+    for(const PendingWrite& later : queue)
+        if(&later != &landed && later.target == PendingWrite::Target::Vector && later.index < end(landed) &&
+           landed.index < end(later))
             poison_target(wave, later);
 }
 
@@ -132,16 +129,25 @@ void finish(Wave& wave, const PendingWrite& write, Counter counter)
 // Take the oldest operation off its queue.
 void leave(Wave& wave, const MicroOp* op, std::deque<PendingWrite>& queue, Counter counter)
 {
-    const PendingWrite& write = queue.front();
-    if(write.flat == nullptr || write.flat.use_count() == 1)
-    {
-        const PendingWrite& landed = content(write);
-        check_untouched(wave, op, landed);
-        finish(wave, landed, counter);
-        if(landed.target == PendingWrite::Target::Vector)
-            poison_again(wave, queue, landed);
-    }
+    const PendingWrite& landed = queue.front();
+    check_untouched(wave, op, landed);
+    finish(wave, landed, counter);
+    if(landed.target == PendingWrite::Target::Vector)
+        poison_again(wave, queue, landed);
     queue.pop_front();
+}
+
+// Take the operations that are done off those that return in any order.
+template <typename Done>
+void land_if(Wave& wave, const MicroOp* op, std::vector<PendingWrite>& writes, const Done& done)
+{
+    for(const PendingWrite& write : writes)
+        if(done(write))
+        {
+            check_untouched(wave, op, write);
+            land(wave, write);
+        }
+    std::erase_if(writes, done);
 }
 
 // Whether a read takes any of these bytes; the lanes that get them.
@@ -183,14 +189,7 @@ void issue(Wave& wave, Counter counter, PendingWrite write)
     poison_target(wave, write);
     switch(counter)
     {
-        case Counter::Flat:
-        {
-            PendingWrite entry;
-            entry.flat = std::make_shared<const PendingWrite>(std::move(write));
-            wave.pending.vector.push_back(entry);
-            wave.pending.lds.push_back(std::move(entry));
-            break;
-        }
+        case Counter::Flat: wave.pending.flat.push_back(std::move(write)); break;
         case Counter::Vector:
         case Counter::Lds:
             count_in_flight(wave, write, counter, 1);
@@ -252,7 +251,8 @@ void spoil_reads(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address,
 
 bool outstanding(const Pending& pending, uint32_t vm, uint32_t lgkm)
 {
-    return pending.vector.size() > vm || pending.lds.size() > lgkm || (lgkm == 0 && !pending.scalar.empty());
+    return pending.vector.size() > vm || pending.lds.size() > lgkm || (lgkm == 0 && !pending.scalar.empty()) ||
+           ((vm == 0 || lgkm == 0) && !pending.flat.empty());
 }
 
 void wait(Wave& wave, const MicroOp* op, uint32_t vm, uint32_t lgkm)
@@ -260,18 +260,17 @@ void wait(Wave& wave, const MicroOp* op, uint32_t vm, uint32_t lgkm)
     Pending& pending = wave.pending;
     while(pending.vector.size() > vm)
         leave(wave, op, pending.vector, Counter::Vector);
-    // Scalar loads return in any order: while the allowed count is not zero it may be one of them
-    // that is outstanding.
-    if(lgkm == 0)
+    // Scalar loads and FLAT operations return in any order: while the allowed count is not zero it
+    // may be one of them that is outstanding.
+    for(PendingWrite& write : pending.flat)
     {
-        for(const PendingWrite& write : pending.scalar)
-        {
-            check_untouched(wave, op, write);
-            land(wave, write);
-        }
-        pending.scalar.clear();
+        write.vm_zero |= vm == 0;
+        write.lgkm_zero |= lgkm == 0;
     }
-    // With scalar loads outstanding, the operations still counted may all be LDS ones.
+    land_if(wave, op, pending.flat, [](const PendingWrite& write) { return write.vm_zero && write.lgkm_zero; });
+    if(lgkm == 0)
+        land_if(wave, op, pending.scalar, [](const PendingWrite&) { return true; });
+    // With them outstanding, the operations still counted may all be LDS ones.
     while(pending.lds.size() > lgkm)
         leave(wave, op, pending.lds, Counter::Lds);
 }

@@ -7,7 +7,8 @@
 // which return in order; lgkmcnt counts LDS operations, in order among themselves, and scalar
 // loads, which return in any order, so that only lgkmcnt(0) covers them. With late loads a result
 // lands at the first s_waitcnt that covers it and at no other place. FLAT operations are counted by
-// both vmcnt and lgkmcnt and done when both have let them go (section 10.2).
+// both vmcnt and lgkmcnt, in no order, and done when both have been waited for to 0 (section 10.2.2:
+// "the only sensible S_WAITCNT value to use after FLAT instructions is zero").
 //
 // With the option late_lds_reads, a read of LDS whose bytes are written before its wait brings
 // neither the old nor the new ones: by another wave, or by an LDS-DMA of any wave (the wave's own
@@ -20,7 +21,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <vector>
 
 namespace emu {
@@ -33,7 +33,7 @@ enum class Counter : uint8_t
     Vector,
     Lds,
     Scalar,
-    Flat // vector and LDS
+    Flat // vector and LDS, in no order
 };
 
 // The bytes of LDS that a read takes: `chunk` bytes at each address, for `spread` lanes from this
@@ -67,20 +67,21 @@ struct PendingWrite
     const MicroOp* op = nullptr;     // registers: the load,
     const Code* code  = nullptr;     // which may be of another function than its wait
     LdsSource source;                // of a read of LDS
-    // FLAT: what lands when both of its entries, which share this, have left their queues.
-    std::shared_ptr<const PendingWrite> flat;
+    // FLAT: the counters that have been waited for to 0.
+    bool vm_zero = false, lgkm_zero = false;
 };
 
 struct Pending
 {
     std::deque<PendingWrite> vector, lds;
-    std::vector<PendingWrite> scalar;
+    std::vector<PendingWrite> scalar, flat;
 
     void clear()
     {
         vector.clear();
         lds.clear();
         scalar.clear();
+        flat.clear();
     }
 };
 

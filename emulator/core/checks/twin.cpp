@@ -43,7 +43,7 @@ uint64_t private_lanes(const Wave& wave, const MicroOp* op, uint64_t mask)
 
 // Stores and atomics happen once: the twin only counts them, and gets the value that an atomic
 // returned. `mask`: EXEC of both before it.
-void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mask)
+void write_as_twin(Wave& wave, Wave& twin, const MicroOp* op, uint64_t mask)
 {
     twin.set_pair(EXEC, private_lanes(twin, op, mask));
     op->handler(twin, op);
@@ -52,7 +52,10 @@ void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mas
         return;
     if(twin.group->late)
     {
-        twin.pending.vector.back() = wave.pending.vector.back();
+        const auto newest = [op](Wave& w) -> PendingWrite& {
+            return op->flags & GENERIC ? w.pending.flat.back() : w.pending.vector.back();
+        };
+        newest(twin) = newest(wave);
         return;
     }
     for(unsigned i = 0; i < op->dwords[3]; ++i)

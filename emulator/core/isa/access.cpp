@@ -53,25 +53,34 @@ uint64_t lanes_in_lds(Wave& w, const MicroOp* op, const uint32_t* addresses, uns
     return mask;
 }
 
-uint64_t lds_dma_place(Wave& w, const MicroOp* op, int64_t offset, unsigned dwords)
+void lanes_must_fit_lds(const Wave& w, const MicroOp* op, Access access, uint32_t base, unsigned stride, unsigned bytes)
 {
-    const unsigned bytes = 4 * dwords;
-    const uint64_t mask  = w.exec();
+    const uint64_t mask = w.exec();
+    if(mask == 0)
+        return;
+    const auto first      = static_cast<unsigned>(std::countr_zero(mask));
+    const unsigned last   = LANES - 1 - static_cast<unsigned>(std::countl_zero(mask));
+    const uint64_t from   = base + first * stride; // in 32 bits, as lanes have it
+    const uint64_t extent = (last - first) * stride + bytes;
+    if(from + extent > w.group->lds_bytes)
+        raise_memory(w, op, access, NO_LANE, from, extent, FaultKind::Lds);
+}
+
+uint32_t lds_dma_place(Wave& w, const MicroOp* op, int32_t offset, unsigned dwords)
+{
     scalars_must_be_defined(w, op, SCALAR + M0, 1, "the LDS address");
-    const Field used      = w.group->arch == 950 ? lds_dma::OFFSET_CDNA4 : lds_dma::OFFSET_CDNA3;
-    const uint64_t base   = used.of(w.s[M0]) + static_cast<uint64_t>(offset);
-    const uint64_t extent = (LANES - 1) * lds_dma_stride(dwords) + bytes;
-    if(mask != 0 && base + extent > w.group->lds_bytes)
-        raise_memory(w, op, Access::Store, NO_LANE, base, extent, FaultKind::Lds);
-    w.group->traffic.lds_dma_bytes += bytes * static_cast<uint64_t>(std::popcount(mask));
+    const Field used    = w.group->arch == 950 ? lds_dma::OFFSET_CDNA4 : lds_dma::OFFSET_CDNA3;
+    const uint32_t base = used.of(w.s[M0]) + static_cast<uint32_t>(offset);
+    lanes_must_fit_lds(w, op, Access::Store, base, lds_dma_stride(dwords), 4 * dwords);
+    w.group->traffic.lds_dma_bytes += 4 * dwords * static_cast<uint64_t>(std::popcount(w.exec()));
     return base;
 }
 
-void load_to_lds(Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords)
+void load_to_lds(Wave& w, const MicroOp* op, int32_t offset, const uint32_t (*data)[LANES], unsigned dwords)
 {
     const unsigned bytes = 4 * dwords, stride = lds_dma_stride(dwords);
     const uint64_t mask = w.exec();
-    const uint64_t base = lds_dma_place(w, op, offset, dwords);
+    const uint32_t base = lds_dma_place(w, op, offset, dwords);
     PendingWrite write;
     write.target = PendingWrite::Target::Lds;
     write.chunk  = bytes;
@@ -79,7 +88,7 @@ void load_to_lds(Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*da
     {
         if(!(mask >> l & 1))
             continue;
-        const uint32_t address = static_cast<uint32_t>(base) + l * stride;
+        const uint32_t address = base + l * stride;
         if(w.group->shadow != nullptr)
             check_lds(w, op, l, address, bytes, LdsUse::Write);
         if(w.group->late_reads)

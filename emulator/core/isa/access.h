@@ -310,11 +310,14 @@ inline Fault outside(const Wave& w, Access access, unsigned lane, uint64_t addre
     raise(w, op, outside(w, access, lane, address, bytes, kind));
 }
 
+// The `bytes` of each lane of EXEC, at `base` + lane * `stride`, lie in the workgroup's LDS, or the launch stops.
+void lanes_must_fit_lds(const Wave& w, const MicroOp* op, Access access, uint32_t base, unsigned stride,
+                        unsigned bytes);
 // LDS-DMA of the lanes of EXEC: lane l's dwords go to M0 + offset + l * 4 * dwords, of three dwords
 // to l * 16 (CDNA3 and CDNA4 ISA documents, "Memory buffer load to LDS").
-void load_to_lds(Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords);
+void load_to_lds(Wave& w, const MicroOp* op, int32_t offset, const uint32_t (*data)[LANES], unsigned dwords);
 // Where lane 0's dwords go, checked and counted for all lanes of EXEC, and how far apart lanes are.
-uint64_t lds_dma_place(Wave& w, const MicroOp* op, int64_t offset, unsigned dwords);
+uint32_t lds_dma_place(Wave& w, const MicroOp* op, int32_t offset, unsigned dwords);
 constexpr unsigned lds_dma_stride(unsigned dwords) { return dwords == 3 ? 16 : 4 * dwords; } // a fourth is left alone
 
 // What an atomic ends with: with RETURN the old values go to the destination.

@@ -98,13 +98,12 @@ const MicroOp* ds_condxchg32_b64(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// M0[15:0] + offset, checked: `bytes` from there on.
-uint32_t address_by_m0(Wave& w, const MicroOp* op, Access access, uint32_t bytes)
+// M0[15:0] + offset, where a dword for each lane is checked, `stride` bytes apart.
+uint32_t address_by_m0(Wave& w, const MicroOp* op, Access access, unsigned stride)
 {
     scalars_must_be_defined(w, op, SCALAR + M0, 1, "the LDS address");
     const uint32_t address = (w.s[M0] & 0xffff) + static_cast<uint32_t>(op->offset);
-    if(w.exec() != 0 && address + bytes > w.group->lds_bytes)
-        raise_memory(w, op, access, NO_LANE, address, bytes, FaultKind::Lds);
+    lanes_must_fit_lds(w, op, access, address, stride, 4);
     return address;
 }
 
@@ -116,7 +115,7 @@ const MicroOp* count_lanes(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Rows old            = {};
     finish_own_writes(w);
-    const uint32_t address = address_by_m0(w, op, Access::Atomic, 4);
+    const uint32_t address = address_by_m0(w, op, Access::Atomic, 0);
     if(mask != 0)
     {
         watch_lds(w, op, static_cast<unsigned>(std::countr_zero(mask)), address, 4, LdsUse::Atomic);
@@ -139,7 +138,7 @@ const MicroOp* by_thread(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Rows data           = {};
     finish_own_writes(w);
-    const uint32_t first = address_by_m0(w, op, Write ? Access::Store : Access::Load, 4 * LANES);
+    const uint32_t first = address_by_m0(w, op, Write ? Access::Store : Access::Load, 4);
     for(unsigned l = 0; l < LANES; ++l)
     {
         if(!(mask >> l & 1))

@@ -177,7 +177,8 @@ def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
                 cuid="0" * 16,
                 prefix_map={},
             )
-            code, output = run_unit(command, tool_environment(toolchain.environment), run_command)
+            environment = tool_environment(toolchain.environment)
+            code, output = run_unit(command, environment, run_command, tree.identity)
             if code != 0:
                 raise InconclusiveError(f"{source} doesn't compile: {output[-2000:]}", kind="bench")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

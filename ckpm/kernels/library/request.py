@@ -227,6 +227,7 @@ def compile_step(request: BuildRequest, identity: tuple[str, ...], file: Path, k
         signature=signature(identity, request.toolchain.flags, request.selection.archs, extra, cuid),
         label=file.stem,
         kernels=kernels,
+        headers=signature(identity),
     )
 
 

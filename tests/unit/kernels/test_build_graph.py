@@ -107,6 +107,7 @@ def test_inputs_of_output_are_in_every_signature(
     compiled = [pair for pair in zip(before, after, strict=True) if pair[0].kind in ("unit", "host")]
     assert len(compiled) > 2
     assert all(old.signature != new.signature for old, new in compiled)
+    assert [old.headers != new.headers for old, new in compiled] == [change != "flags"] * len(compiled)
 
 
 def test_another_signature_rebuilds(finished_build: Make) -> None:

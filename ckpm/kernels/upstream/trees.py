@@ -55,7 +55,8 @@ _STARTS = (  # of include_closure; not every version of CK has all
     *(FMHA / name for name in ("fmha_fwd.hpp", "fmha_bwd.hpp", "fmha_fwd_v3.hpp", "fmha_fwd_v3_impl.hpp")),
     *("include/ck_tile/ops/fmha/block/variants.hpp", "include/ck_tile/host/device_prop.hpp"),
 )
-_INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
+# names of the toolchain's headers, too, which a tree can hide
+_INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]([^/>"\n][^>"\n]*)[>"]', re.MULTILINE)
 
 log = logging.getLogger(__name__)
 

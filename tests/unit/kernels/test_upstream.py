@@ -313,6 +313,18 @@ def test_closure_has_every_header_that_built_sources_include(tmp_path: Path) -> 
     assert headers <= include_closure(root)
 
 
+def test_closure_has_headers_that_hide_those_of_the_toolchain(tmp_path: Path) -> None:
+    """The folders of a tree are searched before the toolchain's."""
+    root = make_tree(
+        tmp_path, CODEGEN["ck-2025-11"], "#include <hip/hip_runtime.h>\n#include </etc/hosts>\n#include <vector>"
+    )
+    before = include_closure(root)
+    for name in ("hip/hip_runtime.h", "vector"):
+        (root / "include" / name).parent.mkdir(exist_ok=True)
+        (root / "include" / name).write_text("// another\n")
+    assert {file.name for file in include_closure(root) - before} == {"hip_runtime.h", "vector"}
+
+
 def test_digest_follows_included_files_and_codegen_alone(tmp_path: Path) -> None:
     root = make_tree(tmp_path, CODEGEN["ck-2025-11"])
     assert {file.name for file in include_closure(root)} == {"fmha_fwd.hpp", "mask.hpp", "core.hpp", "deep.hpp"}

@@ -137,7 +137,9 @@ def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
     codegen_command = [sys.executable, "-B", "-c", _CODEGEN_PROGRAM, str(folder)]
     codegen_seconds, own_seconds = [], []
     for _ in range(3):  # alternating, so that other work of the machine slows both
-        run = subprocess.run(codegen_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
+        run = subprocess.run(
+            codegen_command, cwd=tree.fmha, env=tool_environment(), check=True, capture_output=True, text=True
+        )
         codegen_seconds.append(float(run.stdout))
         own_seconds += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
     ratio = min(codegen_seconds) / min(own_seconds)

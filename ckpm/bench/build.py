@@ -137,7 +137,9 @@ def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
     codegen_command = [sys.executable, "-B", "-c", _CODEGEN_PROGRAM, str(folder)]
     codegen_seconds, own_seconds = [], []
     for _ in range(3):  # alternating, so that other work of the machine slows both
-        run = subprocess.run(codegen_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
+        run = subprocess.run(
+            codegen_command, cwd=tree.fmha, env=tool_environment(), check=True, capture_output=True, text=True
+        )
         codegen_seconds.append(float(run.stdout))
         own_seconds += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
     ratio = min(codegen_seconds) / min(own_seconds)
@@ -177,7 +179,8 @@ def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
                 cuid="0" * 16,
                 prefix_map={},
             )
-            code, output = run_unit(command, tool_environment(toolchain.environment), run_command)
+            environment = tool_environment(toolchain.environment)
+            code, output = run_unit(command, environment, run_command, tree.identity)
             if code != 0:
                 raise InconclusiveError(f"{source} doesn't compile: {output[-2000:]}", kind="bench")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.appending import Append, pointers, pose
+from ckpm.attention.launch.appends import Append, pointers, pose
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import bits_type, decode, encode

@@ -38,7 +38,9 @@ ISA_LEVELS = tuple(_LEVELS)
 _TRIAL = "#include <bit>\n#include <span>\nint main() { return std::popcount(0u) + int(std::span<int>().size()); }\n"
 _SHOWN_ERRORS = 20
 # What compilers and CMake get of the user's variables: others, such as CXXFLAGS or CMAKE_BUILD_TYPE, steer them.
-_KEPT = re.compile(r"PATH|HOME|USER|LANG|LC_\w+|TMPDIR|LD_LIBRARY_PATH|NIX_\w+|CCACHE_\w+|PYTHON(USERBASE|HOME)")
+_KEPT = re.compile(
+    r"PATH|HOME|USER|LANG|LC_\w+|TMPDIR|LD_LIBRARY_PATH|(ROCM|HIP)_PATH|NIX_\w+|CCACHE_\w+|PYTHON(USERBASE|HOME)"
+)
 _LOG = logging.getLogger("ckpm.emulator")  # ckpm's commands print the lines of all loggers below ckpm
 
 
@@ -53,12 +55,14 @@ class Compiler:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the compiler."""
         command = [*self.command, *arguments]
-        return subprocess.run(command, env=_environment(self), capture_output=True, text=True, errors="replace")
+        environment = tool_environment(self.environment)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
 
 
-def _environment(compiler: Compiler) -> dict[str, str]:
+def tool_environment(more: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a compiler or of CMake: the caller's variables that don't steer it, and ``more``."""
     kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
-    return {**kept, "PYTHONSAFEPATH": "1", **compiler.environment}  # no ziglang.py of the current folder is run
+    return {**kept, "PYTHONSAFEPATH": "1", **more}  # no ziglang.py of the current folder is run
 
 
 def isa_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
@@ -225,9 +229,8 @@ class _Build:
             digest.write_text(_content(self._folder))
 
     def _run(self, *command: str) -> None:
-        run = subprocess.run(
-            command, env=_environment(self._compiler), capture_output=True, text=True, errors="replace", check=False
-        )
+        environment = tool_environment(self._compiler.environment)
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
         if run.returncode:
             shown = "\n  ".join(error_lines(f"{run.stdout}\n{run.stderr}")[:_SHOWN_ERRORS])
             raise CompileError(

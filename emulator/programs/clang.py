@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
-import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from ckpm_emulator.cache import cache_folder
+from ckpm_emulator.toolchain import tool_environment
 
 
 def compile_source(source: Path, arch: str, *options: str) -> bytes:
@@ -24,11 +24,13 @@ def zig() -> str:
     return str(importlib.resources.files("ziglang") / "zig")
 
 
-@functools.cache
 def zig_environment() -> dict[str, str]:
-    """The environment in which zig keeps its files in the cache, and finds no headers of the caller."""
+    """The environment in which zig keeps its files in the cache, without the caller's headers and options of clang.
+
+    What is compiled is kept by its sources and options.
+    """
     folder = str(cache_folder().parent / "zig")
-    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder, "CPATH": ""}
+    return tool_environment({"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder})
 
 
 def link_code(sources: Sequence[Path], arch: str, *options: str) -> bytes:

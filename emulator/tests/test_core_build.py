@@ -15,6 +15,7 @@ import pytest
 
 from ckpm_emulator import runtime, toolchain
 from ckpm_emulator.errors import CompileError, SetupError, UsageError
+from programs import clang
 
 ANSWER = (
     '#include <bit>\nextern "C" __attribute__((visibility("default"))) int emu_answer() { return std::popcount(7u); }\n'
@@ -71,6 +72,18 @@ def test_variables_of_other_builds_have_no_effect(
         monkeypatch.setenv(name, text)
     (tmp_path / "bit").write_text("#error a header of the user's\n")
     assert ctypes.CDLL(str(build(tmp_path / "emulator"))).emu_answer() == 3
+
+
+def test_variables_of_clang_change_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are kept by their sources and options."""
+    source = tmp_path / "value.c"
+    source.write_text('#if __has_include("trap.h")\n#define VALUE 3\n#endif\nint value(void) { return VALUE; }\n')
+    plain = clang.compile_source(source, "gfx950", "-O1", "-DVALUE=2")
+    (tmp_path / "trap").mkdir()
+    (tmp_path / "trap/trap.h").touch()
+    monkeypatch.setenv("C_INCLUDE_PATH", str(tmp_path / "trap"))
+    monkeypatch.setenv("CCC_OVERRIDE_OPTIONS", "# O0")
+    assert clang.compile_source(source, "gfx950", "-O1", "-DVALUE=2") == plain
 
 
 def test_core_in_cache_without_programs_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_object_has_same_bytes_without_precompiled_headers(built: Path, tmp_path
         return run_command(argv, environment)
 
     for environment in (plan.environment, {**plan.environment, ZIG_CACHE: ""}):
-        assert precompiled.run_unit(argv, {**os.environ, **environment}, run)[0] == 0
+        assert precompiled.run_unit(argv, {**os.environ, **environment}, run, unit.headers)[0] == 0
         objects.append((tmp_path / "unit.o").read_bytes())
     assert ["-include-pch" in command for command in commands][-2:] == [True, False]
     folder = Path(commands[-2][commands[-2].index("-include-pch") + 2])

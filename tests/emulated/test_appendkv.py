@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.appending import pose
+from ckpm.attention.launch.appends import pose
 from ckpm.attention.launch.c_abi import load
 from ckpm.base.errors import LibraryError, ProblemError
 from ckpm.kernels import abi

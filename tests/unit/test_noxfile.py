@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,14 @@ def test_tests_by_name_exist() -> None:
         assert all((ROOT / file.removeprefix("--ignore=")).exists() for file in chosen.files)
         assert chosen.files or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
         assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()
+
+
+def test_unit_tests_that_use_an_extra_are_in_its_group() -> None:
+    """Without the package they are skipped or do less, and no other session installs it."""
+    for extra, files in ((chosen.extra, chosen.files) for chosen in noxfile().TESTS.values() if chosen.extra):
+        asks = re.compile(rf'(importorskip|find_spec)\("{extra}"')
+        using = {file for file in (ROOT / "tests/unit").rglob("test_*.py") if asks.search(file.read_text())}
+        assert {str(file.relative_to(ROOT)) for file in using} <= {*files}
 
 
 def test_variables_that_steer_pip_and_python_are_dropped() -> None:

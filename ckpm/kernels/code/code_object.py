@@ -21,6 +21,8 @@ from ckpm_emulator import code_object
 if TYPE_CHECKING:
     from ckpm_emulator.inspection.inspect import Block as Block
 
+READER = Path(code_object.__file__)  # the module of the emulator that reads the files
+
 
 @dataclass(frozen=True, kw_only=True)
 class KernelResources:

@@ -1,8 +1,9 @@
 """The headers that units include, parsed once for the host and once for each device, and kept in the cache.
 
 A unit's object has the same bytes as without them. clang takes the fitting file of a folder. It refuses a file if a
-header has another size or time. After any failure the unit is compiled without. Each compiler, set of options, upstream
-and clone has a folder. The last few are kept. Only the pinned compiler takes them: its bytes were compared.
+header has another size or time, but sees none that was added in front of it. After any failure the unit is compiled
+without. Each compiler, set of options, identity of headers and clone has a folder. The last few are kept. Only the
+pinned compiler takes them: its bytes were compared.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _folders: dict[str, Path | None] = {}  # of this process; None: can't be made or
 Run = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str]]
 
 
-def run_unit(argv: Sequence[str], environment: Mapping[str, str], run: Run) -> tuple[int, str]:
-    """Run the compiler of a unit with precompiled headers, or without them."""
-    folder = _folder(argv, environment, run)
+def run_unit(argv: Sequence[str], environment: Mapping[str, str], run: Run, headers: str) -> tuple[int, str]:
+    """Run the compiler of a unit with precompiled headers, or without them. ``headers`` is their identity."""
+    folder = _folder(argv, environment, run, headers)
     if folder is None:
         return run(argv, environment)
     at = argv.index("-c")
@@ -47,7 +48,7 @@ def run_unit(argv: Sequence[str], environment: Mapping[str, str], run: Run) -> t
     return code, output
 
 
-def _folder(argv: Sequence[str], environment: Mapping[str, str], run: Run) -> Path | None:
+def _folder(argv: Sequence[str], environment: Mapping[str, str], run: Run, headers: str) -> Path | None:
     cache = environment.get(warming.ZIG_CACHE)
     if not cache:
         return None
@@ -59,7 +60,8 @@ def _folder(argv: Sequence[str], environment: Mapping[str, str], run: Run) -> Pa
         return None
     text = "\n".join((*includes, ""))
     # the time of the compiler, whose own headers have others in a new environment with the same path
-    key = hashlib.sha256(json.dumps([options, text, Path(argv[0]).stat().st_mtime_ns]).encode()).hexdigest()[:16]
+    inputs = [options, text, Path(argv[0]).stat().st_mtime_ns, headers]
+    key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]
     with _LOCK:  # others wait for the first
         if key not in _folders:
             with contextlib.suppress(OSError):

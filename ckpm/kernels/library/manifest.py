@@ -131,10 +131,6 @@ class Manifest:
         )
 
 
-# The names in a manifest. Those of another version are written anew by the next build, as its readers advise.
-FIELDS = tuple(member.name for kind in (Manifest, BuiltKernel, KernelResources) for member in dataclasses.fields(kind))
-
-
 def family_of(dialect: Dialect, name: str) -> Family:
     """Return the family of the dialect whose names begin like this one. Raises NameSyntaxError."""
     beginnings = {family.grammar.partition("{")[0]: family for family in dialect.all_families()}

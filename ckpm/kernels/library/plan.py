@@ -24,7 +24,8 @@ class BuildStep:
     """One node of the build graph: a command that makes ``target`` from ``sources``.
 
     ``argv`` is run in the work folder. ``signature`` contains everything that the output depends on besides the
-    sources' content: flags, archs, identities of toolchain and upstream. ``environment`` is added to the process's own.
+    sources' content: flags, archs, identities of toolchain and upstream. A unit's ``headers`` are the digest of the
+    identities of its headers and compiler.
     """
 
     kind: str  # "unit", "host", "library", "manifest"
@@ -34,6 +35,7 @@ class BuildStep:
     signature: str
     label: str
     kernels: tuple[str, ...] = ()
+    headers: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,7 @@ class BuildPlan:
     """A library's build graph and the facts of its manifest.
 
     ``folder`` is the output folder relative to the work folder; ``facts`` goes into the manifest as it is.
+    ``environment`` is added to that of the processes.
     """
 
     folder: str

@@ -23,8 +23,9 @@ from ckpm.kernels.families.libraries import host, is_default, library_of
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
 from ckpm.kernels.families.spellings import Features
 from ckpm.kernels.families.spellings import features as features_of
-from ckpm.kernels.library.manifest import FIELDS, MANIFEST
+from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import BuildPlan, BuildStep, signature
+from ckpm.kernels.library.write_manifest import makers
 from ckpm.kernels.upstream import headers
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.tree import Tree
@@ -167,7 +168,7 @@ def _plan(
         target=f"{folder}/{MANIFEST}",
         sources=(library, f"{folder}/plan.json", *objects),
         argv=manifest_command(folder),
-        signature=signature("manifest 2", FIELDS),
+        signature=signature(makers(request.selection.archs)),
         label=MANIFEST,
     )
     return BuildPlan(
@@ -227,6 +228,7 @@ def compile_step(request: BuildRequest, identity: tuple[str, ...], file: Path, k
         signature=signature(identity, request.toolchain.flags, request.selection.archs, extra, cuid),
         label=file.stem,
         kernels=kernels,
+        headers=signature(identity),
     )
 
 

@@ -51,7 +51,7 @@ Execute = Callable[[BuildStep, Mapping[str, str]], FinishedStep]
 def execute_here(step: BuildStep, environment: Mapping[str, str]) -> FinishedStep:
     """Run a step's command in this folder."""
     if step.kind == "unit":
-        return FinishedStep(*precompiled.run_unit(step.argv, environment, run_command))
+        return FinishedStep(*precompiled.run_unit(step.argv, environment, run_command, step.headers))
     return FinishedStep(*run_command(step.argv, environment))
 
 

@@ -18,10 +18,19 @@ from ckpm.kernels.code.code_object import KernelResources
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.manifest import MANIFEST, BuiltKernel, Manifest, family_of
 from ckpm.kernels.library.plan import BuildPlan
-from ckpm.matrix.dialects import dialect
+from ckpm.matrix.dialects import compute_units, dialect
 from ckpm.matrix.families import Family
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.serving import serves_every_batch
+
+_CKPM = Path(__file__).parents[2]
+_MAKERS = ("kernels/code/*.py", "kernels/families/*.py", "kernels/library/*manifest.py", "matrix/problems/serving.py")
+
+
+def makers(archs: Sequence[str]) -> tuple[str, ...]:
+    """The parts of this program on which a manifest of the same objects depends: texts of modules, rows of archs."""
+    files = sorted(file for pattern in _MAKERS for file in _CKPM.glob(pattern))
+    return (*map(sha256_of, (*files, codeobject.READER)), *(repr(compute_units()[arch]) for arch in archs))
 
 
 def write_manifest(plan_file: Path) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import shlex
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import UpstreamError
-from ckpm.base.processes import ProcessPool
+from ckpm.base.processes import ProcessPool, tool_environment
 from ckpm.base.store import Store
 from ckpm.kernels.upstream.headers import content
 from ckpm.kernels.upstream.tree import Tree
@@ -187,8 +186,9 @@ def _generate(
     arguments = [str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
     if knows_targets(tree):
         arguments += ["--targets", arch]
-    # The script finds its modules beside itself; this process's search path must not shadow them.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    # The script finds its modules beside itself; this process's search path must not shadow them. Variables that steer
+    # the codegen, such as CK_TILE_FMHA_FWD_CUSTOM_FACTORY, would change lists that are kept for others.
+    environment = {name: value for name, value in tool_environment().items() if not name.startswith("PYTHON")}
     environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
     # -B replaces the folder of bytecode: by hand, too, nothing is written into the tree
     by_hand = f"To see it again, run in an empty folder: {shlex.join([sys.executable, '-B', *arguments])}"

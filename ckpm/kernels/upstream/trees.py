@@ -51,7 +51,12 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TARGET = re.compile(r"""["'](gfx[0-9][0-9a-z]*)""")
 _PARAMETER = re.compile(r"(\w+)\s*(=.*)?$", re.DOTALL)
 _SELECTOR_WITH_BASE = re.compile(rb"fmha_batch_prefill_select_kv_load_mode\s*\([^{;]*\bk_base_ptr\b")
-_INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
+_STARTS = (  # of include_closure; not every version of CK has all
+    *(FMHA / name for name in ("fmha_fwd.hpp", "fmha_bwd.hpp", "fmha_fwd_v3.hpp", "fmha_fwd_v3_impl.hpp")),
+    *("include/ck_tile/ops/fmha/block/variants.hpp", "include/ck_tile/host/device_prop.hpp"),
+)
+# names of the toolchain's headers, too, which a tree can hide
+_INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]([^/>"\n][^>"\n]*)[>"]', re.MULTILINE)
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +216,7 @@ def fits(marks: Detection, fmha: Path) -> bool:
 
 
 def digest(root: Path, closure: Set[Path]) -> str:
-    """Return the sha256 of the files that a batch-prefill kernel includes, :func:`include_closure`, and the codegen.
+    """Return the sha256 of the files that built sources include, :func:`include_closure`, and of the codegen.
 
     Editing a header that no FMHA kernel includes therefore rebuilds nothing.
     """
@@ -228,9 +233,8 @@ def _digest_of(root: Path, files: Iterable[Path]) -> str:
 
 
 def include_closure(root: Path) -> set[Path]:
-    """Return the files that fmha_fwd.hpp and V3's own header include, under any preprocessor condition."""
-    pending = [root / FMHA / "fmha_fwd.hpp", root / "include/ck_tile/ops/fmha/block/variants.hpp"]
-    pending.append(root / FMHA / "fmha_fwd_v3_impl.hpp")  # trees of other versions have none
+    """Return the headers that built sources include, and what those include under any preprocessor condition."""
+    pending = [root / name for name in _STARTS]
     seen: set[Path] = set()
     while pending:
         file = pending.pop()

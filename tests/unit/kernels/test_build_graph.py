@@ -15,17 +15,25 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
 from ckpm.base.errors import CompileError, DiskFullError, TrustError
+from ckpm.base.files import sha256_of
 from ckpm.base.trust import demand_trusted_library
+from ckpm.kernels.code import bf16, code_object
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.library import building
+from ckpm.kernels.families import batch_prefill
+from ckpm.kernels.library import building, manifest, write_manifest
 from ckpm.kernels.library.plan import BuildPlan
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, BuildRequest, prepare, scons_command
+from ckpm.matrix.dialects import compute_units
+from ckpm.matrix.problems import serving
+from ckpm_emulator import code_object as reader
 from tests.unit.shared import capture_logs
 
 Make = Callable[..., BuildRequest]
@@ -107,6 +115,7 @@ def test_inputs_of_output_are_in_every_signature(
     compiled = [pair for pair in zip(before, after, strict=True) if pair[0].kind in ("unit", "host")]
     assert len(compiled) > 2
     assert all(old.signature != new.signature for old, new in compiled)
+    assert [old.headers != new.headers for old, new in compiled] == [change != "flags"] * len(compiled)
 
 
 def test_another_signature_rebuilds(finished_build: Make) -> None:
@@ -309,12 +318,25 @@ def test_output_that_others_can_write_is_built_again(finished_build: Make, name:
     assert build(request)[0].summary() == "nothing to do"
 
 
-def test_manifest_of_version_with_other_fields_is_written_again(
-    finished_build: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_manifest_is_written_again_for_corrected_arch(finished_build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its objects are the same, and the waves that fit on a compute unit are others."""
     request = finished_build()
-    monkeypatch.setattr("ckpm.kernels.library.request.FIELDS", ("more",))
-    assert "manifest written" in build(request)[0].summary()
+    corrected = {name: msgspec.structs.replace(unit, waves=7) for name, unit in compute_units().items()}
+    monkeypatch.setattr(write_manifest, "compute_units", lambda: corrected)
+    tally, _ = build(request)
+    assert (tally.compiled, "manifest written" in tally.summary()) == (0, True)
+
+
+@pytest.mark.parametrize("module", [manifest, code_object, reader, serving, batch_prefill, bf16])
+def test_text_of_modules_that_make_manifests_is_in_their_signature(
+    stub_toolchain: Stub, request_for: Make, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    request = request_for(stub_toolchain(), where=FEW)
+    before = prepare(request)[0].steps
+    changed = Path(str(module.__file__))
+    monkeypatch.setattr(write_manifest, "sha256_of", lambda file: "edited" if file == changed else sha256_of(file))
+    after = prepare(request)[0].steps
+    assert [old.kind for old, new in zip(before, after, strict=True) if old != new] == ["manifest"]
 
 
 def test_output_folder_of_another_user_is_refused(finished_build: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from ckpm.base.errors import SetupError, UsageError
 from ckpm.commands import main
 from ckpm.kernels.changes.history import changed_paths, commit_of
 from ckpm.kernels.changes.plan import ChangePlan, plan_since, to_json
-from ckpm.kernels.changes.rules import read_rules, rules
+from ckpm.kernels.changes.rules import Effect, read_rules, rules
 from ckpm.kernels.families.libraries import host, libraries
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.sessions import sessions
@@ -98,7 +98,7 @@ def test_plan_of_no_change_has_checks_of_every_change_only(make_plan: Callable[.
             True,
         ),
         ("ckpm/reports/gates/static.py", {"unit", "report", "image"}, set(), True),
-        ("ckpm/attention/launch/plan.py", {"unit", "dispatcher"}, {*sessions().suites}, True),
+        ("ckpm/attention/launch/plan.py", {"unit", "dispatcher", "torch"}, {*sessions().suites}, True),
         ("ckpm/kernels/parity/names.py", {"unit", "compiled", "parity"}, set(), False),
     ],
 )
@@ -253,14 +253,14 @@ def test_every_pattern_decides_for_a_file() -> None:
     assert [pattern for patterns, _ in rules().effects for pattern in patterns if pattern not in deciding] == []
 
 
-def test_rules_rebuild_for_code_that_renders_texts() -> None:
-    """A module that rendering or planning a build imports may not be in a rule that rebuilds nothing."""
+def imported(*starts: str) -> list[str]:
+    """The files of some patterns and all that they import, without the emulator, which has a rule of its own."""
     seen: set[Path] = set()
-    waiting = [ROOT / "ckpm/kernels/library/request.py", ROOT / "ckpm/kernels/families/render.py"]
+    waiting = [file for start in starts for file in ROOT.glob(start)]
     while waiting:
         file = waiting.pop()
         if file in seen or not file.is_file() or (ROOT / "emulator") in file.parents:
-            continue  # the emulator's decoder reads what was compiled, for the manifest
+            continue
         seen.add(file)
         for node in ast.walk(ast.parse(file.read_text())):
             names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
@@ -268,10 +268,34 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
             for name in names:
                 module = ROOT / name.replace(".", "/")
                 waiting += [module.with_suffix(".py"), module / "__init__.py"]
-    assert len(seen) > 20
-    for file in seen:
-        effect = rules().effect(str(file.relative_to(ROOT)))
-        assert effect.everything or effect.families or effect.compare == "kernels", file
+    return sorted(str(file.relative_to(ROOT)) for file in seen)
+
+
+@pytest.mark.parametrize(
+    ("starts", "runs"),
+    [
+        (
+            ("ckpm/kernels/library/request.py", "ckpm/kernels/families/render.py"),
+            lambda effect: effect.families or effect.compare == "kernels",
+        ),
+        (("ckpm/suites/*.py",), lambda effect: effect.suites or effect.compare),
+        # the check decode runs its gate
+        (("ckpm/reports/gates/*.py",), lambda effect: effect.gates or effect.compare or "decode" in effect.checks),
+    ],
+    ids=["builds", "suites", "gates"],
+)
+def test_rules_repeat_what_imports_a_changed_module(starts: tuple[str, ...], runs: Callable[[Effect], object]) -> None:
+    """A module that builds, suites or gates import may not be in a rule that repeats none of them."""
+    effects = {file: rules().effect(file) for file in imported(*starts)}
+    assert len(effects) > 20
+    assert [file for file, effect in effects.items() if not (effect.everything or runs(effect))] == []
+
+
+def test_rules_run_torch_for_its_tests_and_for_what_operators_call() -> None:
+    files = [file for file in sessions().tests["torch"].files if file.endswith(".py")]
+    files += [file for file in imported("ckpm/attention/callers/torch.py") if file.startswith("ckpm/attention/")]
+    effects = {file: rules().effect(file) for file in files}
+    assert [file for file, effect in effects.items() if "torch" not in effect.checks] == []
 
 
 @pytest.mark.parametrize(

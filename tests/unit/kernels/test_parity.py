@@ -125,6 +125,18 @@ def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None
     assert "125 missing" in case.text
 
 
+def test_variable_of_the_codegen_changes_no_list(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists are kept by the content of the codegen."""
+    (tree.root / FMHA / "generate.py").write_text(
+        "import os, pathlib\n"
+        "pathlib.Path('blobs.txt').write_text(os.environ.get('CK_TILE_FMHA_FWD_CUSTOM_FACTORY', 'kernel'))\n"
+    )
+    monkeypatch.setenv("CK_TILE_FMHA_FWD_CUSTOM_FACTORY", "custom")
+    with ProcessPool(1) as pool:
+        live = codegen_runner.Live(tree, pool, "fwd", tmp_path / "cache")
+        assert live.names("gfx950", 4, "simplified").result() == ["kernel"]
+
+
 def test_failing_generator_is_error_with_its_words(tree: Tree, tmp_path: Path) -> None:
     """The command in the message can be run again: it names nothing that is gone by then."""
     (tree.root / FMHA / "generate.py").write_text("raise SystemExit('no such luck')")

@@ -46,10 +46,10 @@ def test_headers_are_parsed_once_for_host_and_archs(
     argv, environment = unit
     compiler = Compiler()
     for _ in range(2):
-        assert precompiled.run_unit(argv, environment, compiler) == (0, "")
+        assert precompiled.run_unit(argv, environment, compiler, "headers") == (0, "")
     assert [compiler.count(word) for word in ("-emit-pch", "--cuda-host-only", "-include-pch")] == [3, 1, 2]
     monkeypatch.setattr(precompiled, "_folders", {})  # another process, another unit
-    precompiled.run_unit([word.replace("-cuid=12", "-cuid=13") for word in argv], environment, compiler)
+    precompiled.run_unit([word.replace("-cuid=12", "-cuid=13") for word in argv], environment, compiler, "headers")
     assert compiler.count("-emit-pch") == 3
     command = compiler.commands[-1]
     folder = Path(command[command.index("-include-pch") + 2])
@@ -58,8 +58,17 @@ def test_headers_are_parsed_once_for_host_and_archs(
     (folder / "gfx950.pch").chmod(0o666)  # as another user could have left it
     (folder / "host.pch").write_text("damaged")
     monkeypatch.setattr(precompiled, "_folders", {})
-    precompiled.run_unit(argv, environment, compiler)
+    precompiled.run_unit(argv, environment, compiler, "headers")
     assert [compiler.count(word) for word in ("-emit-pch", "--cuda-host-only")] == [5, 2]
+
+
+def test_headers_of_another_identity_are_parsed_again(unit: tuple[list[str], dict[str, str]]) -> None:
+    """clang compares the headers that were read, and sees no header that was added in front of one of them."""
+    argv, environment = unit
+    compiler = Compiler()
+    for headers, parsed in (("headers", 3), ("one more", 6), ("headers", 6)):
+        assert precompiled.run_unit(argv, environment, compiler, headers) == (0, "")
+        assert compiler.count("-emit-pch") == parsed
 
 
 @pytest.mark.parametrize("broken", ["-emit-pch", "-include-pch"])
@@ -67,7 +76,7 @@ def test_unit_is_compiled_without_headers_that_fail(unit: tuple[list[str], dict[
     argv, environment = unit
     compiler = Compiler(broken)
     for _ in range(2):
-        assert precompiled.run_unit(argv, environment, compiler) == (0, "")
+        assert precompiled.run_unit(argv, environment, compiler, "headers") == (0, "")
         assert compiler.commands[-1] == argv
     assert compiler.count("-include-pch") == (broken == "-include-pch")  # not tried again
     assert not list(Path(environment[ZIG_CACHE]).parent.glob("headers/*/*.pch"))
@@ -76,20 +85,20 @@ def test_unit_is_compiled_without_headers_that_fail(unit: tuple[list[str], dict[
 def test_unit_that_does_not_compile_keeps_headers_of_others(unit: tuple[list[str], dict[str, str]]) -> None:
     argv, environment = unit
     compiler = Compiler("-cuid=12")
-    assert precompiled.run_unit(argv, environment, compiler) == (1, "broken")
+    assert precompiled.run_unit(argv, environment, compiler, "headers") == (1, "broken")
     assert [compiler.count(word) for word in ("-include-pch", "-cuid=12")] == [1, 2]
     assert len(list(Path(environment[ZIG_CACHE]).parent.glob("headers/*/*.pch"))) == 3
 
 
 def test_units_of_other_toolchains_have_none(unit: tuple[list[str], dict[str, str]]) -> None:
     compiler = Compiler()
-    assert precompiled.run_unit(unit[0], {}, compiler) == (0, "")
+    assert precompiled.run_unit(unit[0], {}, compiler, "headers") == (0, "")
     assert compiler.commands == [unit[0]]
 
 
 def test_last_used_headers_are_kept(unit: tuple[list[str], dict[str, str]]) -> None:
     argv, environment = unit
     for number in range(6):
-        assert precompiled.run_unit([argv[0], f"-DN={number}", *argv[1:]], environment, Compiler())[0] == 0
+        assert precompiled.run_unit([argv[0], f"-DN={number}", *argv[1:]], environment, Compiler(), "headers")[0] == 0
     files = list(Path(environment[ZIG_CACHE]).parent.glob("headers/*/host.pch"))
     assert len(files) == len(list(files[0].parents[1].glob("*.hip"))) == 4

@@ -16,7 +16,7 @@ import pytest
 from ckpm.base import rocm_places
 from ckpm.base.errors import DiskFullError, SetupError, UsageError
 from ckpm.kernels.code import toolchains
-from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.code.toolchains import Toolchain, embedded
 
 _ROCM_VARIABLES = ("ROCM_PATH", "HIP_PATH")
 # hip_runtime_api.h and not hip_runtime.h: that one parses libc++ for seconds, as every test in tests/build does
@@ -171,6 +171,18 @@ def test_folder_and_machine_headers_take_no_part(
     for variable in ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"):
         monkeypatch.setenv(variable, str(tmp_path / "trap"))
     assert _compile(tc, tmp_path / "another one") == plain
+
+
+def test_identity_has_header_that_hides_one_of_the_compiler(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our HIP headers are searched first, whatever a header's name ends with."""
+    headers = tmp_path / "hip"
+    shutil.copytree(embedded._HEADERS, headers)
+    monkeypatch.setattr(embedded, "_HEADERS", headers)
+    before = toolchains.detect("embedded", cache=cache).identity
+    (headers / "vector").write_text("// another\n")
+    assert toolchains.detect("embedded", cache=cache).identity != before
 
 
 def test_link_command(built: tuple[Toolchain, Path]) -> None:

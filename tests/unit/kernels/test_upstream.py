@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -34,6 +35,7 @@ CODEGEN = {
     "prefill-v3": "SUPPORTED_PAGE_SIZE = 1 qr_async_trload_v3 targets",
 }
 
+KERNELS = Path(__file__).parents[3] / "kernels"
 TRAITS = "".join(f"struct {name};\n" for name in dialect("rocm-libraries-2026").parameters)
 
 
@@ -295,6 +297,32 @@ def test_checkout_needs_place(tmp_path: Path) -> None:
 def test_unknown_upstream_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownWordError, match=r"unknown upstream 'aitr'; did you mean 'aiter'\?"):
         locate("aitr", cache=tmp_path)
+
+
+def test_closure_has_every_header_that_built_sources_include(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, CODEGEN["ck-2025-11"])
+    sources = [
+        file for name in ("templates", "include", "include_fwd", "include_bwd") for file in (KERNELS / name).iterdir()
+    ]
+    included = {name for file in sources for name in re.findall(r'#include "(ck_tile/.*|fmha_.*)"', file.read_text())}
+    assert {"fmha_fwd.hpp", "fmha_bwd.hpp", "fmha_fwd_v3.hpp", "ck_tile/host/device_prop.hpp"} <= included
+    headers = {root / ("include" if name.startswith("ck_tile/") else FMHA) / name for name in included}
+    for header in headers:
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text("// includes none of the others\n")
+    assert headers <= include_closure(root)
+
+
+def test_closure_has_headers_that_hide_those_of_the_toolchain(tmp_path: Path) -> None:
+    """The folders of a tree are searched before the toolchain's."""
+    root = make_tree(
+        tmp_path, CODEGEN["ck-2025-11"], "#include <hip/hip_runtime.h>\n#include </etc/hosts>\n#include <vector>"
+    )
+    before = include_closure(root)
+    for name in ("hip/hip_runtime.h", "vector"):
+        (root / "include" / name).parent.mkdir(exist_ok=True)
+        (root / "include" / name).write_text("// another\n")
+    assert {file.name for file in include_closure(root) - before} == {"hip_runtime.h", "vector"}
 
 
 def test_digest_follows_included_files_and_codegen_alone(tmp_path: Path) -> None:

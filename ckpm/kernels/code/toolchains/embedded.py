@@ -146,7 +146,7 @@ def _clang_version(zig: str, environment: Mapping[str, str]) -> str:
 def _own_text_hash() -> str:
     """Return 16 hex digits of the hash of our headers, the bundler and the launchers, without machine paths."""
     digest = hashlib.sha256()
-    for path in [*sorted(_HEADERS.rglob("*.h")), _BUNDLER]:
+    for path in [*(path for path in sorted(_HEADERS.rglob("*")) if path.is_file()), _BUNDLER]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update((_LLD_TEXT + _BUNDLER_TEXT).encode())
     return digest.hexdigest()[:16]

@@ -32,7 +32,8 @@ from ckpm.matrix.where import Fields, compile_over, typed_fields
 
 LEDGER = data("matrix", "ledger.yaml")
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # of a defect
-# The appearance of a defect in a case without other defects; ckpm/suites/signatures.py describes each.
+# The appearance of a defect in a case without other defects; ckpm/suites/signatures.py describes each, kernel_cases.py
+# and backward_cases.py the last three.
 SIGNATURES = (
     "whole_rows_are_read",
     "steps_are_read_whole",
@@ -44,6 +45,9 @@ SIGNATURES = (
     "table_is_read_past_its_end",
     "bytes_are_stored_past_lds",
     "num_records_reach_behind_the_pool",
+    "waves_race_in_lds",
+    "dq_and_dk_alone_are_wrong",
+    "empty_sequences_alone_are_wrong",
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*sessions().suites, "performance")  # performance: the gates' problems

@@ -64,12 +64,35 @@ def given(p: SuiteCase, arch: str = "gfx950") -> Given:
 
 def compare_gradients(data: Given, outcome: BwdOutcome, arch: str = "gfx950") -> tuple[ArrayComparison, ...]:
     """D and every gradient against the float64 reference."""
+    return comparisons(exact_gradients(data.backward, data.random_values), _numbers(data, outcome, arch))
+
+
+def _numbers(data: Given, outcome: BwdOutcome, arch: str) -> dict[str, NDArray[np.float64]]:
+    """D and every gradient by name."""
     dtype = data.backward.inputs.problem.dtype
-    got = {name: decode(getattr(outcome, name), dtype, arch) for name in ("dq", "dk", "dv")}
-    got["d"] = outcome.d.astype(np.float64)
+    numbers = {name: decode(getattr(outcome, name), dtype, arch) for name in ("dq", "dk", "dv")}
+    numbers["d"] = outcome.d.astype(np.float64)
     if outcome.dbias is not None:
-        got["dbias"] = decode(outcome.dbias, dtype, arch)
-    return comparisons(exact_gradients(data.backward, data.random_values), got)
+        numbers["dbias"] = decode(outcome.dbias, dtype, arch)
+    return numbers
+
+
+def shown_signatures(data: Given, outcome: BwdOutcome, arch: str = "gfx950") -> frozenset[str]:
+    """The ledger's signatures that gradients show of which some are wrong.
+
+    ``empty_sequences_alone_are_wrong``: all is right but dK and dV of sequences without queries, and dQ of sequences
+    without keys. ``dq_and_dk_alone_are_wrong``: in the other sequences dQ is wrong, dK may be, the rest is right.
+    """
+    p, numbers = data.backward.inputs.problem, _numbers(data, outcome, arch)
+    without_keys = np.repeat(np.array(p.seqlens_k) == 0, p.seqlens_q)
+    without_queries = np.repeat(np.array(p.seqlens_q) == 0, p.seqlens_k)
+    for name, rows in (("dq", without_keys), ("dk", without_queries), ("dv", without_queries)):
+        numbers[name] = np.where(rows[:, None, None], 0.0, numbers[name])
+    compared = comparisons(exact_gradients(data.backward, data.random_values), numbers)
+    wrong = {comparison.name for comparison in compared if not comparison.passed}
+    if not wrong:
+        return frozenset(("empty_sequences_alone_are_wrong",))
+    return frozenset(("dq_and_dk_alone_are_wrong",) if "dq" in wrong <= {"dq", "dk"} else ())
 
 
 def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
@@ -88,12 +111,14 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     outputs = [outcome.dk, outcome.dv, outcome.d.view(np.uint32)]
     outputs += [outcome.dq] if case.deterministic else []
     outputs += [] if outcome.dbias is None else [outcome.dbias]
+    wrong = (*(str(comparison) for comparison in compared if not comparison.passed), *foreign)
     return Ended(
         launch=outcome.launch,
         outputs=tuple(outputs),
         lines=tuple(map(str, compared)),
-        wrong=(*(str(comparison) for comparison in compared if not comparison.passed), *foreign),
+        wrong=wrong,
         tolerance_used=max(comparison.worst for comparison in compared),
+        shows=shown_signatures(data, outcome, arch) if wrong and not foreign else frozenset(),
     )
 
 

@@ -29,7 +29,10 @@ _DESCALES = {"q": 0.01, "k": 0.02, "v": 0.05}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A finished launch: output bits, comparisons, errors. Empty if the launch was refused."""
+    """A finished launch: output bits, comparisons, errors. Empty if the launch was refused.
+
+    ``shows`` are the ledger's signatures that all errors together show.
+    """
 
     launch: Launch
     fault: Fault | None = None
@@ -37,6 +40,7 @@ class Ended:
     lines: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     tolerance_used: float | None = None  # the largest error over what is allowed there
+    shows: frozenset[str] = frozenset()
 
 
 def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:

@@ -44,6 +44,7 @@ class _Record:
     lines: list[str] = field(default_factory=list)
     others: set[str] = field(default_factory=set)  # kernels that were chosen instead
     tolerance_used: float | None = None
+    shows: frozenset[str] = frozenset()  # signatures of the ledger that the wrong numbers show
 
 
 def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
@@ -80,8 +81,11 @@ def variants(device: Device, library: Library) -> tuple[Mapping[str, Any], ...]:
     return ({}, {**checks, "lds_races": host(library.family).races, "wave_order": 1})
 
 
-def run_kernel(bench: CaseBench, name: str) -> Result:
-    """Run each scenario of the kernel ``name``. The first that fails ends the case."""
+def run_kernel(bench: CaseBench, name: str, signatures: Sequence[str] = ()) -> Result:
+    """Run each scenario of the kernel ``name``. The first that fails ends the case.
+
+    ``signatures`` are those of its known defect, of which the failure must show the first.
+    """
     key = next(key for key in bench.keys if name in (key.name, f"{FAMILY_SUITE}/{key.name}"))
     record = _Record()
     bench.device.restart_addresses()
@@ -103,8 +107,17 @@ def run_kernel(bench: CaseBench, name: str) -> Result:
         kernel=key.name,
         tolerance_used=record.tolerance_used,
         fault=fault,
+        signature=_why_not(signatures, outcome, fault, record) if signatures else None,
         executed=bench.device.executed_ranges(),
     )
+
+
+def _why_not(signatures: Sequence[str], outcome: str, fault: Mapping[str, Any], record: _Record) -> str | None:
+    """The difference of a failure from the first signature; None if nothing failed or a fault's access is unknown."""
+    if outcome not in ("wrong", "fault") or (outcome == "fault" and "access" not in fault):
+        return None
+    shows = record.shows if outcome == "wrong" else {"waves_race_in_lds"} if fault["kind"] == "race" else set()
+    return "" if signatures[0] in shows else f"it does not show {signatures[0]}"
 
 
 def _run_scenarios(bench: CaseBench, key: Key, record: _Record) -> tuple[str, str]:
@@ -142,11 +155,11 @@ def _scenario(bench: CaseBench, key: Key, scenario: Scenario, record: _Record) -
             except EndError as end:  # a check may know why the numbers are wrong
                 raise EndError(end.outcome, "; ".join((*first.wrong, end.message)), end.fault) from end
             record.lines += again.lines
-            _examine(first)
-            _examine(again)
+            _examine(first, record)
+            _examine(again, record)
             if not all(map(np.array_equal, first.outputs, again.outputs)):
                 raise EndError("wrong", f"{scenario.label}: outputs differ between two orders of the same waves")
-        _examine(first)
+        _examine(first, record)
         return True
     return False
 
@@ -180,8 +193,9 @@ def _launch(bench: CaseBench, candidate: SuiteCase, record: _Record) -> Ended:
     return ended
 
 
-def _examine(ended: Ended) -> None:
+def _examine(ended: Ended, record: _Record) -> None:
     if ended.wrong:
+        record.shows = ended.shows
         raise EndError("wrong", "; ".join(ended.wrong))
 
 

@@ -76,7 +76,7 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
         if host(family).table_problems:
             result = run_case(bench, find(request["case"]), request["variants"], request["signatures"])
         else:
-            result = run_kernel(bench, request["case"])
+            result = run_kernel(bench, request["case"], request["signatures"])
         return {**dataclasses.asdict(result), "last": device.lost}  # a lost GPU answers nothing more in this process
 
     facts = {"device": device.kind, "arch": device.arch, "compute_units": device.compute_units, "kernels": len(keys)}

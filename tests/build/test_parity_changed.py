@@ -28,6 +28,12 @@ PLANTED: dict[tuple[str, str], list[tuple[str, ...]]] = {
         ('f"a.seqlen_q <= {self.bm0}"', 'f"a.seqlen_q < {self.bm0}"', "only upstream requires a.seqlen_q<"),
         ("a.seqlen_k % {self.bn0} == 0)", "a.seqlen_k % {self.bm0} == 0)", "only ours requires a.seqlen_k"),
         ("{F_if}({F_arch.device_name_check})", "{F_if}(true)", "device"),
+        (
+            "!get_num_cus(num_cus)",
+            "a.max_seqlen_q > 128 || !get_num_cus(num_cus)",
+            "device: 1 branches of upstream are",
+        ),
+        ("float r = -1;", "float r = 0;", "without a kernel upstream returns 0, ours -1"),
     ],
     ("pagedkv_prefill", "bindings"): [
         ("{F_pagedkv},  //pagedkv", "false,", "kernel: upstream"),
@@ -98,9 +104,25 @@ def test_change_of_codegen_is_named(
     assert any(all(fragment in line for fragment in fragments) for line in case.text.splitlines()), case.text[:1000]
 
 
-def test_unknown_statement_of_codegen_is_error(trees: Mapping[str, Tree], tmp_path: Path) -> None:
-    statement = "using k_ = fmha_kernel;\n"
-    tree = change_tree(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", statement, f"{statement[:-1]} warm(s);\n")
-    (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)
+@pytest.mark.parametrize(
+    ("api", "after", "statement"),
+    [
+        ("fwd_splitkv", "using k_ = fmha_kernel;", "warm(s)"),
+        ("fwd", "create_kargs_and_grids<k_>(a);", "grids.y = 1"),
+        ("fwd", "create_kargs_and_grids<k_>(a);", "if(a.window_size_left > 0) kargs.scale_s = 0"),
+        (
+            "fwd",
+            "[[maybe_unused]] const std::string device_name = ck_tile::get_device_name();",
+            "num_cus = num_cus / 4",
+        ),
+        ("fwd_appendkv", "float r = -1;", "a.nhead_q = 1"),
+    ],
+)
+def test_unknown_statement_of_codegen_is_error(
+    trees: Mapping[str, Tree], tmp_path: Path, api: str, after: str, statement: str
+) -> None:
+    file, arch, receipt = FROM[api]
+    tree = change_tree(trees[TREE], tmp_path, file, after, f"{after} {statement};")
+    (case,) = cases(tree, arch, api=api, receipt=receipt)
     assert case.outcome == "error"
-    assert "'warm(argument0)' is neither a declaration nor a known call nor a launch" in case.message
+    assert "is neither a declaration" in case.message

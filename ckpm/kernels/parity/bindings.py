@@ -11,13 +11,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.conditions import condition_text
 from ckpm.kernels.parity.cpp_constants import fold_constants
-from ckpm.kernels.parity.cpp_text import Braces, Function, If, Plain, Program, declaration, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, text_error
+from ckpm.kernels.parity.cpp_text import Braces, Function, If, Plain, Program, Statement, declaration, read, statements
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, text_error
 
 SPECIALISED = "fmha_batch_prefill_"
 LAUNCHER = "make_kernel"
+# Our text reports the selected kernel with it; upstream's prints the kernel's name where the request asks for it.
+_NOTED = ("ckpm", "::", "note_selected", "(")
+_PRINTED = ("std", "::", "cout", "<<")
+_LOGGED = (".", "log_level_", ">", "0")
+_ASSIGNING = frozenset(("=", "++", "--", *(f"{operator}=" for operator in "+-*/%&|^")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +83,11 @@ def local_names(
 ) -> dict[str, Tokens]:
     """Return the names that a statement inside a function declares; empty for most statements.
 
-    The parts of ``auto [a, b] = VALUE`` become ``part0(VALUE)``, ``part1(VALUE)``.
+    The parts of ``auto [a, b] = VALUE`` become ``part0(VALUE)``, ``part1(VALUE)``. A value that assigns is refused: it
+    would be lost where the name isn't used.
     """
+    if "=" in statement and _ASSIGNING & set(statement[statement.index("=") + 1 :]):
+        raise text_error(f"'{spell(statement)[:120]}' assigns inside a declaration")
     if "[" in statement and "=" in statement and statement.index("[") < statement.index("=") and "auto" in statement:
         start = statement.index("[", statement.index("auto"))
         end = closing_bracket(statement, start)
@@ -95,18 +104,48 @@ def _returned_expression(program: Program, function: Function) -> Tokens:
     local: dict[str, Tokens] = {parameter[-1]: (f"argument{at}",) for at, parameter in enumerate(function.parameters)}
     returned: Tokens = ()
     for statement in statements(function.body):
-        if not isinstance(statement, Plain):
-            if "return" in _body_tokens(statement):
-                raise text_error(f"{function.name} returns in more than one place")
-        elif statement.tokens[0] == "return":
-            returned = program.resolve(statement.tokens[1:], function.scope, local)
+        tokens = statement.tokens if isinstance(statement, Plain) else ()
+        if is_without_effect(statement):
+            continue
+        if tokens[:1] == ("return",) and not returned:
+            returned = program.resolve(tokens[1:], function.scope, local)
+        elif names := local_names(program, tokens, function.scope, local):
+            local |= names
         else:
-            local |= local_names(program, statement.tokens, function.scope, local)
+            raise unknown_statement(function, statement)
     return returned
 
 
-def _body_tokens(statement: If | Braces) -> Tokens:
-    return statement.body if isinstance(statement, Braces) else sum((body for _, body in statement.branches), ())
+def is_without_effect(statement: Statement) -> bool:
+    """True for a statement that launches and changes nothing.
+
+    It prints or notes a kernel's name, checks constants, or marks names as unused.
+    """
+    if isinstance(statement, If):
+        (condition, body), *others = statement.branches
+        prints = (isinstance(part, Plain) and _is_print(part.tokens) for part in statements(body))
+        return not others and condition[1:] == _LOGGED and all(prints)
+    if isinstance(statement, Braces):
+        return False
+    first = statement.tokens[0]
+    if first == "(":
+        return all(part[:3] == ("(", "void", ")") and len(part) == 4 for part in split_arguments(statement.tokens))
+    return first == "static_assert" or first.startswith("# pragma") or statement.tokens[:4] == _NOTED
+
+
+def _is_print(tokens: Tokens) -> bool:
+    return tokens[:4] == _PRINTED and not _ASSIGNING & set(tokens)
+
+
+def unknown_statement(function: Function, statement: Statement) -> UpstreamError:
+    """Return the error of a statement that may change what a function launches."""
+    if isinstance(statement, If):
+        condition, body = statement.branches[0]
+        tokens = ("if", "(", *condition, ")", "{", *body, "}")
+    else:
+        tokens = statement.body if isinstance(statement, Braces) else statement.tokens
+    excerpt = spell(tokens)[:120]
+    return text_error(f"{function.name}: '{excerpt}' is neither a declaration nor the return nor a print of the name")
 
 
 def _binding(program: Program, function: Function) -> Binding:

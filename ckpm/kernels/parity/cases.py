@@ -53,6 +53,7 @@ from ckpm.matrix.published import StoredList, stored_lists
 
 FAMILY = "batch_prefill"
 TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv", "bwd")
+_Compared = dict[tuple[str, ...], tuple[Rendered, list[ParityFinding]]]  # texts and findings by listed and own names
 _LOGGED_AFTER = 10  # seconds without a line: most cases take half a second, some a minute
 
 log = logging.getLogger(__name__)
@@ -123,33 +124,21 @@ def _is_wanted(entry: StoredList, request: ParityRequest) -> bool:
 def live_cases(
     tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
 ) -> Generator[CaseResult]:
-    """Yield a case for each arch, receipt and mask set, from a tree's own codegen.
-
-    Texts are rendered for the first arch alone, for all archs that list the same names: neither an instance nor the
-    dispatch of batch prefill depends on the arch.
-    """
+    """Yield a case for each arch, receipt and mask set, from a tree's own codegen."""
     family = dialect(tree.dialect).family(FAMILY)
-    of_family = [arch for arch in archs if arch in family.archs]
     with ProcessPool(jobs.processors()) as pool:
         live = Live(tree, pool, FAMILY)
-        texts: dict[tuple[int, str, tuple[str, ...]], list[ParityFinding]] = {}
+        compared: _Compared = {}
         wanted = [(arch, receipt, mask) for mask in masks for receipt in receipts for arch in archs]
         for arch, receipt, mask in wanted:
             live.names(arch, receipt, mask)
-            if arch in of_family[:1]:
+            if arch in family.archs:
                 live.render(arch, receipt, mask)
         for arch, receipt, mask in wanted:
-            yield _live_case(live, family, arch, receipt, mask, texts)
+            yield _live_case(live, family, arch, receipt, mask, compared)
 
 
-def _live_case(
-    live: Live,
-    family: Family,
-    arch: str,
-    receipt: int,
-    mask: str,
-    texts: dict[tuple[int, str, tuple[str, ...]], list[ParityFinding]],
-) -> CaseResult:
+def _live_case(live: Live, family: Family, arch: str, receipt: int, mask: str, compared: _Compared) -> CaseResult:
     started = time.monotonic()
     title = Title(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
     try:
@@ -159,10 +148,9 @@ def _live_case(
             reference = live.names(next(iter(family.archs)), receipt, mask).result()
             findings = [absent_arch(family, arch, upstream_names, reference)]
         else:
-            slot = (receipt, mask, tuple(upstream_names))
-            if slot not in texts:
-                texts[slot] = compare_texts(live.tree, keys, upstream_names, live.render(arch, receipt, mask).result())
-            findings = [compare_lists(keys, upstream_names), *texts[slot]]
+            rendered = live.render(arch, receipt, mask).result()
+            texts = _compare_new_texts(compared, live.tree, keys, upstream_names, rendered)
+            findings = [compare_lists(keys, upstream_names), *texts]
     except UpstreamError as error:
         return error_case(title, error, started)
     return judge(title, findings, started)
@@ -173,14 +161,15 @@ def text_cases(
 ) -> Generator[CaseResult]:
     """Yield a case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
 
-    No case if the tree's dialect has no C++. Archs and receipts with the same kernels share a comparison.
+    No case if the tree's dialect has no C++. Receipts with the same kernels share the texts of an arch.
     """
     library = library_with(APIS[api][0])
     if not host(library).renders(tree.dialect):
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     traits = families[0].archs
-    done: dict[tuple[tuple[str, ...], str, tuple[str, ...]], list[ParityFinding]] = {}
+    done: dict[tuple[str, str, tuple[str, ...]], list[ParityFinding]] = {}
+    compared: _Compared = {}
     with ProcessPool(jobs.processors()) as pool:
         live = Live(tree, pool, api)
         # receipts innermost: they share most of the texts of an arch
@@ -192,11 +181,11 @@ def text_cases(
                 continue
             keys = [key for group in groups for key in group]
             names = tuple(key.name for key in keys)
-            slot = traits[arch], mask, names
+            slot = arch if live.takes_arch else "", mask, names
             try:
                 if slot not in done:
                     rendered = live.render(arch, receipt, mask).result()
-                    done[slot] = compare_texts(tree, keys, names, rendered, library)
+                    done[slot] = _compare_new_texts(compared, tree, keys, names, rendered, library)
                 yield judge(title, done[slot], started)
             except UpstreamError as error:
                 yield error_case(title, error, started)
@@ -210,6 +199,23 @@ def v3_cases(tree: Tree, request: ParityRequest) -> Generator[CaseResult]:
             yield parity_v3.machine_code_case(
                 tree, arch, request.toolchain, cache=request.cache, jobs=request.job_count
             )
+
+
+def _compare_new_texts(
+    compared: _Compared,
+    tree: Tree,
+    keys: Sequence[Key],
+    listed: Sequence[str],
+    rendered: Rendered,
+    family: str = FAMILY,
+) -> list[ParityFinding]:
+    """Compare texts that differ from those that were last compared for the same keys: archs share most of theirs."""
+    names = *listed, *(key.name for key in keys)
+    texts, findings = compared.get(names, (None, []))
+    if texts != rendered:
+        findings = compare_texts(tree, keys, listed, rendered, family)
+        compared[names] = rendered, findings
+    return findings
 
 
 def compare_texts(

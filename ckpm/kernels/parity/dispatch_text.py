@@ -6,22 +6,32 @@ Conditions are compared as sets of requirements, the tile condition's workgroup 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ckpm.kernels.parity.bindings import local_names
+from ckpm.kernels.parity.bindings import is_without_effect, local_names, unknown_statement
 from ckpm.kernels.parity.c_arithmetic import CNumber, Formula, call, make
 from ckpm.kernels.parity.conditions import FALSE, TRUE, condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_constants import decide_constants, fold_constants
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, Scope, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, text_error
+from ckpm.kernels.parity.cpp_tokens import (
+    Tokens,
+    closing_angle,
+    closing_bracket,
+    spell,
+    split_arguments,
+    text_error,
+    tokenize,
+)
 
 FUNCTION = "fmha_batch_prefill"
 # The parameters in canonical text: the request's traits, its arguments, the stream.
 _PARAMETERS = ("t", "a", "s")
 _UTILISATION = "min_cu_util_rate"
 _BLOCKS = "get_num_blocks"
+_COUNT_UNITS: Tokens = ("count_units",)  # of a function ``bool NAME(unsigned& count)``, whatever its name
 _LEVELS = {
     FUNCTION: ("dtype", "head dim", "kernel"),
     "fmha_fwd": ("device", "dtype", "head dim", "kernel"),
@@ -46,7 +56,8 @@ _SAMPLES = {
 class Node:
     """One branch. ``requires`` are canonical conditions that must hold all; ``takes`` is the kernel's trait or ''.
 
-    ``chained`` is True for else-if. ``nodes`` are the branches inside, in order.
+    ``arguments`` are those of the kernel's function, or what a branch without a kernel returns. ``chained`` is True for
+    else-if. ``nodes`` are the branches inside, in order.
     """
 
     requires: frozenset[str]
@@ -63,12 +74,12 @@ class Node:
 class Dispatch:
     """``utilisation`` is the constant of the tile condition; ``blocks`` its workgroup count; '' and None if absent.
 
-    ``early`` counts the conditions under which the function returns before it looks for a kernel (no device);
-    ``levels`` are the names of the nest's levels.
+    ``nodes`` begin with the conditions under which the function returns before it looks for a kernel (no device);
+    ``otherwise`` is what it returns after the last kernel; ``levels`` are the names of the nest's levels.
     """
 
     nodes: tuple[Node, ...]
-    early: int
+    otherwise: str
     utilisation: str
     blocks: Formula | None
     functions: Mapping[str, Formula] = field(default_factory=dict)
@@ -92,21 +103,36 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
         raise text_error(f"expected one function {name}, found {len(named)}")
     (function,) = named
     parts = {part.name: part for part in program.functions if part.name in (f"{name}_v3", f"{name}_v2")}
-    nodes, blocks, local = _read_nest(program, parts.get(f"{name}_v2", function), name)
-    if len(parts) == 2:  # since 2026 fmha_fwd asks V3's nest first, under a condition of its own
-        chain = next(statement for statement in statements(function.body) if isinstance(statement, If))
-        condition = program.resolve(chain.branches[0][0] or (), function.scope, _parameters(function, name))
-        requires = frozenset((condition_text(parse_condition(condition)),))
-        first = [node for node in _read_nest(program, parts[f"{name}_v3"], name)[0] if node.takes or node.nodes]
-        nodes.insert(0, Node(requires, chained=False, nodes=tuple(first)))
-    functions = {
-        helper.name: _formula(helper.parameters, helper.result, helper.body)
-        for helper in program.functions
-        if blocks is not None and helper.name in blocks.returned
-    }
-    kernels = tuple(node for node in nodes if node.takes or node.nodes)
-    early = len(nodes) - len(kernels)
-    return Dispatch(kernels, early, spell(local.get(_UTILISATION, ())), blocks, functions, _LEVELS[name])
+    if not parts:
+        return _read_nest(program, function, name)
+    # since 2026 fmha_fwd asks V3's nest first, under a condition of its own
+    requires = _condition_of_v3(program, function, name, parts.keys())
+    first, second = (_read_nest(program, parts[f"{name}_{version}"], name) for version in ("v3", "v2"))
+    (first_checks, first_kernels), (checks, kernels) = _apart(first), _apart(second)
+    if dataclasses.replace(first, nodes=first_checks) != dataclasses.replace(second, nodes=checks):
+        raise text_error(f"{name}_v3 and {name}_v2 differ before or after their kernels")
+    return dataclasses.replace(second, nodes=(*checks, Node(requires, chained=False, nodes=first_kernels), *kernels))
+
+
+def _condition_of_v3(program: Program, function: Function, name: str, parts: Collection[str]) -> frozenset[str]:
+    """The condition under which a function tries NAME_v3 before NAME_v2. Another use of the two is refused."""
+    local = _parameters(function, name)
+    chain, *rest = statements(function.body)
+    if len(parts) == 2 and isinstance(chain, If) and len(chain.branches) == 1 and len(rest) == 1:
+        condition, body = chain.branches[0]
+        tried = tuple(token for token in program.resolve(body, function.scope, local) if token not in ("{", "}"))
+        last = program.resolve(rest[0].tokens, function.scope, local) if isinstance(rest[0], Plain) else ()
+        if tried == tokenize(f"float r = {name}_v3(t, a, s); if(r >= 0) return r;") and last == tokenize(
+            f"return {name}_v2(t, a, s)"
+        ):
+            return frozenset((condition_text(parse_condition(program.resolve(condition, function.scope, local))),))
+    raise text_error(f"{name} does not try {name}_v3 under one condition and return {name}_v2 else")
+
+
+def _apart(dispatch: Dispatch) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """The nodes without kernels, and the others."""
+    kernels = tuple(node for node in dispatch.nodes if node.takes or node.nodes)
+    return tuple(node for node in dispatch.nodes if node not in kernels), kernels
 
 
 def _parameters(function: Function, name: str) -> dict[str, Tokens]:
@@ -115,29 +141,46 @@ def _parameters(function: Function, name: str) -> dict[str, Tokens]:
     return {parameter[-1]: (word,) for parameter, word in zip(function.parameters, _PARAMETERS, strict=True)}
 
 
-def _read_nest(program: Program, function: Function, name: str) -> tuple[list[Node], Formula | None, dict[str, Tokens]]:
-    """The branches of a function's nest, its lambda that counts workgroups, and the names that it declares."""
-    local = _parameters(function, name)
+def _read_nest(program: Program, function: Function, name: str) -> Dispatch:
+    """Read a function whose statements are declarations, the branches of its nest, and what it returns after them."""
+    counters = (part for part in program.functions if part.result == ("bool",) and len(part.parameters) == 1)
+    local = {part.name: _COUNT_UNITS for part in counters if part.parameters[0][:2] == ("unsigned", "&")}
+    local |= _parameters(function, name)
     scope = function.scope
     nodes: list[Node] = []
-    blocks = None
+    blocks, otherwise = None, ""
     for statement in statements(function.body):
+        tokens = statement.tokens if isinstance(statement, Plain) else ()
+        if is_without_effect(statement):
+            continue
+        if otherwise:
+            raise unknown_statement(function, statement)
         if isinstance(statement, If):
-            nodes += _branches(program, f"{name}_", statement, scope, local)
-        elif isinstance(statement, Plain):
-            if statement.tokens[:2] == ("using", "namespace"):
-                scope = (*function.scope, *statement.tokens[2::2])
-            elif _BLOCKS in statement.tokens[: statement.tokens.index("=") if "=" in statement.tokens else 0]:
-                blocks = _lambda(statement.tokens)
-            else:
-                local |= local_names(program, statement.tokens, scope, local)
-    return nodes, blocks, local
+            nodes += _branches(program, function, f"{name}_", statement, scope, local)
+        elif tokens[:2] == ("using", "namespace"):
+            scope = (*function.scope, *tokens[2::2])
+        elif _BLOCKS in tokens[: tokens.index("=") if "=" in tokens else 0]:
+            blocks = _lambda(tokens)
+        elif tokens[:1] == ("return",):
+            otherwise = spell(program.resolve(tokens[1:], scope, local))
+        elif tokens[:1] == ("float",) and tokens[2:3] == ("=",):
+            local[tokens[1]] = program.resolve(tokens[3:], scope, local)
+        elif names := local_names(program, tokens, scope, local):
+            local |= names
+        elif tokens[:1] != ("unsigned",) or tokens[2:] not in ((), ("=", "0")):  # the count of units, set by a check
+            raise unknown_statement(function, statement)
+    functions = {
+        helper.name: _formula(helper.parameters, helper.result, helper.body)
+        for helper in program.functions
+        if blocks is not None and helper.name in blocks.returned
+    }
+    return Dispatch(tuple(nodes), otherwise, spell(local.get(_UTILISATION, ())), blocks, functions, _LEVELS[name])
 
 
 def _branches(
-    program: Program, specialised: str, chain: If, scope: Scope, outer: Mapping[str, Tokens]
+    program: Program, function: Function, specialised: str, chain: If, scope: Scope, outer: Mapping[str, Tokens]
 ) -> Iterator[Node]:
-    """Yield the branches of a chain. A branch without a kernel has neither nodes nor a trait; its text is compared.
+    """Yield the branches of a chain. A branch without a kernel has neither nodes nor a trait.
 
     A branch that is never taken is left out; a branch that is always taken is replaced by its content.
     """
@@ -149,26 +192,31 @@ def _branches(
         local = dict(outer)
         inside: list[Node] = []
         takes = arguments = ""
-        if specialised not in body:
-            yield Node(requires, index > 0, arguments=spell(body))
-            if parsed == TRUE:
-                return
-            continue
-        for statement in statements(body):
+        block = list(statements(body))
+        for statement, following in itertools.zip_longest(block, block[1:]):
+            tokens = statement.tokens if isinstance(statement, Plain) else ()
+            if is_without_effect(statement):
+                continue
             if isinstance(statement, If):
-                inside += _branches(program, specialised, statement, scope, local)
-            elif isinstance(statement, Plain) and statement.tokens[0] == "return":
-                takes, arguments = _taken(specialised, program.resolve(statement.tokens[1:], scope, local))
-            elif isinstance(statement, Plain):
-                local |= local_names(program, statement.tokens, scope, local)
-                if statement.tokens[1:2] == ("=",):  # the value that the next statement returns
-                    local[statement.tokens[0]] = program.resolve(statement.tokens[2:], scope, local)
+                inside += _branches(program, function, specialised, statement, scope, local)
+            elif tokens[:1] == ("return",):
+                takes, arguments = _taken(specialised, program.resolve(tokens[1:], scope, local))
+            elif tokens[1:2] == ("=",) and following == Plain(("return", tokens[0])):
+                local[tokens[0]] = program.resolve(tokens[2:], scope, local)
+            elif names := local_names(program, tokens, scope, local):
+                local |= names
+            else:
+                raise unknown_statement(function, statement)
         if not takes and len(inside) == 1 and not inside[0].requires:
             takes, arguments, inside = inside[0].takes, inside[0].arguments, list(inside[0].nodes)
         yield Node(requires, index > 0, takes, arguments, tuple(inside))
+        if parsed == TRUE:
+            return
 
 
 def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:
+    if specialised not in returned:
+        return "", spell(returned)
     if returned[:2] != (specialised, "<"):
         raise text_error(f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)")
     end = closing_angle(returned, 1)
@@ -217,8 +265,8 @@ def compare(upstream: Dispatch, project: Dispatch, names: Mapping[str, str]) -> 
         lines.append(
             f"{_UTILISATION}: upstream {upstream.utilisation or 'absent'}, ours {project.utilisation or 'absent'}"
         )
-    if upstream.early != project.early:
-        lines.append(f"early returns: upstream has {upstream.early}, ours {project.early}")
+    if upstream.otherwise != project.otherwise:
+        lines.append(f"without a kernel upstream returns {upstream.otherwise or 'nothing'}, ours {project.otherwise}")
     return (
         lines
         + _compare_blocks(upstream, project)

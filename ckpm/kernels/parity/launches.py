@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ckpm.kernels.parity.bindings import LAUNCHER, Binding, binding, local_names
+from ckpm.kernels.parity.bindings import LAUNCHER, Binding, binding, is_without_effect, local_names
 from ckpm.kernels.parity.conditions import (
     FALSE,
     TRUE,
@@ -22,9 +22,6 @@ from ckpm.kernels.parity.conditions import (
 from ckpm.kernels.parity.cpp_constants import decide_constants
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, Scope, Template, declaration, read, statements
 from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, text_error
-
-# Our text reports the selected kernel with it; it launches nothing.
-_NOTED = ("ckpm", "::", "note_selected", "(")
 
 _Use = tuple[int, Tokens]  # a template and its arguments
 _Launch = tuple[Condition, Tokens]  # its condition and the whole expression
@@ -80,11 +77,12 @@ class _Walk:
         for statement in statements(body):
             if isinstance(statement, If):
                 yield from self.chain(statement, scope, local, open_)
+            elif is_without_effect(statement):
+                continue
             elif not isinstance(statement, Plain):
                 raise text_error(f"'{spell(statement.body)[:80]}': a loop or a bare block is not followed")
             elif statement.tokens[0].startswith("#"):
-                if not statement.tokens[0].startswith("# pragma"):
-                    raise text_error(f"'{statement.tokens[0]}' inside a function is not followed")
+                raise text_error(f"'{statement.tokens[0]}' inside a function is not followed")
             elif declarations := local_names(self.program, statement.tokens, scope, local):
                 for value in declarations.values():
                     self.refuse_launch(value)
@@ -114,7 +112,7 @@ class _Walk:
         elif LAUNCHER in tokens and tokens[0] != "return":
             self.refuse_templates(tokens)
             yield TRUE, tokens
-        elif tokens[:4] != _NOTED:
+        else:
             raise text_error(f"'{spell(tokens)[:120]}' is neither a declaration nor a known call nor a launch")
 
     def use(self, template: Template, tokens: Tokens, end: int, open_: tuple[_Use, ...]) -> Iterator[_Launch]:

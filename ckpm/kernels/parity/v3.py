@@ -20,7 +20,7 @@ from ckpm.kernels.families import fwd_v3
 from ckpm.kernels.families.fwd_v3 import trait
 from ckpm.kernels.families.spellings import features
 from ckpm.kernels.parity import machine_code
-from ckpm.kernels.parity.bindings import local_names
+from ckpm.kernels.parity.bindings import is_without_effect, local_names, unknown_statement
 from ckpm.kernels.parity.conditions import condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
 from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, spell, text_error, tokenize
@@ -34,7 +34,8 @@ from ckpm.matrix.published import compare_names
 DISPATCH = "fmha_fwd_v3.cpp"
 _FUNCTION = "fmha_fwd_v3"
 _TAKES = "fmha_fwd_v3_kernel_dispatch"
-_OWN = ("device_name.compare(", "a.hdim_qk == ", "a.hdim_v == ")
+_FALLBACK = tokenize("return std::make_pair(false, -1.f)")
+_OWN = ("get_device_name().compare(", "a.hdim_qk == ", "a.hdim_v == ")
 
 Conjunction = frozenset[str]
 
@@ -122,13 +123,15 @@ def _branches(
                 own -= {""}
                 yield from _branches(program, function, inside, (*required, *own), earlier)
                 earlier.append(own)
-        elif isinstance(statement, Plain) and statement.tokens[:1] == ("using",):
-            local |= local_names(program, statement.tokens, function.scope, local)
-        elif isinstance(statement, Plain) and _TAKES in statement.tokens:
+        elif isinstance(statement, Plain) and (names := local_names(program, statement.tokens, function.scope, local)):
+            local |= names
+        elif isinstance(statement, Plain) and statement.tokens[:1] == ("return",) and _TAKES in statement.tokens:
             returned = program.resolve(statement.tokens[1:], function.scope, local)
             start = returned.index(_TAKES) + 1
             takes = _bare(spell(returned[start + 1 : closing_angle(returned, start)]))
             yield Branch(takes, _requirements(frozenset(required), before))
+        elif statement != Plain(_FALLBACK) and not is_without_effect(statement):
+            raise unknown_statement(function, statement)
 
 
 def _requirements(required: Conjunction, before: Sequence[Conjunction]) -> Conjunction:

@@ -23,7 +23,7 @@ from msgspec import Meta
 from ckpm.base.errors import CheckFailedError, WhereError
 from ckpm.base.paths import data
 from ckpm.base.tablefile import Field, Record, Text, read_table, word_list
-from ckpm.matrix.dialects import archs, dialect_names, upstreams
+from ckpm.matrix.dialects import archs, dialect_names, upstreams, without_features
 from ckpm.matrix.problems.case import CHOICES as CASE_CHOICES
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.problem import CHOICES, Problem
@@ -32,7 +32,8 @@ from ckpm.matrix.where import Fields, compile_over, typed_fields
 
 LEDGER = data("matrix", "ledger.yaml")
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # of a defect
-# The appearance of a defect in a case without other defects; ckpm/suites/signatures.py describes each.
+# The appearance of a defect in a case without other defects; ckpm/suites/signatures.py describes each, kernel_cases.py
+# and backward_cases.py the last three.
 SIGNATURES = (
     "whole_rows_are_read",
     "steps_are_read_whole",
@@ -44,6 +45,9 @@ SIGNATURES = (
     "table_is_read_past_its_end",
     "bytes_are_stored_past_lds",
     "num_records_reach_behind_the_pool",
+    "waves_race_in_lds",
+    "dq_and_dk_alone_are_wrong",
+    "empty_sequences_alone_are_wrong",
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*sessions().suites, "performance")  # performance: the gates' problems
@@ -57,10 +61,10 @@ _PROBLEM_FIELDS = (*typed_fields("problem", SuiteCase, _CASE_CHOICES), ("problem
 class LedgerEntry:
     """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any.
 
-    An upstream may be a dialect, for its checkouts (:func:`source`). ``holds(problem)`` is True for those of these
-    problems that have the defect. With ``unwaited_loads``, the kernel must also use a register without waiting for the
-    load into it, in a run with late loads. A case must show the first of the ``signatures``; run again without what
-    causes the fault, it must show the second.
+    An upstream may be a dialect, for its checkouts (:func:`source`), also for those with features of pull requests.
+    ``holds(problem)`` is True for those of these problems that have the defect. With ``unwaited_loads``, the kernel
+    must also use a register without waiting for the load into it, in a run with late loads. A case must show the first
+    of the ``signatures``; run again without what causes the fault, it must show the second.
 
     A caller's problem has no name: it has the defect if ``meets(problem)`` and the chosen kernel's name fits one of
     ``kernels``. With ``keep`` this depends on the contents of memory: ``keep`` is what a caller must ensure.
@@ -102,7 +106,8 @@ class LedgerEntry:
         )
 
     def _is_of(self, upstream: str, arch: str) -> bool:
-        return ("*" in self.upstreams or upstream in self.upstreams) and ("*" in self.archs or arch in self.archs)
+        names = {"*", upstream} if upstream in upstreams() else {"*", upstream, without_features(upstream)[0]}
+        return not names.isdisjoint(self.upstreams) and ("*" in self.archs or arch in self.archs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +176,7 @@ class Ledger:
             return LedgerVerdict(
                 kind="known", text=f"{result}: {entry.reason} ({entry.name}, {entry.location})", entry=entry
             )
-        if result == "passed" and upstream in dialect_names():
+        if result == "passed" and upstream not in upstreams():
             return LedgerVerdict(kind=result, text=f"passed: this checkout is without {entry.name} ({entry.location})")
         if result == "passed":
             return LedgerVerdict(

@@ -33,7 +33,7 @@ template<>
 float fmha_batch_prefill_<key_7>(const Stream& s, Args a)
 {
     using k = kernel_7;
-    if(s.level > 0) { print(k::Name()); }
+    if(s.log_level_ > 0) { std::cout << k::Name(); }
     auto [one, two] = lib::setup<k>(a);
     const dim3 threads = k::BlockSize();
     constexpr int per_cu = k::kPerCu;
@@ -49,7 +49,7 @@ using Key = host_traits<64, Half, Bias::NONE>;
 } // namespace own::k3
 template <> float fmha_batch_prefill_<own::k3::Key>(const Stream& stream, Args arguments) {
     using Kernel = own::k3::Kernel;
-    note("name");
+    ckpm::note_selected("name");
     auto [kargs, grid] = lib::setup<Kernel>(arguments);
     return lib::launch_kernel(stream, lib::make_kernel<Kernel::kPerCu>(Kernel{}, grid, Kernel::BlockSize(), 0, kargs));
 }
@@ -113,7 +113,21 @@ def test_names_are_looked_up_from_inside_out() -> None:
         ('using A = "half;\n', "line 1: '\"' starts nothing that is C++"),
         ("#define Half Float\n", "macros are not followed"),
         ("template <class T> using U = T;", "only plain aliases are followed"),
-        (FLAT.replace("print(k::Name());", "return 1;"), "returns in more than one place"),
+        (
+            FLAT.replace("std::cout << k::Name();", "return 1;"),
+            "'if(s.log_level_>0){return 1;}' is neither a declaration",
+        ),
+        (FLAT.replace("<< k::Name()", "<< (a.rows = 1)"), "is neither a declaration"),
+        (FLAT.replace("s.log_level_ > 0", "a.rows > 0"), "is neither a declaration"),
+        (FLAT.replace("const dim3", "two.y = 1;\nconst dim3"), "'two.y = 1' is neither a declaration nor the return"),
+        (
+            FLAT.replace("const dim3", "if(a.left > 0) one.scale = 0;\nconst dim3"),
+            "'if(a.left>0){one.scale = 0;}' is nei",
+        ),
+        (FLAT.replace("const dim3", "for(;;) one.scale = 0;\nconst dim3"), "'one.scale = 0;' is neither a declaration"),
+        (FLAT.replace("const dim3", "\n#if A\nconst dim3"), "'# if A' is neither a declaration"),
+        (FLAT.replace("k::kPerCu", "(a.rows = 1)"), "assigns inside a declaration"),
+        (FLAT.replace("return lib", "return 1; return lib"), "is neither a declaration nor the return"),
         ("template<> float fmha_batch_prefill_<K>(S s) { return -1; }", "returns no make_kernel"),
         (FLAT.replace("k{}", "thing"), "is not given a kernel object"),
         (FLAT.replace("k{}", "{}"), "is not given a kernel object"),
@@ -125,10 +139,10 @@ def test_text_that_cannot_be_followed_is_error(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-# What a binding doesn't depend on: types in a signature, a statement without effect, separators.
+# What a binding doesn't depend on: types in a signature, the note, separators.
 UNREAD = (
     "own §::§ k3 {", "§template <> float§ fmha_batch_prefill_", "(§const Stream&§ stream, Args",
-    "stream, §Args§ arguments", '§note("name");§', "kargs§,§ grid] =", "0, kargs))§;§",
+    "stream, §Args§ arguments", '(§"name"§);', "kargs§,§ grid] =", "0, kargs))§;§",
 )  # fmt: skip
 
 
@@ -139,8 +153,8 @@ def test_damaged_text_never_breaks_reader(piece: str) -> None:
 
 
 def test_reader_that_passes_over_token_is_noticed() -> None:
-    with pytest.raises(AssertionError, match=r"unnoticed, in .*note"):
-        check_every_damage(NESTED, bindings, "", [passage for passage in UNREAD if "note" not in passage])
+    with pytest.raises(AssertionError, match=r"unnoticed, in .*note_selected"):
+        check_every_damage(NESTED, bindings, "", [passage for passage in UNREAD if '"name"' not in passage])
 
 
 Type = str | tuple[str, list["Type"]]

@@ -64,13 +64,13 @@ def test_text_without_dispatch_is_error() -> None:
         parse("int x;")
 
 
-# What a dispatch doesn't depend on: the table of names, the count of compute units, types in a signature, what is
-# returned when nothing fits, the last semicolon of a block.
+# What a dispatch doesn't depend on: the table of names, how compute units are counted, types in a signature, the last
+# semicolon of a block.
 UNREAD = (
     "namespace §own§ {", '§const Entry table[] = {{"x", &fmha_batch_prefill_<T0>}, {nullptr, nullptr}}§;',
     "§bool units(unsigned& count) { if(count == 0) return false; return true; }§", "§float§ fmha_batch_prefill(",
-    "(§Traits§ request, Args", "§Args§ arguments, const", "§const Stream&§ stream)", "§unsigned num_cus = 0§;",
-    "if(§!units(num_cus)§)", "§return -1;§", "§const auto§ get_num_blocks = [", "= [§&§]", "/ m)§;§",
+    "(§Traits§ request, Args", "§Args§ arguments, const", "§const Stream&§ stream)", "unsigned §num_cus = 0§;",
+    "return -1§;§", "§const auto§ get_num_blocks = [", "= [§&§]", "/ m)§;§",
     "(stream, arguments)§;§ }",
 )  # fmt: skip
 
@@ -109,6 +109,55 @@ def test_order_of_requirements_does_not_matter(parts: list[str]) -> None:
 def test_broken_condition_is_error(text: str) -> None:
     with pytest.raises(UpstreamError):
         parse_condition(tokenize(text))
+
+
+TAKEN = "return fmha_batch_prefill_<T2>(stream, arguments);"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "    if(request",
+            "    num_cus = num_cus / 4;\n    if(request",
+            "'num_cus = num_cus / 4' is neither a declaration",
+        ),
+        (
+            "    if(request",
+            "    arguments.heads = 1;\n    if(request",
+            "'arguments.heads = 1' is neither a declaration",
+        ),
+        ("    if(request", "    for(;;) prepare();\n    if(request", "'prepare();' is neither a declaration"),
+        (TAKEN, f"{{ arguments.heads = 1; {TAKEN} }}", "'arguments.heads = 1' is neither a declaration"),
+        (TAKEN, f"{{ num_cus = 1; {TAKEN} }}", "'num_cus = 1' is neither a declaration"),
+    ],
+)
+def test_statement_that_may_change_launch_is_error(old: str, new: str, message: str) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        parse(OTHER.replace(old, new, 1))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ("units", "compute_units", []),
+        ("-1", "-2", 2),
+        (
+            "if(!units(num_cus))",
+            "if(arguments.rows > 128 || !units(num_cus))",
+            [
+                "dtype: 1 branches of upstream are missing: '!(count_units(num_cus)) || a.rows>128'",
+                "dtype: 1 branches are not upstream's: '!(count_units(num_cus))'",
+            ],
+        ),
+        ("    const auto", "    if(arguments.rows < 1) return -1;\n    const auto", 1),
+    ],
+)
+def test_early_returns_are_compared(old: str, new: str, lines: list[str] | int) -> None:
+    """By their conditions and values, whatever the function is called that counts compute units."""
+    found = compare(parse(OTHER.replace(old, new)), parse(OTHER), {})
+    assert found == lines or len(found) == lines
 
 
 U, I = True, False  # noqa: E741
@@ -151,6 +200,7 @@ def test_unknown_expression_is_refused(text: str, message: str) -> None:
 # Since 2026 fmha_fwd asks a function with V3's kernels for more than one query, then one with the others (codegen's
 # fmha_fwd.py). Written by hand from its rules for two kernels of fp8 in batch mode, without mask or scales.
 FWD = """
+bool get_num_cus(unsigned& num_cus) { num_cus = props.multiProcessorCount; return true; }
 float fmha_fwd_v3(fmha_fwd_traits t, fmha_fwd_args a, const ck_tile::stream_config& s) {
     $START
     if($FEATURES && (true) && (a.hdim_q % 128 == 0) && (a.hdim_v % 128 == 0) && (true)) {
@@ -208,3 +258,10 @@ def test_function_of_v3_is_nest_tried_first() -> None:
     assert compare(parse(UPSTREAM_FWD, "fmha_fwd"), rendered, {}) == []
     for old, new in (("args.max_seqlen_q > 1", "args.max_seqlen_q > 2"), ("seqlen_k % 128", "seqlen_k % 64")):
         assert compare(parse(UPSTREAM_FWD.replace(old, new), "fmha_fwd"), rendered, {})
+    for old, new, message in (
+        ("if(r >= 0) return r;", "return r;", "does not try fmha_fwd_v3 under one condition"),
+        ("return fmha_fwd_v2", "args.batch = 1; return fmha_fwd_v2", "does not try fmha_fwd_v3 under one condition"),
+        ("float r = -1;", "float r = 0;", "fmha_fwd_v3 and fmha_fwd_v2 differ before or after their kernels"),
+    ):
+        with pytest.raises(UpstreamError, match=message):
+            parse(UPSTREAM_FWD.replace(old, new, 1), "fmha_fwd")

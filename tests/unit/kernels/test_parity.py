@@ -137,6 +137,18 @@ def test_variable_of_the_codegen_changes_no_list(tree: Tree, tmp_path: Path, mon
         assert live.names("gfx950", 4, "simplified").result() == ["kernel"]
 
 
+def test_texts_of_each_arch_are_compared(tree: Tree, answers: Callable[..., None]) -> None:
+    """A dispatch that differs on one arch alone, with the same names, is that arch's difference."""
+    texts = texts_of(keys_of(DIALECT, "batch_prefill", receipt=200))
+    changed = {**texts, "fmha_batch_prefill_api": texts["fmha_batch_prefill_api"].replace("t.hdim_q <= 128", "true")}
+    assert changed != texts
+    answers(gfx942=texts, gfx950=changed)
+    outcomes = {arch: case.outcome for arch, case in cases(tree, "gfx942", "gfx950").items()}
+    assert outcomes == {"gfx942": "passed", "gfx950": "failed"}
+    answers(all=changed)
+    assert {case.outcome for case in cases(tree, "gfx942", "gfx950").values()} == {"failed"}
+
+
 def test_failing_generator_is_error_with_its_words(tree: Tree, tmp_path: Path) -> None:
     """The command in the message can be run again: it names nothing that is gone by then."""
     (tree.root / FMHA / "generate.py").write_text("raise SystemExit('no such luck')")

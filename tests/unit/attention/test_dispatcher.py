@@ -332,6 +332,67 @@ def test_pool_over_4_gb_is_refused_with_known_defect() -> None:
     assert len(device.loaded) == 1
 
 
+FWD = Problem(mode="group", nhead_q=64, nhead_k=64)
+BWD = Problem(family="bwd_dq_dk_dv", mode="group", hdim_q=64, hdim_v=64, seqlen_k=2048, total_k=2048)
+
+
+@pytest.mark.parametrize(
+    ("problem", "beyond"),
+    [
+        # 2^18 rows of 64 heads of 128 elements of 2 bytes: 4 GiB, of which the first head reaches all but 63 heads
+        (replace(FWD, seqlen_q=2**18), {"seqlen_q": 2**18 + 1}),
+        (replace(FWD, batch=2, seqlen_k=2**18, total_k=2**18), {"seqlen_k": 2**19, "total_k": 2**19}),
+        # rows of a tensor that lie 2^24 bytes apart
+        (Problem(seqlen_k=256, strides=(("v", Strides(0, 128, 2**23)),)), {"seqlen_k": 257}),
+        # float32: 21 heads of 4 splits, of which the first head of the last one ends after 64 heads, and dQ's rows
+        (Problem(family="fwd_splitkv", splits=4, nhead_q=21, seqlen_q=2**17 - 1), {"seqlen_q": 2**17}),
+        (replace(BWD, nhead_q=64, seqlen_q=2**18, total_q=2**18), {"seqlen_q": 2**18 + 1, "total_q": 2**18 + 1}),
+        # a split of dQ for each 128 keys
+        (
+            replace(BWD, deterministic=True, nhead_q=4, seqlen_q=2**18, total_q=2**18),
+            {"seqlen_k": 2049, "total_k": 2049},
+        ),
+    ],
+)
+def test_rows_that_span_4_gb_are_refused_with_known_defect(problem: Problem, beyond: dict[str, Any]) -> None:
+    families = stages(problem.family)
+    registry = Registry(
+        kernel
+        for family in families
+        for kernel in built(family, dtype=problem.dtype, hdim_q=problem.hdim_q, mode=problem.mode)
+    )
+    dispatcher, _ = make_dispatcher(registry)
+    assert dispatcher.plan(problem).kernels
+    with pytest.raises(NoKernelError, match="known defect rows-over-4-gb of aiter: a sequence's rows"):
+        dispatcher.plan(replace(problem, **beyond))
+
+
+def test_rows_of_q_that_span_4_gb_take_own_kernels_of_pages() -> None:
+    registry = prefill()
+    registry.add(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, mode="group", page_size=1, kv_table="sglang"))
+    dispatcher, _ = make_dispatcher(registry)
+    apart = replace(PREFILL, batch=1, seqlen_q=256, total_q=256, strides=(("q", Strides(0, 128, 2**23)),))
+    assert dispatcher.plan(apart).stages[0].upstream == "aiter"
+    assert dispatcher.plan(replace(apart, seqlen_q=257, total_q=257)).stages[0].upstream == "ckpm"
+
+
+@pytest.mark.parametrize(
+    ("changes", "defect"),
+    [
+        # one query at key 300 sees keys from 149 on, which are in the second tile
+        ({"seqlen_k": 300, "window_left": 150, "mask": "bottom_right"}, "window-start-ignored-in-page-table"),
+        # one query beside 100 keys has ALiBi's distances from the bottom right
+        ({"seqlen_k": 100, "window_left": 99, "mask": "window", "bias": "alibi"}, "alibi-of-a-general-window"),
+    ],
+)
+def test_defect_of_fewer_queries_than_the_bound_is_refused(changes: dict[str, Any], defect: str) -> None:
+    """On the device seqlen_q is a bound: of 100 rows of Q a sequence may have one."""
+    dispatcher, _ = make_dispatcher(prefill(bias=changes.get("bias", "no")))
+    problem = replace(PREFILL, batch=1, total_q=100, seqlen_q=100, window_right=0, **changes)
+    with pytest.raises(NoKernelError, match=f"known defect {defect} of aiter"):
+        dispatcher.plan(problem)
+
+
 def test_plan_and_why_have_conditions_of_caller() -> None:
     dispatcher, _ = make_dispatcher(prefill())
     kept = dispatcher.plan(PREFILL).keep

@@ -128,7 +128,8 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"q": np.broadcast_to(Q[:1], Q.shape)}, ProblemError, "a step of 0 leads into the 1 elements"),
         ({"k": with_strides(K, (128, 128, 128, 1))}, ProblemError, "a step of 128 leads into the 256 elements"),
         ({"k": OnDevice(address=0, shape=K.shape, dtype="bf16")}, ArgumentError, "k is at address 0"),
-        ({"k": OnDevice(address=64, shape=K.shape, dtype="bf16")}, ArgumentError, "k are on the device and q, v"),
+        ({"k": OnDevice(address=64, shape=K.shape, dtype="bf16")}, ArgumentError, "device: k; on the host: q, v"),
+        ({"out": OnDevice(address=64, shape=Q.shape, dtype="bf16")}, ArgumentError, "device: out; on the host: q"),
         ({"out": read_only(Q.shape), "q": encode(Q, "bf16", ARCH)}, ArgumentError, "out is read-only"),
         ({"out": np.zeros((60, 4, 64))}, ArgumentError, "out is [60, 4, 64], not [60, 4, 128]"),
         ({"out": np.zeros((60, 4, 256))[..., :128]}, ArgumentError, "out is not contiguous"),
@@ -367,11 +368,11 @@ def test_layout_of_a_batch_with_cu_seqlens_is_refused() -> None:
 class Exporting:
     """A tensor of a framework, as far as DLPack asks: memory of NumPy's that claims a device."""
 
-    def __init__(self, array: np.ndarray[Any, Any], kind: int) -> None:
-        self.array, self.kind = array, kind
+    def __init__(self, array: np.ndarray[Any, Any], kind: int, number: int = 0) -> None:
+        self.array, self.kind, self.number = array, kind, number
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.kind, 0
+        return self.kind, self.number
 
     def __dlpack__(self) -> Any:
         return self.array.__dlpack__()
@@ -397,6 +398,17 @@ def test_tensor_on_gpu_gives_its_address_and_strides() -> None:
 def test_tensor_of_another_device_is_refused(kind: int, device: str) -> None:
     with pytest.raises(ArgumentError, match=f"the dispatcher's device is {device} gfx950"):
         operand("q", Exporting(np.zeros(3, np.float16), kind), FakeDevice(device))
+
+
+def test_tensors_of_two_gpus_are_refused() -> None:
+    """A kernel runs on one GPU, and reads the memory of another slowly or not at all."""
+    array, device = np.zeros(3, np.float16), FakeDevice("hip")
+    q, k, v = (
+        operand(name, Exporting(array, tensors.ROCM, number), device) for name, number in (("q", 0), ("k", 1), ("v", 0))
+    )
+    assert tensors.demand_one_place([q, v, operand("out", OnDevice(address=64, shape=(3,), dtype="fp16"), device)])
+    with pytest.raises(ArgumentError, match="q on GPU 0, k on GPU 1: give all on one GPU"):
+        tensors.demand_one_place([q, k])
 
 
 class Interfaced:

@@ -739,6 +739,17 @@ def test_plans_of_a_stream_share_workspaces_until_closing() -> None:
     assert sorted(device.hip.freed) == sorted(device.hip.memory)  # type: ignore[attr-defined]
 
 
+def test_default_streams_of_two_gpus_have_their_own_workspaces() -> None:
+    """The default stream is 0 on every GPU, and a kernel of one must not write to another's memory."""
+    hip: Any = FakeDevice().hip
+    shared, addresses = Workspaces(hip), []
+    for gpu in (0, 1, 0):
+        hip.gpu = gpu
+        with shared.lend(0, {"o_acc": 10}) as memory:
+            addresses.append(memory["o_acc"].address)
+    assert addresses[0] == addresses[2] != addresses[1]
+
+
 def test_workspace_that_cannot_double_has_size_of_need() -> None:
     """Room for 25: 10 are held and 11 needed, and 20 are not there."""
     hip: Any = FakeDevice().hip

@@ -347,7 +347,8 @@ def _run_in_place(
         elif is_like(output, q, shape, dtype):
             addresses.append(output.data_ptr())
         else:  # bits of the dtype, or an array that is refused
-            addresses.append(check_output(plan.device, problem, name, output).address)
+            beside = operand("q", q, plan.device)
+            addresses.append(check_output(plan.device, problem, name, output, beside).address)
         outputs[name] = output
     if caller_outputs["o"] is not None and caller_outputs["lse"] is not None:
         sizes = zip(addresses[len(plan.inputs) :], plan.outputs.values(), strict=True)
@@ -386,7 +387,8 @@ def uploaded_call(
     p, hip = posed.problem, plan.device.hip
     outputs = {name: caller_outputs.get(name) for name in plan.outputs}
     outputs = {name: _new(posed, name) if output is None else output for name, output in outputs.items()}
-    targets = {name: check_output(plan.device, p, name, output) for name, output in outputs.items()}
+    q = posed.inputs["q"]
+    targets = {name: check_output(plan.device, p, name, output, q) for name, output in outputs.items()}
     demand_apart({name: span_of(target.array) for name, target in targets.items()})
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:

@@ -436,6 +436,10 @@ def test_device_arrays_are_not_copied() -> None:
     with pytest.raises(ArgumentError, match="o needs memory on the device"):
         call(dispatcher, q=on_device(q, "bf16"), k=on_device(k, "bf16"), v=on_device(k, "bf16"), **arguments)
     out = on_device(o, "bf16")
+    with pytest.raises(ArgumentError, match="on the device: q; on the host: out"):
+        call(
+            dispatcher, q=on_device(q, "bf16"), k=on_device(k, "bf16"), v=on_device(k, "bf16"), out=o, **arguments
+        )  # fmt: skip
     done = call(
         dispatcher,
         q=on_device(q, "bf16"),

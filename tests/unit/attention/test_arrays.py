@@ -516,3 +516,56 @@ def test_keys_of_no_sequence_have_no_scores(layout: KvLayout, table: str) -> Non
     whole[5, 6] = 3e38
     with pytest.raises(ArgumentError, match="scores may reach"):
         call(dispatcher, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("sums", "message"),
+    [
+        (np.array([0, 100_000, 7, 9], np.int32), "cu_seqlens_k is [4], not [2] (batch + 1)"),
+        (np.array([0, 100_000], np.int32), "cu_seqlens_k [0, 100000] are not the sums of seqlens_k, [0, 300]"),
+    ],
+)
+def test_sums_of_paged_lengths_that_differ_are_refused(sums: Any, message: str) -> None:
+    """Paged kernels of fwd read as many keys as the sums have."""
+    dispatcher, device = make_dispatcher(Registry(built("fwd_pagedkv", dtype="bf16", hdim_q=128, mode="group")))
+    q, k = np.zeros((20, 4, 128)), np.zeros((3, 128, 2, 128))
+    pages = Pages(indices=np.arange(3, dtype=np.int32)[None], seqlens_k=np.array([300], np.int32))
+    options: dict[str, Any] = {
+        "family": "fwd_pagedkv",
+        "cu_seqlens_q": np.array([0, 20], np.int32),
+        "pages": pages,
+        "dtype": "bf16",
+    }
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        fmha(q, k, k, dispatcher=dispatcher, **options, cu_seqlens_k=sums)
+    fmha(q, k, k, dispatcher=dispatcher, **options, cu_seqlens_k=np.array([0, 300], np.int32))
+    fmha(q, k, k, dispatcher=dispatcher, **options)
+    assert len(device.launched) == 2
+
+
+def test_paged_lengths_on_the_device_need_their_sums() -> None:
+    dispatcher, device = make_dispatcher(Registry(built("fwd_pagedkv", dtype="bf16", hdim_q=128, mode="group")))
+    q, k = (OnDevice(address=4096, shape=shape, dtype="bf16") for shape in ((20, 4, 128), (3, 128, 2, 128)))
+    sums, lengths, table = (OnDevice(address=64, shape=shape, dtype="int32") for shape in ((2,), (1,), (1, 3)))
+    options: dict[str, Any] = {
+        "family": "fwd_pagedkv", "cu_seqlens_q": sums, "max_seqlen_q": 20, "out": q,
+        "pages": Pages(indices=table, seqlens_k=lengths, longest=300),
+    }  # fmt: skip
+    with pytest.raises(ArgumentError, match="give cu_seqlens_k: kernels of fwd_pagedkv read lengths there"):
+        fmha(q, k, k, dispatcher=dispatcher, **options)
+    fmha(q, k, k, dispatcher=dispatcher, **options, cu_seqlens_k=sums)
+    assert len(device.launched) == 1
+
+
+@pytest.mark.parametrize("table", ["sglang", "vllm"])
+def test_pages_of_no_sequence_may_be_an_empty_list_on_the_device(table: str) -> None:
+    """The list's address is 0 then, which libraries refuse, and kernels of ours read no list without keys."""
+    own = built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=1, kv_table=table)
+    dispatcher, device = make_dispatcher(Registry(own))
+    q, k = (OnDevice(address=4096, shape=shape, dtype="bf16") for shape in ((60, 4, 128), (100, 1, 2, 128)))
+    sums, lengths = (OnDevice(address=64, shape=shape, dtype="int32") for shape in ((3,), (2,)))
+    empty = OnDevice(address=0, shape=(0,) if table == "sglang" else (2, 0), dtype="int32")
+    more: dict[str, Any] = {"indptr": sums} if table == "sglang" else {"seqlens_k": lengths}
+    pages = Pages(indices=empty, **more, longest=0)
+    fmha(q, k, k, dispatcher=dispatcher, cu_seqlens_q=sums, max_seqlen_q=40, pages=pages, out=q)
+    assert device.launched[0].kv_page_indices

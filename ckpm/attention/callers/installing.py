@@ -14,7 +14,7 @@ from typing import Any
 from ckpm.attention.callers import aiter as served
 from ckpm.attention.callers.aiter_latent import LSE
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.base.errors import NoKernelError, ProblemError
+from ckpm.base.errors import ProblemError, ServiceError
 
 SERVED = tuple(served.__all__)
 _UNIFIED = "unified_attention"
@@ -76,7 +76,7 @@ def _replacement(
         try:
             _check_served(names, args, named)
             done = function(*args, **named, dispatcher=dispatcher)
-        except (NoKernelError, ProblemError) as reason:
+        except (*served.NOT_SERVED, ServiceError, ProblemError) as reason:
             if any(hasattr(argument, LSE) for argument in (*args, *named.values())):
                 raise  # O is whole, and aiter would merge parts that nothing wrote
             level = logging.DEBUG if name == "mla_reduce_v1" else logging.WARNING  # aiter's own decode calls it

@@ -403,6 +403,15 @@ def test_plan_and_why_have_conditions_of_caller() -> None:
     assert all(condition in str(dispatcher.why(narrow)) for condition in dispatcher.plan(narrow).keep)
 
 
+def test_remedy_of_moved_registers_is_a_problem_that_names_its_tile() -> None:
+    dispatcher, _ = make_dispatcher(prefill(bias="alibi"))
+    problem = replace(PREFILL, mask="bottom_right", window_right=0, bias="alibi", tile_rows=128)
+    moved = [condition for condition in dispatcher.plan(problem).keep if "moved registers of Q" in condition]
+    assert len(moved) == 1
+    assert "a Problem with tile_rows=64 (Dispatcher.plan)" in moved[0]
+    assert not any("moved registers" in text for text in dispatcher.plan(replace(problem, tile_rows=64)).keep)
+
+
 def test_kernel_without_defect_is_taken_instead() -> None:
     registry = prefill()
     registry.add(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, mode="group", page_size=1, kv_table="sglang"))

@@ -33,8 +33,9 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
     """Put ``ckpm.aiter``'s functions in the place of aiter's; return the names of the replaced functions.
 
     They are replaced in each module that is loaded by then, and among PyTorch's operators of aiter. A call that no
-    kernel here serves is logged with its reason as a warning, and goes to aiter's own function. Without ``dispatcher``
-    the libraries are ``fmha``'s default. A second call changes only the dispatcher.
+    kernel here serves, or whose kernel can't be compiled, is logged with its reason as a warning, and goes to aiter's
+    own function. Without ``dispatcher`` the libraries are ``fmha``'s default. A second call changes only the
+    dispatcher.
 
     Raises:
         ImportError: no aiter is installed.

@@ -1,8 +1,8 @@
 """Measured times of kernels, by problem, in an SQLite file. Order ``measured`` chooses by them.
 
-A problem is filed by its arch, its shape of the testing matrix, which decides the kernels that serve it, and its rows,
-window, sinks and splits, on which a kernel's time depends. A measurement is filed also by the kind of device: the
-emulator's counts and modelled times are not a GPU's times. Several processes may write at once.
+A problem is filed by its arch and its shape of the testing matrix, which decides the kernels that serve it. Rows,
+window, sinks and splits are filed as well, because a kernel's time depends on them. A measurement is filed also by the
+kind of device: the emulator's counts and modelled times are not a GPU's times. Several processes may write at once.
 """
 
 from __future__ import annotations

@@ -386,7 +386,7 @@ def test_rows_of_q_that_span_4_gb_take_own_kernels_of_pages() -> None:
     ],
 )
 def test_defect_of_fewer_queries_than_the_bound_is_refused(changes: dict[str, Any], defect: str) -> None:
-    """On the device seqlen_q is a bound: of 100 rows of Q a sequence may have one."""
+    """A sequence on the device may have one of Q's 100 rows, because seqlen_q is a bound there."""
     dispatcher, _ = make_dispatcher(prefill(bias=changes.get("bias", "no")))
     problem = replace(PREFILL, batch=1, total_q=100, seqlen_q=100, window_right=0, **changes)
     with pytest.raises(NoKernelError, match=f"known defect {defect} of aiter"):
@@ -403,7 +403,7 @@ def test_plan_and_why_have_conditions_of_caller() -> None:
     assert all(condition in str(dispatcher.why(narrow)) for condition in dispatcher.plan(narrow).keep)
 
 
-def test_remedy_of_moved_registers_is_a_problem_that_names_its_tile() -> None:
+def test_remedy_of_moved_registers_is_a_problem_with_its_tile() -> None:
     dispatcher, _ = make_dispatcher(prefill(bias="alibi"))
     problem = replace(PREFILL, mask="bottom_right", window_right=0, bias="alibi", tile_rows=128)
     moved = [condition for condition in dispatcher.plan(problem).keep if "moved registers of Q" in condition]

@@ -126,7 +126,7 @@ def test_library_brings_kernels_that_it_has_code_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["fmha_fwd_d7_of_older_tables", "fmha_fwwd_d128"])
-def test_library_of_other_tables_is_named_with_the_command_to_build_it(name: str, tmp_path: Path) -> None:
+def test_library_of_other_tables_is_named_with_its_remedy(name: str, tmp_path: Path) -> None:
     file = library(tmp_path, [kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128)[0].name, name])
     with pytest.raises(LibraryError) as raised:
         Registry().add_library(file)

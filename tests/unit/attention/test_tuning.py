@@ -41,7 +41,7 @@ def test_best_is_least_measurement(tmp_path: Path) -> None:
     [{"window_left": 127}, {"window_right": 9}, {"sink_size": 4}, {"total_q": 41}, {"sink_logits": True},
      {"split_keys": 128}],
 )  # fmt: skip
-def test_measurement_of_another_window_or_number_of_rows_is_not_taken(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_measurement_of_another_window_or_rows_is_not_taken(changes: dict[str, Any], tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
     masked = dataclasses.replace(PREFILL, mask="window", window_left=200)
     base.add(masked, "hip", [Measurement(kernel="a", value=3.0)])

@@ -17,7 +17,7 @@ find_emulator()
 
 _LIST = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _MODULE_OF = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2\b", _LIST, re.MULTILINE)}
-__all__ = list(_MODULE_OF)
+__all__ = [name for name in _MODULE_OF if name != "torch"]  # `from ckpm import *` needs no PyTorch
 
 
 def __getattr__(name: str) -> Any:

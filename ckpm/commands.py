@@ -221,7 +221,7 @@ def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
         build_options = read_options(args)
         building.run(build_options.request, jobs=job_count(build_options.jobs))
     library = build_options.request.work / build_options.request.folder / "libckpm.so"
-    call.BUILT.insert(0, library.absolute().parents[2])
+    call.add_folder(library.absolute().parents[2])
     return library
 
 

@@ -35,8 +35,9 @@ from ckpm.attention.arrays.pytorch import (
     span_of,
 )
 from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tensors import operand
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.launch.device import choose
+from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timing
@@ -52,7 +53,8 @@ from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from ckpm.matrix.problems.problem import Problem
 
 BUILT: list[Path] = []  # build folders of this process's calls of ckpm.build, the latest first
-_DEFAULTS: dict[str, Dispatcher] = {}
+_DEFAULTS: dict[str, Dispatcher] = {}  # by arch, until a build adds libraries
+_DEVICES: dict[str, Device] = {}  # of all default dispatchers of the process
 _LOCK = threading.Lock()
 _LOG = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -90,7 +92,7 @@ def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
         An error of ckpm.base.errors: see Registry.add_library and ckpm.attention.launch.device.choose.
     """
     with _LOCK:
-        kinds = {dispatcher.device.kind for dispatcher in _DEFAULTS.values()}
+        kinds = {device.kind for device in _DEVICES.values()}
         kind = "hip" if in_gpu_memory(beside) or "hip" in kinds else default_device()
         if kinds - {kind}:
             raise DeviceError(
@@ -106,8 +108,17 @@ def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
                 registry.add_library(library)
             if not len(registry):
                 raise NoKernelError(_no_library(arch, folders))
-            _DEFAULTS[arch] = Dispatcher(registry, choose(kind, arch))
+            if arch not in _DEVICES:
+                _DEVICES[arch] = choose(kind, arch)
+            _DEFAULTS[arch] = Dispatcher(registry, _DEVICES[arch])
         return _DEFAULTS[arch]
+
+
+def add_folder(folder: Path) -> None:
+    """Let later calls take the libraries of a build folder before any others."""
+    with _LOCK:
+        BUILT.insert(0, folder)
+        _DEFAULTS.clear()
 
 
 @functools.cache
@@ -336,7 +347,8 @@ def _run_in_place(
         elif is_like(output, q, shape, dtype):
             addresses.append(output.data_ptr())
         else:  # bits of the dtype, or an array that is refused
-            addresses.append(check_output(plan.device, problem, name, output).address)
+            beside = operand("q", q, plan.device)
+            addresses.append(check_output(plan.device, problem, name, output, beside).address)
         outputs[name] = output
     if caller_outputs["o"] is not None and caller_outputs["lse"] is not None:
         sizes = zip(addresses[len(plan.inputs) :], plan.outputs.values(), strict=True)
@@ -375,7 +387,8 @@ def uploaded_call(
     p, hip = posed.problem, plan.device.hip
     outputs = {name: caller_outputs.get(name) for name in plan.outputs}
     outputs = {name: _new(posed, name) if output is None else output for name, output in outputs.items()}
-    targets = {name: check_output(plan.device, p, name, output) for name, output in outputs.items()}
+    q = posed.inputs["q"]
+    targets = {name: check_output(plan.device, p, name, output, q) for name, output in outputs.items()}
     demand_apart({name: span_of(target.array) for name, target in targets.items()})
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:

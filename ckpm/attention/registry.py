@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import ArgumentError, LibraryError, NameSyntaxError, RecordError, demand_type
+from ckpm.base.errors import ArgumentError, LibraryError, NameSyntaxError, RecordError, UnknownWordError, demand_type
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.base.trust import demand_trusted_library
@@ -208,13 +208,17 @@ def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
     demand_trusted_library(library)
     manifest = Manifest.read(library.parent / MANIFEST)
     digest = check_library(library, manifest)
+    try:
+        keys = manifest.keys()
+    except (NameSyntaxError, UnknownWordError) as error:
+        raise LibraryError(f"{library}: built from other tables: {error} {manifest.remedy}", kind="mismatch") from error
     return tuple(
         Instance(
             key=key, arch=arch, upstream=manifest.upstream, dialect=manifest.dialect,
             library=library.absolute(), priority=priority, sha256=digest,
         )
         for arch in manifest.archs
-        for key in manifest.keys()  # noqa: SIM118 - not a mapping's
+        for key in keys
         if manifest.kernels[key.name].resources_on(arch)
     )  # fmt: skip
 

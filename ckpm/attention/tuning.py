@@ -1,8 +1,8 @@
 """Measured times of kernels, by problem, in an SQLite file. Order ``measured`` chooses by them.
 
-A problem is filed by its arch and its shape of the testing matrix, which decides the kernels that serve it. A
-measurement is filed also by the kind of device: the emulator's counts and modelled times are not a GPU's times. Several
-processes may write at once.
+A problem is filed by its arch and its shape of the testing matrix, which decides the kernels that serve it. Rows,
+window, sinks and splits are filed as well, because a kernel's time depends on them. A measurement is filed also by the
+kind of device: the emulator's counts and modelled times are not a GPU's times. Several processes may write at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ckpm.base.files import write_error
 from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.problems.testing import to_shape
 
-SCHEMA = 1
+SCHEMA = 2
 _MARK = 0x636B706D  # PRAGMA application_id: "ckpm"
 _WAIT = 5.0  # seconds for another process's lock
 _TABLE = """
@@ -32,6 +32,7 @@ CREATE TABLE measured (
   PRIMARY KEY (problem, arch, device, kernel, unit)
 )"""
 _UNFILED = ("name", "direction", "tier")
+_FILED = ("family", "rows_q", "window_left", "window_right", "sink_size", "sink_logits", "splits", "split_keys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +58,8 @@ class BestMeasurement:
 def filed_as(problem: Problem) -> str:
     """The words under which a problem's measurements are kept."""
     shape = dataclasses.asdict(to_shape(problem))
-    return json.dumps(
-        {n: v for n, v in shape.items() if n not in _UNFILED} | {"family": problem.family}, sort_keys=True
-    )
+    fields = {name: value for name, value in shape.items() if name not in _UNFILED}
+    return json.dumps(fields | {name: getattr(problem, name) for name in _FILED}, sort_keys=True)
 
 
 def _is_time(value: object) -> bool:

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from ckpm.attention.alibi import lse_shift
 from ckpm.attention.arrays.posing import Posed, sequence_lengths
 from ckpm.attention.arrays.pytorch import dtype_of, is_like
-from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
+from ckpm.attention.arrays.tensors import (
+    WORDS,
+    Operand,
+    demand_dtype,
+    demand_one_place,
+    demand_shape,
+    demand_writable,
+    operand,
+)
 from ckpm.attention.launch.device import Device
 from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import Problem
@@ -56,9 +64,10 @@ def forms(posed: Posed, names: Iterable[str], q: Any) -> list[Form]:
     return outputs
 
 
-def check_output(device: Device, p: Problem, name: str, array: Any) -> Operand:
-    """The operand of an output, checked for shape, dtype, contiguity and write access."""
+def check_output(device: Device, p: Problem, name: str, array: Any, q: Operand) -> Operand:
+    """The operand of an output, checked for shape, dtype, contiguity, write access, and to be where Q is."""
     output = operand(_ARGUMENTS.get(name, name), array, device)
+    demand_one_place([q, output])
     demand_shape(output, shape_of(p, name))
     if name == "lse" or (name == "o" and (output.on_device or output.dtype not in ("fp32", "fp64"))):
         demand_dtype(output, "fp32" if name == "lse" else p.o_dtype)

@@ -385,7 +385,7 @@ def _pointers(listed: Mapping[str, Operand], problem: Problem) -> dict[str, Oper
     """Tables by the C ABI's names.
 
     Page lists of the host get zeros after their end, because some kernels read ahead. Paged kernels of fwd take lengths
-    from running sums in group mode.
+    from running sums in group mode: on the host they are those of the lengths.
     """
     names = {"cu_seqlens_q": "seqstart_q", "cu_seqlens_k": "seqstart_k", "seqlens_k": "seqlen_k_ptr"}
     names |= {"indptr": "kv_indptr", "last_page_lens": "kv_last_page_lens"}
@@ -394,7 +394,21 @@ def _pointers(listed: Mapping[str, Operand], problem: Problem) -> dict[str, Oper
     pages, lengths = pointers.get("kv_page_indices"), pointers.get("seqlen_k_ptr")
     if pages is not None and pages.array is not None and pages.array.ndim == 1:
         pointers["kv_page_indices"] = dataclasses.replace(pages, array=np.pad(pages.array, (0, PADDING)))
-    if problem.mode == "group" and "seqstart_k" not in pointers and lengths is not None and lengths.array is not None:
-        sums = np.cumsum(np.concatenate(([0], lengths.array)), dtype=np.int32)
-        pointers["seqstart_k"] = dataclasses.replace(lengths, array=sums)
+    if problem.mode == "group" and problem.page_size and problem.family != "batch_prefill":
+        sums, wanted = pointers.get("seqstart_k"), None
+        if lengths is not None and lengths.array is not None:
+            wanted = np.cumsum(np.concatenate(([0], lengths.array)), dtype=np.int32)
+            sums = sums or dataclasses.replace(lengths, shape=wanted.shape, array=wanted)
+        if sums is None:
+            raise ArgumentError(
+                f"give cu_seqlens_k: kernels of {problem.family} read lengths there, and seqlens_k is not on the host.",
+                kind="shape",
+            )
+        demand_shape(sums, (problem.batch + 1,), "batch + 1")
+        if wanted is not None and sums.array is not None and not np.array_equal(sums.array, wanted):
+            raise ArgumentError(
+                f"cu_seqlens_k {sums.array.tolist()[:8]} are not the sums of seqlens_k, {wanted.tolist()[:8]}.",
+                kind="shape",
+            )
+        pointers["seqstart_k"] = sums
     return pointers

@@ -11,7 +11,7 @@ import ctypes
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,7 @@ class OnDevice:
 class Operand:
     """An array of a call. ``array`` is the host's, None on the device; ``strides`` count elements.
 
-    ``owner`` keeps the memory alive.
+    ``gpu`` is the number of the GPU with its memory, None if it is unknown. ``owner`` keeps the memory alive.
     """
 
     name: str
@@ -121,6 +121,7 @@ class Operand:
     dtype: str
     array: NDArray[Any] | None = None
     address: int = 0
+    gpu: int | None = None
     owner: Any = None
 
     @property
@@ -192,7 +193,7 @@ def _host(name: str, array: NDArray[Any], word: str = "") -> Operand:
 
 
 def _read_export(name: str, tensor: Any, device: Device) -> Operand:
-    kind = int(tensor.__dlpack_device__()[0])
+    kind, number = map(int, tensor.__dlpack_device__())
     if kind not in (CPU, PINNED, ROCM_PINNED):
         _demand_gpu(name, kind == ROCM, device)
     try:
@@ -202,7 +203,7 @@ def _read_export(name: str, tensor: Any, device: Device) -> Operand:
             f"{name} is a {type(tensor).__name__} that doesn't show its memory: {error}", kind="dtype"
         ) from error
     if kind == ROCM:
-        return view
+        return replace(view, gpu=number)
     kinds: dict[str, Any] = dict.fromkeys((*FP8, "bits8"), np.uint8)
     kinds |= {"bits16": np.uint16, "bf16": np.uint16, "fp16": np.float16, "fp32": np.float32}
     kinds |= {"fp64": np.float64, "int32": np.int32, "int64": np.int64}
@@ -271,12 +272,16 @@ def demand_dtype(operand: Operand, dtype: str) -> None:
 
 
 def demand_one_place(operands: Sequence[Operand]) -> bool:
-    """Return True if all operands are on the device, False if all are on the host. Refuse a mixture."""
+    """Return True if all operands are on the device, False if all are on the host. Refuse a mixture, and two GPUs."""
     places = {operand.on_device for operand in operands}
     if len(places) > 1:
         there = ", ".join(operand.name for operand in operands if operand.on_device)
         rest = ", ".join(operand.name for operand in operands if not operand.on_device)
-        raise ArgumentError(f"{there} are on the device and {rest} on the host: give all in one place.", kind="device")
+        raise ArgumentError(f"on the device: {there}; on the host: {rest}. Give all in one place.", kind="device")
+    gpus = {operand.gpu: operand.name for operand in reversed(operands) if operand.gpu is not None}
+    if len(gpus) > 1:
+        there = ", ".join(f"{name} on GPU {gpu}" for gpu, name in sorted(gpus.items()))
+        raise ArgumentError(f"{there}: give all on one GPU.", kind="device")
     return places == {True}
 
 

@@ -32,7 +32,9 @@ _HOST_ARRAYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BackwardResult:
-    """Gradients. ``dq``, ``dk`` and ``dv`` have the axes of Q, K and V and Q's dtype, ``dbias`` the axes of the bias.
+    """Gradients in NumPy's arrays. ``dq``, ``dk`` and ``dv`` have the axes of Q, K and V, ``dbias`` those of the bias.
+
+    Their dtype is Q's, and uint16 (bits) for bf16 of PyTorch.
 
     ``random_values`` of dropout lie as [batch, head, query, key] or [head, token, key].
     """

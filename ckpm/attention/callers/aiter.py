@@ -40,7 +40,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.splitting import MOST_QUERIES
 from ckpm.base.errors import ArgumentError, CompileError, NoKernelError, ProblemError, SetupError, demand_type
 
-_NOT_SERVED = (NoKernelError, CompileError, SetupError)
+NOT_SERVED = (NoKernelError, CompileError, SetupError)
 _MOST_FP8_DIMS = 256  # of kernels with a Q in fp8
 
 __all__ = (
@@ -162,7 +162,7 @@ def flash_attn_varlen_func(
     faster = causal and has_fp8(k) and k.shape[0] and not own_options.keys() & {"family", "splits"}
     if (needed or (faster and _dispatcher(own_options, q).has_own)) and not isinstance(k, OnDevice):
         pages = Pages(indices=count_up(k.shape[0], k), indptr=cu_seqlens_k, longest=max_seqlen_k)
-        with contextlib.suppress(*(() if needed else (*_NOT_SERVED, ProblemError))):  # fwd reports mistakes
+        with contextlib.suppress(*(() if needed else (*NOT_SERVED, ProblemError))):  # fwd reports mistakes
             return attend(add_page_axis(k), add_page_axis(v), pages=pages)
     return attend(k, v, cu_seqlens_k=cu_seqlens_k, max_seqlen_k=max_seqlen_k)
 
@@ -303,13 +303,13 @@ def _widen_first_or_last(
     refusal of Q itself.
     """
     if first:
-        with contextlib.suppress(*_NOT_SERVED):
+        with contextlib.suppress(*NOT_SERVED):
             return attend(q=widen(q, scales[0], out), scales=(None, *scales[1:]))
     try:
         return attend(q=q, scales=scales)
-    except _NOT_SERVED as refused:
+    except NOT_SERVED as refused:
         if not first:
-            with contextlib.suppress(*_NOT_SERVED):
+            with contextlib.suppress(*NOT_SERVED):
                 return attend(q=widen(q, scales[0], out), scales=(None, *scales[1:]))
         raise refused
 

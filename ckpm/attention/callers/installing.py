@@ -14,7 +14,7 @@ from typing import Any
 from ckpm.attention.callers import aiter as served
 from ckpm.attention.callers.aiter_latent import LSE
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.base.errors import NoKernelError, ProblemError
+from ckpm.base.errors import ProblemError, ServiceError
 
 SERVED = tuple(served.__all__)
 _UNIFIED = "unified_attention"
@@ -33,8 +33,9 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
     """Put ``ckpm.aiter``'s functions in the place of aiter's; return the names of the replaced functions.
 
     They are replaced in each module that is loaded by then, and among PyTorch's operators of aiter. A call that no
-    kernel here serves is logged with its reason as a warning, and goes to aiter's own function. Without ``dispatcher``
-    the libraries are ``fmha``'s default. A second call changes only the dispatcher.
+    kernel here serves, or whose kernel can't be compiled, is logged with its reason as a warning, and goes to aiter's
+    own function. Without ``dispatcher`` the libraries are ``fmha``'s default. A second call changes only the
+    dispatcher.
 
     Raises:
         ImportError: no aiter is installed.
@@ -76,7 +77,7 @@ def _replacement(
         try:
             _check_served(names, args, named)
             done = function(*args, **named, dispatcher=dispatcher)
-        except (NoKernelError, ProblemError) as reason:
+        except (*served.NOT_SERVED, ServiceError, ProblemError) as reason:
             if any(hasattr(argument, LSE) for argument in (*args, *named.values())):
                 raise  # O is whole, and aiter would merge parts that nothing wrote
             level = logging.DEBUG if name == "mla_reduce_v1" else logging.WARNING  # aiter's own decode calls it

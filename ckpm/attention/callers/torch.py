@@ -134,7 +134,9 @@ def _check(tensors: Sequence[Any]) -> None:
     for holds, message in checks:
         torch._check(holds, message)
     heads, hdim = (k.shape[1], k.shape[2] * k.shape[4]) if k.dim() == 5 else (k.shape[-2], k.shape[-1])
-    torch._check(q.shape[1] % heads == 0, lambda: f"Expected a multiple of {heads} heads of k in q: {q.shape[1]}")
+    torch._check(
+        heads > 0 and q.shape[1] % heads == 0, lambda: f"Expected a multiple of {heads} heads of k in q: {q.shape[1]}"
+    )
     torch._check(q.shape[2] == hdim, lambda: f"Expected q of head dim {hdim} as k, but got {q.shape[2]}")
 
 

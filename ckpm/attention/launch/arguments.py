@@ -157,19 +157,6 @@ def append_fields(problem: Problem) -> Fields:
     return fields | _stride_fields(strides)
 
 
-def extents(problem: Problem) -> Mapping[str, tuple[int, int, int]]:
-    """Heads, elements of a head and rows (group mode: of all sequences) of tensors without strides in Problem."""
-    p = problem
-    (_, hdim_q, rows_q), (_, _, rows_k) = p.extent("q"), p.extent("k")
-    return {
-        "dout": (p.nhead_q, p.hdim_v, rows_q),
-        "dq": (p.nhead_q, hdim_q, rows_q),
-        "dq_acc": (p.nhead_q, hdim_q, rows_q),
-        "dk": (p.nhead_q, hdim_q, rows_k),
-        "dv": (p.nhead_q, p.hdim_v, rows_k),
-    }
-
-
 def backward_fields(problem: Problem) -> Fields:
     """Sizes, strides and switches of a launch."""
     p, batch = problem, problem.mode == "batch"
@@ -180,8 +167,7 @@ def backward_fields(problem: Problem) -> Fields:
         "nhead_stride_lsed": rows, "batch_stride_lsed": p.nhead_q * rows if batch else 0,
     }  # fmt: skip
     strides = {tensor: p.stride(tensor) for tensor in ("q", "k", "v", "o")}
-    strides |= {tensor: p.contiguous(*extent) for tensor, extent in extents(p).items()}
-    fields |= _stride_fields(strides)
+    fields |= _stride_fields(strides | p.gradients)
     if p.deterministic:
         fields["split_stride_dq_acc"] = p.rows_q * p.nhead_q * p.hdim_q
     return fields | _score_fields(p)

@@ -232,7 +232,7 @@ class EmulatedDevice(Device):
 
 
 class GpuDevice(Device):
-    """The first GPU of an arch that ROCm's runtime shows."""
+    """The process's current GPU if it is of the arch, else the first of the arch, which becomes the current one."""
 
     kind = "hip"
 
@@ -252,8 +252,10 @@ class GpuDevice(Device):
         if arch not in present:
             there = f"there are {', '.join(present)}" if present else "there is none"
             raise DeviceError(f"no GPU of arch {arch}: {there}. {_EMULATOR}, or build for the GPU that is there.")
-        self.number = present.index(arch)
-        self.hip.set_device(self.number)
+        current = self.hip.current_device()  # PyTorch's, which allocates there
+        self.number = current if present[current] == arch else present.index(arch)
+        if self.number != current:
+            self.hip.set_device(self.number)
         self.arch = arch
 
     def has(self, feature: str) -> bool:

@@ -50,6 +50,7 @@ class HipApi:
         number, pointer, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
         signatures: dict[str, tuple[Any, list[Any]]] = {
             "hipGetDeviceCount": (number, [pointer]),
+            "hipGetDevice": (number, [pointer]),
             "hipSetDevice": (number, [number]),
             "hipGetDevicePropertiesR0600": (number, [pointer, number]),
             "hipMalloc": (number, [pointer, size]),
@@ -74,6 +75,11 @@ class HipApi:
         count = ctypes.c_int(0)
         status = self._c.hipGetDeviceCount(ctypes.byref(count))
         return 0 if status == NO_DEVICE else self._check(status, "hipGetDeviceCount", count.value)
+
+    def current_device(self) -> int:
+        """The number of the device on which this thread allocates and launches."""
+        number = ctypes.c_int(0)
+        return self._check(self._c.hipGetDevice(ctypes.byref(number)), "hipGetDevice") or number.value
 
     def set_device(self, number: int) -> None:
         self._check(self._c.hipSetDevice(number), "hipSetDevice")

@@ -147,6 +147,9 @@ class LaunchPlan:
         self._kind = type(self._template)
         self._setters = {name: getattr(self._kind, name).__set__ for name in self._kind.kinds()}
         self._needed = (*self.inputs, *self.outputs)
+        # Empty arrays may be at address 0, which libraries refuse. Without keys a kernel reads none of these.
+        empty = not problem.seqlen_k and not keep and problem.family != "fwd_appendkv"
+        self._unread = ("k", "v", "kv_page_indices") if empty else ()
         self._kernel = self.kernels[0] if named and library.arguments.BY_NAME else None
         self._own = Workspaces(device.hip)
         self._memory = shared or self._own
@@ -202,6 +205,8 @@ class LaunchPlan:
             LaunchError: the library refused the launch, the device faulted, or another kernel ran.
         """
         demand_type("timing", timing, Timing, "ckpm.Timing(warmups=..., repeats=...)")
+        if self._unread and isinstance(pointers, Mapping):
+            pointers = {**pointers, **{name: pointers.get("q", 0) for name in self._unread if name in pointers}}
         self._demand_pointers(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
             launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))

@@ -21,7 +21,9 @@ class _OfStream:
 
 
 class Workspaces:
-    """Memory by stream and name. A stream's launches follow one another, so they share it.
+    """Memory by GPU, stream and name. A stream's launches follow one another, so they share it.
+
+    The default streams of all GPUs have the number 0.
 
     Memory that is too small is replaced by memory twice as large at least, and freed by :meth:`close` alone. So a
     stream holds less than four times its largest need.
@@ -29,7 +31,7 @@ class Workspaces:
 
     def __init__(self, hip: HipApi) -> None:
         self._hip = hip
-        self._streams: dict[int, _OfStream] = {}
+        self._streams: dict[tuple[int, int], _OfStream] = {}
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
@@ -39,7 +41,7 @@ class Workspaces:
         If memory runs out, nothing is kept of the needs.
         """
         with self._lock:
-            own = self._streams.setdefault(stream, _OfStream())
+            own = self._streams.setdefault((self._hip.current_device(), stream), _OfStream())
         with own.lock:
             self._grow(own, needs)
             yield {name: Memory(own.memory[name].address, size) for name, size in needs.items()}

@@ -109,6 +109,9 @@ def _check_sizes(p: Problem) -> None:
     if not p.page_size:  # pages have no row for each key, and a caller's longest length may be that of a list
         _check_range("batch * seqlen_k", p.rows_k, 0)
     _check_range("seqlen_q + seqlen_k", p.seqlen_q + p.seqlen_k, 0, _LONGEST)
+    if p.family == "fwd_splitkv":
+        _check_range("a split's O, in elements, of the whole batch,", p.rows_q * p.nhead_q * p.hdim_v, 0)
+    _check_range("a sequence's new keys, in elements,", p.seqlen_knew * p.nhead_k * max(p.hdim_q, p.hdim_v), 0)
     if p.deterministic:
         _check_range("a split's dQ, in elements, of the whole batch,", p.rows_q * p.nhead_q * p.hdim_q, 0)
 
@@ -251,8 +254,10 @@ def _check_strides(p: Problem) -> None:
         named = sorted(name for name, _ in p.strides)
         raise ProblemError(f"strides are given once each for q, k, v and o, not for {named}.")
     others = {"bias": p.bias == "bias", "randval": p.stores_random, "lse": p.lse}
-    for tensor in ("q", "k", "v", "o", *(name for name, there in others.items() if there)):
-        strides = p.stride(tensor)
+    tensors = {
+        name: p.stride(name) for name in ("q", "k", "v", "o", *(name for name, there in others.items() if there))
+    }
+    for tensor, strides in {**tensors, **(p.gradients if p.family.startswith("bwd") else {})}.items():
         for field in dataclasses.fields(strides):
             _check_range(f"{field.name} stride of {tensor}", getattr(strides, field.name), 0)
         if tensor in strides_by_name and not (tensor == "v" and p.vlayout == "col"):

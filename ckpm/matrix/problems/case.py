@@ -142,6 +142,10 @@ class SuiteCase(Problem):
         return max(keys - queries for queries, keys in self.lengths)
 
     @property
+    def fewest_queries(self) -> int:
+        return min((queries for queries, keys in self.lengths if keys == self.seqlen_k), default=0)
+
+    @property
     def lengths(self) -> tuple[tuple[int, int], ...]:
         return tuple(zip(self.seqlens_q, self.seqlens_k, strict=True))
 

@@ -53,8 +53,9 @@ RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*sessions().suites, "performance")  # performance: the gates' problems
 # of any problem, also those that are made from kernels
 _CASE_CHOICES = {**CASE_CHOICES, **CHOICES, "suite": (*_SUITES, FAMILY_SUITE), "tier": TIERS}
-_CALL_FIELDS = (*typed_fields("problem", Problem, CHOICES), ("problem.pool_bytes", int), ("problem.window_start", int))
-_PROBLEM_FIELDS = (*typed_fields("problem", SuiteCase, _CASE_CHOICES), ("problem.keys_ahead", int))
+_SIZES = tuple((f"problem.{name}", int) for name in ("pool_bytes", "span_bytes", "window_start", "fewest_queries"))
+_CALL_FIELDS = (*typed_fields("problem", Problem, CHOICES), *_SIZES)
+_PROBLEM_FIELDS = (*typed_fields("problem", SuiteCase, _CASE_CHOICES), *_SIZES, ("problem.keys_ahead", int))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,15 @@ def tensor_dtypes(dtype: str) -> tuple[str, str, str]:
     return dtype, dtype, {"fp8bf16": "bf16", "fp8fp32": "fp32"}.get(dtype, dtype)
 
 
+# The fields with the rows of a sequence, and the elements of a row, of each tensor that kernels of CK view whole.
+_VIEWS: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("q", "dq", "dq_acc"), ("seqlen_q", "hdim_q")),
+    **dict.fromkeys(("o", "dout"), ("seqlen_q", "hdim_v")),
+    **{"k": ("seqlen_k", "hdim_q"), "dk": ("seqlen_k", "hdim_q")},
+    **{"v": ("seqlen_k", "hdim_v"), "dv": ("seqlen_k", "hdim_v")},
+    "bias": ("seqlen_q", "seqlen_k"),
+}
+
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "family": ("fwd", "fwd_splitkv", "fwd_pagedkv", "fwd_appendkv", "batch_prefill", "fwd_v3", "bwd_dq_dk_dv"),
     "dtype": get_args(Dtype),
@@ -196,15 +205,43 @@ class Problem:
         return self.pool_pages * max(self.page_elements("k"), self.page_elements("v")) * self.element_bytes
 
     @property
-    def window_start(self) -> int:
-        """The first key that the last tile of 64 queries with any keys sees through a window; 0 without a window.
+    def span_bytes(self) -> int:
+        """The most bytes that a kernel of CK reaches from one address: a sequence's rows of a tensor, or all splits.
 
-        Only the longest lengths are known: a sequence with the most keys may have a single query.
+        Pages have an address each. The kernels that add up the accumulators of splits view all splits together.
         """
+        tensors = ("q", "o", *(() if self.page_size else ("k", "v")), *(("bias",) if self.bias == "bias" else ()))
+        strides = {tensor: self.stride(tensor) for tensor in tensors}
+        if self.family.startswith("bwd"):
+            strides |= self.gradients
+        sizes = {"q": ELEMENT_BYTES[self.q_dtype], "o": ELEMENT_BYTES[self.o_dtype], "dq_acc": 4}
+        sizes["bias"] = 4 if self.dtype == "fp8bf16" else ELEMENT_BYTES[self.q_dtype]
+        lengths = {"seqlen_q": min(self.seqlen_q, self.rows_q), "seqlen_k": min(self.seqlen_k, self.rows_k)}
+        spans: dict[str, int] = {}
+        for tensor, of_tensor in strides.items():
+            length, elements = _VIEWS[tensor]
+            reach = (lengths[length] - 1) * of_tensor.row + getattr(self, elements)
+            spans[tensor] = reach * sizes.get(tensor, self.element_bytes)
+        split = self.nhead_q * self.rows_q * 4
+        if self.family == "fwd_splitkv":
+            spans["o_acc"] = ((self.splits - 1) * split + self.seqlen_q * 4) * self.hdim_v
+        elif self.deterministic and "dq_acc" in spans:
+            keys = 64 if self.hdim_q > 128 or self.dtype == "fp32" else 128  # of a tile, whose dQ is a split
+            spans["dq_acc"] += (-(-self.seqlen_k // keys) - 1) * split * self.hdim_q
+        return max(spans.values())
+
+    @property
+    def fewest_queries(self) -> int:
+        """The fewest queries that the sequence with the most keys may have: in group mode ``seqlen_q`` is a bound."""
+        return min(self.seqlen_q, 1) if self.mode == "group" else self.seqlen_q
+
+    @property
+    def window_start(self) -> int:
+        """The first key that the last tile of 64 queries with any keys sees through a window; 0 without a window."""
         if self.mask == "no" or self.window_left < 0:
             return 0
         aligned = self.mask != "top_left"
-        queries = 1 if aligned and self.batch > 1 else self.seqlen_q
+        queries = self.fewest_queries if aligned else self.seqlen_q
         ahead = self.seqlen_k - queries if aligned else 0
         last = min(queries - 1, self.seqlen_k - 1 + self.window_left - ahead)
         return max(last // 64 * 64 + ahead - self.window_left, 0)
@@ -233,6 +270,16 @@ class Problem:
         if self.layout == "BHSD":
             return Strides(heads * length * hdim, length * hdim, hdim)
         return Strides(length * heads * hdim, hdim, heads * hdim)
+
+    @property
+    def gradients(self) -> dict[str, Strides]:
+        """The strides of dO and of the gradients, which are contiguous. dK and dV have a head for each query head."""
+        rows = {"seqlen_q": self.extent("q")[2], "seqlen_k": self.extent("k")[2]}
+        views = {tensor: _VIEWS[tensor] for tensor in ("dout", "dq", "dq_acc", "dk", "dv")}
+        return {
+            tensor: self.contiguous(self.nhead_q, getattr(self, elements), rows[length])
+            for tensor, (length, elements) in views.items()
+        }
 
     def extent(self, tensor: str) -> tuple[int, int, int]:
         """The heads, the elements of a head, and the rows of a sequence, a page, or all sequences in group mode."""

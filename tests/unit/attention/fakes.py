@@ -45,8 +45,12 @@ class FakeHip:
     """Memory is an array of the host's; addresses are real, so that what was written can be read back."""
 
     def __init__(self) -> None:
+        self.gpu = 0
         self.memory: dict[int, np.ndarray[Any, Any]] = {}
         self.freed: list[int] = []
+
+    def current_device(self) -> int:
+        return self.gpu
 
     def malloc(self, size: int) -> Memory:
         block = np.zeros(max(size, 1), np.uint8)

@@ -128,7 +128,8 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"q": np.broadcast_to(Q[:1], Q.shape)}, ProblemError, "a step of 0 leads into the 1 elements"),
         ({"k": with_strides(K, (128, 128, 128, 1))}, ProblemError, "a step of 128 leads into the 256 elements"),
         ({"k": OnDevice(address=0, shape=K.shape, dtype="bf16")}, ArgumentError, "k is at address 0"),
-        ({"k": OnDevice(address=64, shape=K.shape, dtype="bf16")}, ArgumentError, "k are on the device and q, v"),
+        ({"k": OnDevice(address=64, shape=K.shape, dtype="bf16")}, ArgumentError, "device: k; on the host: q, v"),
+        ({"out": OnDevice(address=64, shape=Q.shape, dtype="bf16")}, ArgumentError, "device: out; on the host: q"),
         ({"out": read_only(Q.shape), "q": encode(Q, "bf16", ARCH)}, ArgumentError, "out is read-only"),
         ({"out": np.zeros((60, 4, 64))}, ArgumentError, "out is [60, 4, 64], not [60, 4, 128]"),
         ({"out": np.zeros((60, 4, 256))[..., :128]}, ArgumentError, "out is not contiguous"),
@@ -367,11 +368,11 @@ def test_layout_of_a_batch_with_cu_seqlens_is_refused() -> None:
 class Exporting:
     """A tensor of a framework, as far as DLPack asks: memory of NumPy's that claims a device."""
 
-    def __init__(self, array: np.ndarray[Any, Any], kind: int) -> None:
-        self.array, self.kind = array, kind
+    def __init__(self, array: np.ndarray[Any, Any], kind: int, number: int = 0) -> None:
+        self.array, self.kind, self.number = array, kind, number
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.kind, 0
+        return self.kind, self.number
 
     def __dlpack__(self) -> Any:
         return self.array.__dlpack__()
@@ -399,6 +400,17 @@ def test_tensor_of_another_device_is_refused(kind: int, device: str) -> None:
         operand("q", Exporting(np.zeros(3, np.float16), kind), FakeDevice(device))
 
 
+def test_tensors_of_two_gpus_are_refused() -> None:
+    """A kernel runs on one GPU, and reads the memory of another slowly or not at all."""
+    array, device = np.zeros(3, np.float16), FakeDevice("hip")
+    q, k, v = (
+        operand(name, Exporting(array, tensors.ROCM, number), device) for name, number in (("q", 0), ("k", 1), ("v", 0))
+    )
+    assert tensors.demand_one_place([q, v, operand("out", OnDevice(address=64, shape=(3,), dtype="fp16"), device)])
+    with pytest.raises(ArgumentError, match="q on GPU 0, k on GPU 1: give all on one GPU"):
+        tensors.demand_one_place([q, k])
+
+
 class Interfaced:
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self.__cuda_array_interface__ = array.__array_interface__
@@ -424,6 +436,10 @@ def test_device_arrays_are_not_copied() -> None:
     with pytest.raises(ArgumentError, match="o needs memory on the device"):
         call(dispatcher, q=on_device(q, "bf16"), k=on_device(k, "bf16"), v=on_device(k, "bf16"), **arguments)
     out = on_device(o, "bf16")
+    with pytest.raises(ArgumentError, match="on the device: q; on the host: out"):
+        call(
+            dispatcher, q=on_device(q, "bf16"), k=on_device(k, "bf16"), v=on_device(k, "bf16"), out=o, **arguments
+        )  # fmt: skip
     done = call(
         dispatcher,
         q=on_device(q, "bf16"),
@@ -500,3 +516,56 @@ def test_keys_of_no_sequence_have_no_scores(layout: KvLayout, table: str) -> Non
     whole[5, 6] = 3e38
     with pytest.raises(ArgumentError, match="scores may reach"):
         call(dispatcher, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("sums", "message"),
+    [
+        (np.array([0, 100_000, 7, 9], np.int32), "cu_seqlens_k is [4], not [2] (batch + 1)"),
+        (np.array([0, 100_000], np.int32), "cu_seqlens_k [0, 100000] are not the sums of seqlens_k, [0, 300]"),
+    ],
+)
+def test_sums_of_paged_lengths_that_differ_are_refused(sums: Any, message: str) -> None:
+    """Paged kernels of fwd read as many keys as the sums have."""
+    dispatcher, device = make_dispatcher(Registry(built("fwd_pagedkv", dtype="bf16", hdim_q=128, mode="group")))
+    q, k = np.zeros((20, 4, 128)), np.zeros((3, 128, 2, 128))
+    pages = Pages(indices=np.arange(3, dtype=np.int32)[None], seqlens_k=np.array([300], np.int32))
+    options: dict[str, Any] = {
+        "family": "fwd_pagedkv",
+        "cu_seqlens_q": np.array([0, 20], np.int32),
+        "pages": pages,
+        "dtype": "bf16",
+    }
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        fmha(q, k, k, dispatcher=dispatcher, **options, cu_seqlens_k=sums)
+    fmha(q, k, k, dispatcher=dispatcher, **options, cu_seqlens_k=np.array([0, 300], np.int32))
+    fmha(q, k, k, dispatcher=dispatcher, **options)
+    assert len(device.launched) == 2
+
+
+def test_paged_lengths_on_the_device_need_their_sums() -> None:
+    dispatcher, device = make_dispatcher(Registry(built("fwd_pagedkv", dtype="bf16", hdim_q=128, mode="group")))
+    q, k = (OnDevice(address=4096, shape=shape, dtype="bf16") for shape in ((20, 4, 128), (3, 128, 2, 128)))
+    sums, lengths, table = (OnDevice(address=64, shape=shape, dtype="int32") for shape in ((2,), (1,), (1, 3)))
+    options: dict[str, Any] = {
+        "family": "fwd_pagedkv", "cu_seqlens_q": sums, "max_seqlen_q": 20, "out": q,
+        "pages": Pages(indices=table, seqlens_k=lengths, longest=300),
+    }  # fmt: skip
+    with pytest.raises(ArgumentError, match="give cu_seqlens_k: kernels of fwd_pagedkv read lengths there"):
+        fmha(q, k, k, dispatcher=dispatcher, **options)
+    fmha(q, k, k, dispatcher=dispatcher, **options, cu_seqlens_k=sums)
+    assert len(device.launched) == 1
+
+
+@pytest.mark.parametrize("table", ["sglang", "vllm"])
+def test_pages_of_no_sequence_may_be_an_empty_list_on_the_device(table: str) -> None:
+    """The list's address is 0 then, which libraries refuse, and kernels of ours read no list without keys."""
+    own = built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=1, kv_table=table)
+    dispatcher, device = make_dispatcher(Registry(own))
+    q, k = (OnDevice(address=4096, shape=shape, dtype="bf16") for shape in ((60, 4, 128), (100, 1, 2, 128)))
+    sums, lengths = (OnDevice(address=64, shape=shape, dtype="int32") for shape in ((3,), (2,)))
+    empty = OnDevice(address=0, shape=(0,) if table == "sglang" else (2, 0), dtype="int32")
+    more: dict[str, Any] = {"indptr": sums} if table == "sglang" else {"seqlens_k": lengths}
+    pages = Pages(indices=empty, **more, longest=0)
+    fmha(q, k, k, dispatcher=dispatcher, cu_seqlens_q=sums, max_seqlen_q=40, pages=pages, out=q)
+    assert device.launched[0].kv_page_indices

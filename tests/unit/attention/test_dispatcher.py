@@ -332,6 +332,67 @@ def test_pool_over_4_gb_is_refused_with_known_defect() -> None:
     assert len(device.loaded) == 1
 
 
+FWD = Problem(mode="group", nhead_q=64, nhead_k=64)
+BWD = Problem(family="bwd_dq_dk_dv", mode="group", hdim_q=64, hdim_v=64, seqlen_k=2048, total_k=2048)
+
+
+@pytest.mark.parametrize(
+    ("problem", "beyond"),
+    [
+        # 2^18 rows of 64 heads of 128 elements of 2 bytes: 4 GiB, of which the first head reaches all but 63 heads
+        (replace(FWD, seqlen_q=2**18), {"seqlen_q": 2**18 + 1}),
+        (replace(FWD, batch=2, seqlen_k=2**18, total_k=2**18), {"seqlen_k": 2**19, "total_k": 2**19}),
+        # rows of a tensor that lie 2^24 bytes apart
+        (Problem(seqlen_k=256, strides=(("v", Strides(0, 128, 2**23)),)), {"seqlen_k": 257}),
+        # float32: 21 heads of 4 splits, of which the first head of the last one ends after 64 heads, and dQ's rows
+        (Problem(family="fwd_splitkv", splits=4, nhead_q=21, seqlen_q=2**17 - 1), {"seqlen_q": 2**17}),
+        (replace(BWD, nhead_q=64, seqlen_q=2**18, total_q=2**18), {"seqlen_q": 2**18 + 1, "total_q": 2**18 + 1}),
+        # a split of dQ for each 128 keys
+        (
+            replace(BWD, deterministic=True, nhead_q=4, seqlen_q=2**18, total_q=2**18),
+            {"seqlen_k": 2049, "total_k": 2049},
+        ),
+    ],
+)
+def test_rows_that_span_4_gb_are_refused_with_known_defect(problem: Problem, beyond: dict[str, Any]) -> None:
+    families = stages(problem.family)
+    registry = Registry(
+        kernel
+        for family in families
+        for kernel in built(family, dtype=problem.dtype, hdim_q=problem.hdim_q, mode=problem.mode)
+    )
+    dispatcher, _ = make_dispatcher(registry)
+    assert dispatcher.plan(problem).kernels
+    with pytest.raises(NoKernelError, match="known defect rows-over-4-gb of aiter: a sequence's rows"):
+        dispatcher.plan(replace(problem, **beyond))
+
+
+def test_rows_of_q_that_span_4_gb_take_own_kernels_of_pages() -> None:
+    registry = prefill()
+    registry.add(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, mode="group", page_size=1, kv_table="sglang"))
+    dispatcher, _ = make_dispatcher(registry)
+    apart = replace(PREFILL, batch=1, seqlen_q=256, total_q=256, strides=(("q", Strides(0, 128, 2**23)),))
+    assert dispatcher.plan(apart).stages[0].upstream == "aiter"
+    assert dispatcher.plan(replace(apart, seqlen_q=257, total_q=257)).stages[0].upstream == "ckpm"
+
+
+@pytest.mark.parametrize(
+    ("changes", "defect"),
+    [
+        # one query at key 300 sees keys from 149 on, which are in the second tile
+        ({"seqlen_k": 300, "window_left": 150, "mask": "bottom_right"}, "window-start-ignored-in-page-table"),
+        # one query beside 100 keys has ALiBi's distances from the bottom right
+        ({"seqlen_k": 100, "window_left": 99, "mask": "window", "bias": "alibi"}, "alibi-of-a-general-window"),
+    ],
+)
+def test_defect_of_fewer_queries_than_the_bound_is_refused(changes: dict[str, Any], defect: str) -> None:
+    """A sequence on the device may have one of Q's 100 rows, because seqlen_q is a bound there."""
+    dispatcher, _ = make_dispatcher(prefill(bias=changes.get("bias", "no")))
+    problem = replace(PREFILL, batch=1, total_q=100, seqlen_q=100, window_right=0, **changes)
+    with pytest.raises(NoKernelError, match=f"known defect {defect} of aiter"):
+        dispatcher.plan(problem)
+
+
 def test_plan_and_why_have_conditions_of_caller() -> None:
     dispatcher, _ = make_dispatcher(prefill())
     kept = dispatcher.plan(PREFILL).keep
@@ -340,6 +401,15 @@ def test_plan_and_why_have_conditions_of_caller() -> None:
     narrow = replace(PREFILL, hdim_q=64, hdim_v=64)
     assert any("head-dim-below-128" in condition for condition in dispatcher.plan(narrow).keep)
     assert all(condition in str(dispatcher.why(narrow)) for condition in dispatcher.plan(narrow).keep)
+
+
+def test_remedy_of_moved_registers_is_a_problem_with_its_tile() -> None:
+    dispatcher, _ = make_dispatcher(prefill(bias="alibi"))
+    problem = replace(PREFILL, mask="bottom_right", window_right=0, bias="alibi", tile_rows=128)
+    moved = [condition for condition in dispatcher.plan(problem).keep if "moved registers of Q" in condition]
+    assert len(moved) == 1
+    assert "a Problem with tile_rows=64 (Dispatcher.plan)" in moved[0]
+    assert not any("moved registers" in text for text in dispatcher.plan(replace(problem, tile_rows=64)).keep)
 
 
 def test_kernel_without_defect_is_taken_instead() -> None:
@@ -456,10 +526,12 @@ def test_default_libraries_are_those_of_listed_folders(monkeypatch: pytest.Monke
     monkeypatch.setattr(paths, "INSTALLED", False)
     monkeypatch.setattr(call, "BUILT", [])
     monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice())
+    monkeypatch.setattr(call, "_DEVICES", {})
     names: dict[str, Any] = {name: {} for name in (kernel.name for kernel in prefill().instances())}
 
-    def find_libraries() -> set[Path | None]:
-        monkeypatch.setattr(call, "_DEFAULTS", {})
+    def find_libraries(*, again: bool = True) -> set[Path | None]:
+        if again:
+            monkeypatch.setattr(call, "_DEFAULTS", {})
         return {kernel.library for kernel in call.default().registry.instances()}
 
     missing = f"no library is in {clone}/build/gfx950. "
@@ -484,7 +556,7 @@ def test_default_libraries_are_those_of_listed_folders(monkeypatch: pytest.Monke
     monkeypatch.setattr(command, "read_options", lambda args: SimpleNamespace(request=request, jobs=1))
     monkeypatch.setattr(building, "run", lambda request, jobs: None)
     assert ckpm.build("gfx950", work=tmp_path / "work") == new
-    assert find_libraries() == {new}
+    assert find_libraries(again=False) == {new}  # of the same process
     folders = [tmp_path / "work/build", elsewhere / "build", clone / "build", package]
     assert ckpm.library_folders("gfx942") == [folder / "gfx942" for folder in folders]
 
@@ -498,6 +570,7 @@ def test_default_arch_with_rocm_is_that_of_the_gpu(
 ) -> None:
     """No library is built for gfx1100."""
     monkeypatch.setattr(call, "_DEFAULTS", {})
+    monkeypatch.setattr(call, "_DEVICES", {})
     monkeypatch.setenv("CKPM_ROCM", "1")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(paths, "INSTALLED", True)
@@ -522,7 +595,8 @@ def test_default_device_is_that_of_environment_or_arrays(
     monkeypatch: pytest.MonkeyPatch, variable: str, earlier: tuple[str, ...], on_gpu: bool, kind: str
 ) -> None:
     monkeypatch.setenv("CKPM_ROCM", variable)
-    monkeypatch.setattr(call, "_DEFAULTS", {arch: on_device(arch) for arch in earlier})
+    monkeypatch.setattr(call, "_DEFAULTS", {})
+    monkeypatch.setattr(call, "_DEVICES", {kind: FakeDevice(kind) for kind in earlier})
     monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice(choice))
     monkeypatch.setattr(Registry, "add_library", lambda registry, library: None)
     monkeypatch.setattr(Registry, "__len__", lambda registry: 1)
@@ -531,13 +605,9 @@ def test_default_device_is_that_of_environment_or_arrays(
 
 
 def test_array_of_gpu_after_calls_on_emulator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "_DEFAULTS", {"gfx950": on_device("emulator")})
+    monkeypatch.setattr(call, "_DEVICES", {"gfx950": FakeDevice("emulator")})
     with pytest.raises(DeviceError, match=r"a process has one device\. Set CKPM_ROCM=1 before it starts"):
         call.default(beside=SimpleNamespace(__cuda_array_interface__={}))
-
-
-def on_device(kind: str) -> Any:
-    return SimpleNamespace(device=SimpleNamespace(kind=kind))
 
 
 def test_family_without_libraries_is_named() -> None:
@@ -676,6 +746,17 @@ def test_plans_of_a_stream_share_workspaces_until_closing() -> None:
     assert device.launched[-1].o_acc == last.o_acc
     dispatcher.close()
     assert sorted(device.hip.freed) == sorted(device.hip.memory)  # type: ignore[attr-defined]
+
+
+def test_default_streams_of_two_gpus_have_their_own_workspaces() -> None:
+    """The default stream is 0 on every GPU, and a kernel of one must not write to another's memory."""
+    hip: Any = FakeDevice().hip
+    shared, addresses = Workspaces(hip), []
+    for gpu in (0, 1, 0):
+        hip.gpu = gpu
+        with shared.lend(0, {"o_acc": 10}) as memory:
+            addresses.append(memory["o_acc"].address)
+    assert addresses[0] == addresses[2] != addresses[1]
 
 
 def test_workspace_that_cannot_double_has_size_of_need() -> None:

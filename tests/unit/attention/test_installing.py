@@ -14,7 +14,9 @@ import pytest
 from ckpm.attention.callers import aiter as served
 from ckpm.attention.callers.aiter_latent import LSE
 from ckpm.attention.callers.installing import SERVED, install
-from ckpm.base.errors import LaunchError, ProblemError
+from ckpm.attention.kernel_sets import kernel_set
+from ckpm.attention.registry import Registry
+from ckpm.base.errors import CompileError, LaunchError, ProblemError, ServiceError, SetupError
 from tests.unit.attention.fakes import make_dispatcher, prefill
 
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
@@ -108,6 +110,19 @@ def test_refused_calls_reach_aiter_with_a_log_line(
     (line,) = caplog.messages
     assert line.startswith("aiter.mha_batch_prefill_func: this call goes to aiter: ")
     assert reason in line
+
+
+@pytest.mark.parametrize("error", [SetupError, CompileError, ServiceError])
+def test_call_whose_kernel_cannot_be_compiled_reaches_aiter(
+    aiter_module: ModuleType, error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    def compile_kernels(kernels: Any) -> Any:
+        raise error("no compiler here")
+
+    declared = kernel_set("batch_prefill", dtype="fp16", hdim_q=128, mode="group")
+    install(make_dispatcher(Registry(declared), compile=compile_kernels)[0])
+    assert aiter_module.mha_batch_prefill_func(**CALL) == "aiter's mha_batch_prefill_func"
+    assert "this call goes to aiter: no compiler here" in caplog.text
 
 
 def test_call_that_needs_gradients_reaches_aiter(aiter_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -397,6 +397,36 @@ def test_absent_gpu_is_reported_with_present_gpus(monkeypatch: pytest.MonkeyPatc
         choose("hip", "gfx950")
 
 
+@pytest.mark.parametrize(
+    ("current", "number", "made_current"), [(3, 3, []), (0, 0, []), (1, 0, [0])], ids=["of PyTorch", "first", "other"]
+)
+def test_gpu_is_the_current_one_if_it_has_the_arch(
+    monkeypatch: pytest.MonkeyPatch, current: int, number: int, made_current: list[int]
+) -> None:
+    """PyTorch allocates on the current GPU of the thread: another one would take its next tensors elsewhere."""
+    calls: list[int] = []
+
+    class FourGpus(FakeHip):
+        def __init__(self, runtime: Any) -> None:
+            super().__init__()
+
+        def device_count(self) -> int:
+            return 4
+
+        def properties(self, number: int = 0) -> Properties:
+            return Properties(arch="gfx90a" if number == 1 else "gfx950", compute_units=256, memory_bytes=1 << 38)
+
+        def current_device(self) -> int:
+            return current
+
+        def set_device(self, number: int) -> None:
+            calls.append(number)
+
+    monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: "libc.so.6")
+    monkeypatch.setattr("ckpm.attention.launch.device.HipApi", FourGpus)
+    assert (choose("hip", "gfx950").number, calls) == (number, made_current)
+
+
 def test_gpu_after_fault_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """ROCm that does not abort leaves the process running: every later call has the same error."""
     monkeypatch.setattr(GpuDevice, "__init__", lambda self, arch: None)

@@ -244,3 +244,27 @@ def test_field_of_wrong_type_is_refused_by_name(field: str) -> None:
 def test_rows_of_q_within_2_gb_are_accepted() -> None:
     paged = Problem(family="batch_prefill", page_size=16, pool_pages=1, strides=(("q", Strides(0, 128, 8_454_659)),))
     assert validate(paged) is paged
+
+
+def test_rows_of_bias_of_fp8_span_4_bytes_a_score() -> None:
+    """Two bytes a score reach no 4 GB: an int32 of the C ABI has the scores of a head."""
+    fp8 = Problem(dtype="fp8bf16", mode="group", bias="bias", seqlen_q=2**12, seqlen_k=2**18)
+    assert fp8.span_bytes == 4 * 2**12 * 2**18
+    assert dataclasses.replace(fp8, bias="no").span_bytes == 2**18 * 128
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (
+            Problem(family="fwd_splitkv", splits=2, batch=2**10, seqlen_q=2**14),
+            "a split's O, in elements, of the whole",
+        ),
+        # dK has a head for each of Q's: 64 * 2^18 rows of 128
+        (Problem(family="bwd_dq_dk_dv", nhead_q=64, seqlen_k=2**18), "batch stride of dk is 2147483648"),
+        (Problem(family="fwd_appendkv", seqlen_knew=2**24), "a sequence's new keys, in elements, is 2147483648"),
+    ],
+)
+def test_strides_beyond_32_bits_are_refused(problem: Problem, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        validate(problem)

@@ -164,6 +164,7 @@ def test_torch_s_short_dtypes_reach_kernels() -> None:
 def test_missing_torch_is_named_and_ckpm_needs_none() -> None:
     script = (
         "import sys, ckpm; assert 'torch' not in sys.modules; sys.modules['torch'] = None\n"
+        "from ckpm import *; assert fmha is ckpm.fmha\n"
         "try: ckpm.torch\n"
         "except ImportError as error: print(error)"
     )

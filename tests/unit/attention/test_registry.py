@@ -125,6 +125,15 @@ def test_library_brings_kernels_that_it_has_code_of(tmp_path: Path) -> None:
         Registry().add_library(file)
 
 
+@pytest.mark.parametrize("name", ["fmha_fwd_d7_of_older_tables", "fmha_fwwd_d128"])
+def test_library_of_other_tables_is_named_with_its_remedy(name: str, tmp_path: Path) -> None:
+    file = library(tmp_path, [kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128)[0].name, name])
+    with pytest.raises(LibraryError) as raised:
+        Registry().add_library(file)
+    assert str(raised.value).startswith(f"{file}: built from other tables: ")
+    assert "Build it again: ckpm build --arch gfx950" in str(raised.value)
+
+
 def test_exported_registry_is_read_back(tmp_path: Path) -> None:
     names = [kernel.name for kernel in kernel_set("batch_prefill", ARCH, dtype="fp16")]
     registry = Registry(kernel_set("fwd", ARCH, dtype="bf16", priority=3))

@@ -115,6 +115,7 @@ def test_fp8_cache_beside_bfloat16_has_scales_of_k_and_v_alone() -> None:
         ({"q": torch.zeros(60, 4, 128, device="meta", dtype=torch.bfloat16)}, RuntimeError, "on the same device"),
         ({"q": torch.zeros(60, 4, 128)}, RuntimeError, "Expected q, k and v of one dtype"),
         ({"q": torch.zeros(60, 3, 128, dtype=torch.bfloat16)}, RuntimeError, "a multiple of 2 heads"),
+        ({"k": torch.zeros(100, 0, 128, dtype=torch.bfloat16)}, RuntimeError, "a multiple of 0 heads"),
         ({"q": torch.zeros(60, 128, 4, dtype=torch.bfloat16).mT}, RuntimeError, "a contiguous last dimension"),
         ({"indptr": torch.tensor([0, 70, 95])}, RuntimeError, "torch.int32, .* but got .*torch.int64"),
         ({"page_table": torch.zeros(190, dtype=INT)[::2]}, RuntimeError, "tables and scales to be contiguous"),

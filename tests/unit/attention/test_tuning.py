@@ -36,6 +36,21 @@ def test_best_is_least_measurement(tmp_path: Path) -> None:
     assert again.best(PREFILL, "emulator", ["a"]) is None
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"window_left": 127}, {"window_right": 9}, {"sink_size": 4}, {"total_q": 41}, {"sink_logits": True},
+     {"split_keys": 128}],
+)  # fmt: skip
+def test_measurement_of_another_window_or_rows_is_not_taken(changes: dict[str, Any], tmp_path: Path) -> None:
+    base = TuningDatabase(tmp_path / "t.db")
+    masked = dataclasses.replace(PREFILL, mask="window", window_left=200)
+    base.add(masked, "hip", [Measurement(kernel="a", value=3.0)])
+    other = dataclasses.replace(masked, **changes)
+    base.add(other, "hip", [Measurement(kernel="a", value=1.0)])
+    values = [measurement.value for problem in (masked, other) for measurement in base.measurements(problem, "hip")]
+    assert values == [3.0, 1.0]
+
+
 @pytest.mark.parametrize("value", [float("-inf"), float("inf"), float("nan"), -1.0, 0.0, "fast", None, True])
 def test_value_that_is_no_time_is_refused_and_never_wins(value: Any, tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")

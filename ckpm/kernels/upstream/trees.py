@@ -52,7 +52,7 @@ _TARGET = re.compile(r"""["'](gfx[0-9][0-9a-z]*)""")
 _PARAMETER = re.compile(r"(\w+)\s*(=.*)?$", re.DOTALL)
 _SELECTOR_WITH_BASE = re.compile(rb"fmha_batch_prefill_select_kv_load_mode\s*\([^{;]*\bk_base_ptr\b")
 _STARTS = (  # of include_closure; not every version of CK has all
-    *(FMHA / name for name in ("fmha_fwd.hpp", "fmha_bwd.hpp", "fmha_fwd_v3.hpp", "fmha_fwd_v3_impl.hpp")),
+    *(f"{FMHA}/{name}" for name in ("fmha_fwd.hpp", "fmha_bwd.hpp", "fmha_fwd_v3.hpp", "fmha_fwd_v3_impl.hpp")),
     *("include/ck_tile/ops/fmha/block/variants.hpp", "include/ck_tile/host/device_prop.hpp"),
 )
 # names of the toolchain's headers, too, which a tree can hide

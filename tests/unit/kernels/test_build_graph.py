@@ -328,7 +328,7 @@ def test_manifest_is_written_again_for_corrected_arch(finished_build: Make, monk
 
 
 @pytest.mark.parametrize("module", [manifest, code_object, reader, serving, batch_prefill, bf16])
-def test_text_of_modules_that_make_manifests_is_in_their_signature(
+def test_manifest_signature_has_text_of_its_makers(
     stub_toolchain: Stub, request_for: Make, monkeypatch: pytest.MonkeyPatch, module: ModuleType
 ) -> None:
     request = request_for(stub_toolchain(), where=FEW)

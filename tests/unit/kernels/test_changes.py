@@ -253,7 +253,7 @@ def test_every_pattern_decides_for_a_file() -> None:
     assert [pattern for patterns, _ in rules().effects for pattern in patterns if pattern not in deciding] == []
 
 
-def imported(*starts: str) -> list[str]:
+def follow_imports(*starts: str) -> list[str]:
     """The files of some patterns and all that they import, without the emulator, which has a rule of its own."""
     seen: set[Path] = set()
     waiting = [file for start in starts for file in ROOT.glob(start)]
@@ -286,14 +286,14 @@ def imported(*starts: str) -> list[str]:
 )
 def test_rules_repeat_what_imports_a_changed_module(starts: tuple[str, ...], runs: Callable[[Effect], object]) -> None:
     """A module that builds, suites or gates import may not be in a rule that repeats none of them."""
-    effects = {file: rules().effect(file) for file in imported(*starts)}
+    effects = {file: rules().effect(file) for file in follow_imports(*starts)}
     assert len(effects) > 20
     assert [file for file, effect in effects.items() if not (effect.everything or runs(effect))] == []
 
 
-def test_rules_run_torch_for_its_tests_and_for_what_operators_call() -> None:
+def test_rules_run_torch_for_what_its_operators_call() -> None:
     files = [file for file in sessions().tests["torch"].files if file.endswith(".py")]
-    files += [file for file in imported("ckpm/attention/callers/torch.py") if file.startswith("ckpm/attention/")]
+    files += [file for file in follow_imports("ckpm/attention/callers/torch.py") if file.startswith("ckpm/attention/")]
     effects = {file: rules().effect(file) for file in files}
     assert [file for file, effect in effects.items() if "torch" not in effect.checks] == []
 

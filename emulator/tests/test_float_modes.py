@@ -1,4 +1,4 @@
-"""What MODE changes in results of floating point, and what it leaves alone, by measurements and AMD's documents.
+"""MODE changes some results of floating point and leaves others alone, as measurements and AMD's documents have it.
 
 The rules are rows of docs/reference/device-semantics.md.
 """
@@ -168,7 +168,7 @@ def test_matrix_unit_of_gfx90a_flushes_f16(instruction: str, a: int, b: int, c: 
 
 
 def sum_in_memory(name: str, value: int, addend: int, mode: int) -> int:
-    """What ``global_atomic_NAME`` leaves."""
+    """The dword that ``global_atomic_NAME`` leaves."""
     base = memory_base()
     scalars = {4: base & 0xFFFFFFFF, 5: base >> 32}
     assembly = f"global_atomic_{name} v20, v21, s[4:5]\ns_waitcnt vmcnt(0)\n"
@@ -185,9 +185,9 @@ def sum_in_lds(value: int, addend: int, mode: int) -> int:
 
 def test_atomic_sum_of_f32_rounds_to_nearest_in_every_mode() -> None:
     """LLVM, pull request 89468, of LDS: "They don't respect the rounding mode". 1 + 2**-24 is half way."""
-    one, half = f32(1.0), f32(2.0**-24)
-    assert sum_in_memory("add_f32", one, half, KEEP | ROUND_UP_F32) == one
-    assert sum_in_lds(one, half, KEEP | ROUND_UP_F32) == one
+    value, half = f32(1.0), f32(2.0**-24)
+    assert sum_in_memory("add_f32", value, half, KEEP | ROUND_UP_F32) == value
+    assert sum_in_lds(value, half, KEEP | ROUND_UP_F32) == value
 
 
 def test_mode_flushes_atomic_sums_of_f32_in_lds_alone() -> None:
@@ -198,7 +198,7 @@ def test_mode_flushes_atomic_sums_of_f32_in_lds_alone() -> None:
 
 
 def test_mode_leaves_packed_atomic_sums_in_memory_alone() -> None:
-    """As those of f32: two bf16 that are subnormal."""
+    """RDNA4 ISA: memory atomics "ignore this mode". The bf16 are subnormal."""
     assert sum_in_memory("pk_add_bf16", 0x00030001, 0x00010001, FLUSH) == 0x00040002
 
 
@@ -206,11 +206,11 @@ def test_mode_leaves_packed_atomic_sums_in_memory_alone() -> None:
 
 
 @pytest.mark.parametrize("mode", [KEEP, KEEP | ROUND_UP_F32, KEEP | 2, KEEP | 3])
-def test_normalised_component_is_rounded_to_nearest_in_every_mode(mode: int) -> None:
+def test_normalised_component_rounds_to_nearest_in_every_mode(mode: int) -> None:
     """Graphics APIs' unorm: the quotient of the f32 1 / 255 lies below its nearest number. MODE is of the VALU."""
     base = memory_base()
-    word = 0x27000 & ~0x7F000 | 1 << 15 | 0 << 12 | 4  # data format 8, unorm, x
-    scalars = {40: base & 0xFFFFFFFF, 41: base >> 32, 42: 64, 43: word}
+    unorm8 = 1 << 15 | 4  # DATA_FORMAT 8, NUM_FORMAT UNORM; the first component is that of memory
+    scalars = {40: base & 0xFFFFFFFF, 41: base >> 32, 42: 64, 43: unorm8}
     after = run_wave(
         "buffer_load_format_x v30, v20, s[40:43], 0 offen\n", {20: 0}, scalars, mode=mode, memory=bytes([1, 2, 3, 4])
     )

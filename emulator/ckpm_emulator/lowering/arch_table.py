@@ -37,5 +37,6 @@ def refusal(instruction: Instruction, arch: str) -> str:
     lacking = _archs_without(name.replace("buffer_load", "global_load_lds") if to_lds else name)
     if arch not in lacking:
         return ""
-    others = " and ".join(sorted({"gfx942", "gfx950"} - lacking))
-    return f"{arch} has no {name}{' to LDS' if to_lds else ''}, {others} has"
+    others = sorted({"gfx942", "gfx950"} - lacking)
+    verb = "has" if len(others) == 1 else "have"
+    return f"{arch} has no {name}{' to LDS' if to_lds else ''}, {' and '.join(others)} {verb}"

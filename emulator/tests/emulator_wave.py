@@ -43,7 +43,7 @@ def run_wave(
         state.vector[row] = values
     for code, value in (scalars or {}).items():
         state.scalar[code] = value & 0xFFFFFFFF
-    operations = lower(instructions_of({"wave": assembly}, arch)["wave"]).ops
+    operations = lower(instructions_of({"wave": assembly}, arch)["wave"], arch=arch).ops
     with _options(options or {}):
         return machine().run_lowered(operations, Case("", [], state))
 

@@ -21,21 +21,22 @@ def differences() -> tuple[dict[str, Any], ...]:
 
 
 @functools.cache
-def _lacking(name: str) -> frozenset[str]:
+def _archs_without(name: str) -> frozenset[str]:
     absent = (group for group in differences() if group["forms"] is None and name in group["names"].split())
     return frozenset(arch for group in absent for arch in group["archs"])
 
 
 def refusal(instruction: Instruction, arch: str) -> str:
-    """The reason why an arch lacks an instruction that the decoder knows; '' if it has the instruction."""
+    """The reason why an arch lacks an instruction of the decoder's; '' if it has the instruction."""
     name = instruction.name
     if arch == "gfx90a" and name in matrix_table.NAMES:
         return matrix_table.refusal_of_gfx90a(name)
     if arch == "gfx90a" and name == "buffer_inv":  # what decode.py reads buffer_wbinvl1 and buffer_invl2 as
         return ""
     to_lds = getattr(instruction.record, "lds", 0) and name.endswith(("x3", "x4"))
-    lacking = _lacking(name.replace("buffer_load", "global_load_lds") if to_lds else name)
+    lacking = _archs_without(name.replace("buffer_load", "global_load_lds") if to_lds else name)
     if arch not in lacking:
         return ""
-    others = " and ".join(sorted({"gfx942", "gfx950"} - lacking))
-    return f"{arch} has no {name}{' to LDS' if to_lds else ''}, {others} has"
+    others = sorted({"gfx942", "gfx950"} - lacking)
+    verb = "has" if len(others) == 1 else "have"
+    return f"{arch} has no {name}{' to LDS' if to_lds else ''}, {' and '.join(others)} {verb}"

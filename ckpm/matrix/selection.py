@@ -8,6 +8,7 @@ import fnmatch
 import functools
 import hashlib
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,22 +57,31 @@ class Selection:
     shard: tuple[int, int] | None = None
 
     def summary(self) -> str:
-        """Everything that narrows the selection in one line, for messages and manifests; it has no path."""
+        """Everything that narrows the selection in one line, for messages and manifests; it has no path.
+
+        Filters and expressions are quoted as a shell reads them.
+        """
         parts = [f"archs {','.join(self.archs)}", f"family {','.join(self.families)}", f"receipt {self.receipt}"]
         parts += [f"masks {self.mask_impl}", f"tier {self.tier}"]
         parts += [f"profile {self.profile}"] if self.profile else []
-        parts += [f"--filter '{glob}'" for glob in self.filters]
-        parts += [f'--where "{text}"' for text in self.where]
+        parts += [f"--filter {shlex.quote(glob)}" for glob in self.filters]
+        parts += [f"--where {_quoted(text)}" for text in self.where]
         for file in self.filter_files:
-            parts.append(f"--filter-file {file.name} (sha256 {hashlib.sha256(file.read_bytes()).hexdigest()})")
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            parts.append(f"--filter-file {shlex.quote(file.name)} (sha256 {digest})")
         parts += [f"shard {self.shard[0]}/{self.shard[1]}"] if self.shard else []
         return ", ".join(parts)
+
+
+def _quoted(text: str) -> str:
+    """The expression in double quotes, which leave apostrophes as they are; otherwise where a shell would change it."""
+    return shlex.quote(text) if set('"$`\\!') & set(text) else f'"{text}"'
 
 
 def as_options(summary: str) -> str:
     """The options that select what :meth:`Selection.summary` describes; files of filters are named without folder."""
     options = re.sub(rf"(^|, )({'|'.join(_OPTIONS)}) ", lambda match: f" {_OPTIONS[match[2]]} ", summary)
-    return re.sub(r",? (--filter-file \S+) \(sha256 \w+\)|,( --)", r" \1\2", options).replace("  ", " ").strip()
+    return re.sub(r",? (--filter-file .+?) \(sha256 \w+\)|,( --)", r" \1\2", options).replace("  ", " ").strip()
 
 
 @functools.cache

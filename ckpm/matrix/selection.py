@@ -151,13 +151,7 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
     """The selected keys and, if there are none, a sentence on the condition that removed the last."""
     conditions(selection)  # first, so that a mistyped tier is an error for an arch without kernels, too
     absent = absences(dialect, selection)
-    by_name: dict[str, Key] = {}
-    for name in selection.families:
-        family = dialect.family(name)
-        # archs with the most traits first: kernels of one arch precede shared kernels, as in dispatch
-        for arch in sorted(selection.archs, key=lambda arch: -len(family.archs.get(arch, ()))):
-            keys = enumerate_keys(family, arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl)
-            by_name |= {key.name: key for key in keys}
+    by_name = _listed(dialect, selection)
     left = list(by_name.values())
     if not left and len(absent) == len(selection.families) * len(selection.archs):
         return [], "; ".join(reason for _, _, reason in absent) + "."
@@ -178,6 +172,25 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
             index, count = selection.shard
             return [], f"Shard {index}/{count} of {len(before)} kernels is empty: use fewer shards."
     return left, ""
+
+
+def _listed(dialect: Dialect, selection: Selection) -> dict[str, Key]:
+    """All kernels of the selection's archs, families, receipt and masks by name, in upstream's order of emission."""
+    by_name: dict[str, Key] = {}
+    for name in selection.families:
+        family = dialect.family(name)
+        # archs with the most traits first: kernels of one arch precede shared kernels, as in dispatch
+        for arch in sorted(selection.archs, key=lambda arch: -len(family.archs.get(arch, ()))):
+            keys = enumerate_keys(family, arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl)
+            by_name |= {key.name: key for key in keys}
+    return by_name
+
+
+def conditions_of(dialect: Dialect, selection: Selection) -> list[tuple[str, Predicate]]:
+    """The conditions of a selection, whose filters may name one kernel of a dialect by a short name or a part."""
+    if all(map(is_glob, selection.filters)):
+        return conditions(selection)
+    return conditions(_name_whole(selection, _listed(dialect, selection)))
 
 
 def _name_whole(selection: Selection, names: Iterable[str]) -> Selection:

@@ -253,11 +253,8 @@ def why(chosen: Dialect, selection: Selection, name: str, compute_units: int | N
         reasons += [Reason("receipt", rule.name, rule.reason, rule.source) for rule in ruled]
     elif in_matrix and not keeps(family, selection.receipt, values):
         reasons.append(_not_built(chosen, family, selection.receipt, values, receipts_with(family, key)))
-    reasons += [
-        Reason("condition", label, f"{label} doesn't keep it")
-        for label, keep in conditions_of(chosen, selection)
-        if not keep(key)
-    ]
+    wanted = conditions_of(chosen, selection)
+    reasons += [Reason("condition", label, f"{label} doesn't keep it") for label, keep in wanted if not keep(key)]
     if not reasons and selection.shard:
         index, count = selection.shard
         dealt = shard_of(select(chosen, replace(selection, shard=None)), key.name, count)

@@ -65,7 +65,7 @@ class Selection:
         parts += [f"masks {self.mask_impl}", f"tier {self.tier}"]
         parts += [f"profile {self.profile}"] if self.profile else []
         parts += [f"--filter {shlex.quote(glob)}" for glob in self.filters]
-        parts += [f"--where {_quoted(text)}" for text in self.where]
+        parts += [f"--where {_quote(text)}" for text in self.where]
         for file in self.filter_files:
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             parts.append(f"--filter-file {shlex.quote(file.name)} (sha256 {digest})")
@@ -73,8 +73,8 @@ class Selection:
         return ", ".join(parts)
 
 
-def _quoted(text: str) -> str:
-    """The expression in double quotes, which leave apostrophes as they are; otherwise where a shell would change it."""
+def _quote(text: str) -> str:
+    """Put an expression in double quotes, which leave its apostrophes as they are, unless a shell would change it."""
     return shlex.quote(text) if set('"$`\\!') & set(text) else f'"{text}"'
 
 
@@ -151,7 +151,7 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
     """The selected keys and, if there are none, a sentence on the condition that removed the last."""
     conditions(selection)  # first, so that a mistyped tier is an error for an arch without kernels, too
     absent = absences(dialect, selection)
-    by_name = _listed(dialect, selection)
+    by_name = _kernels_by_name(dialect, selection)
     left = list(by_name.values())
     if not left and len(absent) == len(selection.families) * len(selection.archs):
         return [], "; ".join(reason for _, _, reason in absent) + "."
@@ -174,7 +174,7 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
     return left, ""
 
 
-def _listed(dialect: Dialect, selection: Selection) -> dict[str, Key]:
+def _kernels_by_name(dialect: Dialect, selection: Selection) -> dict[str, Key]:
     """All kernels of the selection's archs, families, receipt and masks by name, in upstream's order of emission."""
     by_name: dict[str, Key] = {}
     for name in selection.families:
@@ -190,7 +190,7 @@ def conditions_of(dialect: Dialect, selection: Selection) -> list[tuple[str, Pre
     """The conditions of a selection, whose filters may name one kernel of a dialect by a short name or a part."""
     if all(map(is_glob, selection.filters)):
         return conditions(selection)
-    return conditions(_name_whole(selection, _listed(dialect, selection)))
+    return conditions(_name_whole(selection, _kernels_by_name(dialect, selection)))
 
 
 def _name_whole(selection: Selection, names: Iterable[str]) -> Selection:

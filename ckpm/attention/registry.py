@@ -12,13 +12,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import ArgumentError, LibraryError, NameSyntaxError, RecordError, UnknownWordError, demand_type
+from ckpm.base.errors import (
+    ArgumentError,
+    LibraryError,
+    NameSyntaxError,
+    RecordError,
+    TableError,
+    UnknownWordError,
+    demand_type,
+)
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.base.trust import demand_trusted_library
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, family_of
-from ckpm.matrix.dialects import compute_units, dialect, dialect_names
+from ckpm.matrix.dialects import compute_units, dialect
 from ckpm.matrix.families import MASK_IMPLS
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
@@ -250,7 +258,7 @@ def _duplicate(instance: Instance, before: Instance) -> str:
 
 def _instance(row: Value) -> Instance:
     row.allow(("name", "arch", "upstream", "dialect", "mask_impl", "priority", "library"))
-    named, mask_impl = row.get("dialect").one_of(tuple(dialect_names())), row.get("mask_impl").text()
+    named, mask_impl = _dialect_name(row.get("dialect")), row.get("mask_impl").text()
     if mask_impl and mask_impl not in MASK_IMPLS:
         raise row.get("mask_impl").fail(f"none of {', '.join(MASK_IMPLS)}")
     path = row.optional("library", Value.nonempty_text, None)
@@ -262,6 +270,14 @@ def _instance(row: Value) -> Instance:
         library=None if path is None else Path(path).absolute(),
         priority=row.get("priority").whole(),
     )
+
+
+def _dialect_name(value: Value) -> str:
+    """The name of a dialect, which may have features."""
+    try:
+        return dialect(value.nonempty_text()).name
+    except (UnknownWordError, TableError) as error:
+        raise value.fail(str(error)) from error
 
 
 def key_of(name: str, of_dialect: str, mask_impl: str) -> Key:

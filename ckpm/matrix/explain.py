@@ -29,7 +29,7 @@ from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, takes_pages
 from ckpm.matrix.names import make_key, names_with, own_name, parse
 from ckpm.matrix.problems.problem import is_tile_taken
 from ckpm.matrix.rule import broken
-from ckpm.matrix.selection import Selection, absences, conditions, select, shard_of
+from ckpm.matrix.selection import Selection, absences, conditions_of, select, shard_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +253,8 @@ def why(chosen: Dialect, selection: Selection, name: str, compute_units: int | N
         reasons += [Reason("receipt", rule.name, rule.reason, rule.source) for rule in ruled]
     elif in_matrix and not keeps(family, selection.receipt, values):
         reasons.append(_not_built(chosen, family, selection.receipt, values, receipts_with(family, key)))
-    reasons += [
-        Reason("condition", label, f"{label} doesn't keep it") for label, keep in conditions(selection) if not keep(key)
-    ]
+    wanted = conditions_of(chosen, selection)
+    reasons += [Reason("condition", label, f"{label} doesn't keep it") for label, keep in wanted if not keep(key)]
     if not reasons and selection.shard:
         index, count = selection.shard
         dealt = shard_of(select(chosen, replace(selection, shard=None)), key.name, count)

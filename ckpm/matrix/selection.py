@@ -8,6 +8,7 @@ import fnmatch
 import functools
 import hashlib
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,22 +57,31 @@ class Selection:
     shard: tuple[int, int] | None = None
 
     def summary(self) -> str:
-        """Everything that narrows the selection in one line, for messages and manifests; it has no path."""
+        """Everything that narrows the selection in one line, for messages and manifests; it has no path.
+
+        Filters and expressions are quoted as a shell reads them.
+        """
         parts = [f"archs {','.join(self.archs)}", f"family {','.join(self.families)}", f"receipt {self.receipt}"]
         parts += [f"masks {self.mask_impl}", f"tier {self.tier}"]
         parts += [f"profile {self.profile}"] if self.profile else []
-        parts += [f"--filter '{glob}'" for glob in self.filters]
-        parts += [f'--where "{text}"' for text in self.where]
+        parts += [f"--filter {shlex.quote(glob)}" for glob in self.filters]
+        parts += [f"--where {_quote(text)}" for text in self.where]
         for file in self.filter_files:
-            parts.append(f"--filter-file {file.name} (sha256 {hashlib.sha256(file.read_bytes()).hexdigest()})")
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            parts.append(f"--filter-file {shlex.quote(file.name)} (sha256 {digest})")
         parts += [f"shard {self.shard[0]}/{self.shard[1]}"] if self.shard else []
         return ", ".join(parts)
+
+
+def _quote(text: str) -> str:
+    """Put an expression in double quotes, which leave its apostrophes as they are, unless a shell would change it."""
+    return shlex.quote(text) if set('"$`\\!') & set(text) else f'"{text}"'
 
 
 def as_options(summary: str) -> str:
     """The options that select what :meth:`Selection.summary` describes; files of filters are named without folder."""
     options = re.sub(rf"(^|, )({'|'.join(_OPTIONS)}) ", lambda match: f" {_OPTIONS[match[2]]} ", summary)
-    return re.sub(r",? (--filter-file \S+) \(sha256 \w+\)|,( --)", r" \1\2", options).replace("  ", " ").strip()
+    return re.sub(r",? (--filter-file .+?) \(sha256 \w+\)|,( --)", r" \1\2", options).replace("  ", " ").strip()
 
 
 @functools.cache
@@ -141,13 +151,7 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
     """The selected keys and, if there are none, a sentence on the condition that removed the last."""
     conditions(selection)  # first, so that a mistyped tier is an error for an arch without kernels, too
     absent = absences(dialect, selection)
-    by_name: dict[str, Key] = {}
-    for name in selection.families:
-        family = dialect.family(name)
-        # archs with the most traits first: kernels of one arch precede shared kernels, as in dispatch
-        for arch in sorted(selection.archs, key=lambda arch: -len(family.archs.get(arch, ()))):
-            keys = enumerate_keys(family, arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl)
-            by_name |= {key.name: key for key in keys}
+    by_name = _kernels_by_name(dialect, selection)
     left = list(by_name.values())
     if not left and len(absent) == len(selection.families) * len(selection.archs):
         return [], "; ".join(reason for _, _, reason in absent) + "."
@@ -168,6 +172,25 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
             index, count = selection.shard
             return [], f"Shard {index}/{count} of {len(before)} kernels is empty: use fewer shards."
     return left, ""
+
+
+def _kernels_by_name(dialect: Dialect, selection: Selection) -> dict[str, Key]:
+    """All kernels of the selection's archs, families, receipt and masks by name, in upstream's order of emission."""
+    by_name: dict[str, Key] = {}
+    for name in selection.families:
+        family = dialect.family(name)
+        # archs with the most traits first: kernels of one arch precede shared kernels, as in dispatch
+        for arch in sorted(selection.archs, key=lambda arch: -len(family.archs.get(arch, ()))):
+            keys = enumerate_keys(family, arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl)
+            by_name |= {key.name: key for key in keys}
+    return by_name
+
+
+def conditions_of(dialect: Dialect, selection: Selection) -> list[tuple[str, Predicate]]:
+    """The conditions of a selection, whose filters may name one kernel of a dialect by a short name or a part."""
+    if all(map(is_glob, selection.filters)):
+        return conditions(selection)
+    return conditions(_name_whole(selection, _kernels_by_name(dialect, selection)))
 
 
 def _name_whole(selection: Selection, names: Iterable[str]) -> Selection:

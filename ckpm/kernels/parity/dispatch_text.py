@@ -143,9 +143,7 @@ def _parameters(function: Function, name: str) -> dict[str, Tokens]:
 
 def _read_nest(program: Program, function: Function, name: str) -> Dispatch:
     """Read a function whose statements are declarations, the branches of its nest, and what it returns after them."""
-    counters = (part for part in program.functions if part.result == ("bool",) and len(part.parameters) == 1)
-    local = {part.name: _COUNT_UNITS for part in counters if part.parameters[0][:2] == ("unsigned", "&")}
-    local |= _parameters(function, name)
+    local = {part.name: _COUNT_UNITS for part in program.functions if _counts_units(part)} | _parameters(function, name)
     scope = function.scope
     nodes: list[Node] = []
     blocks, otherwise = None, ""
@@ -175,6 +173,18 @@ def _read_nest(program: Program, function: Function, name: str) -> Dispatch:
         if blocks is not None and helper.name in blocks.returned
     }
     return Dispatch(tuple(nodes), otherwise, spell(local.get(_UTILISATION, ())), blocks, functions, _LEVELS[name])
+
+
+def _counts_units(function: Function) -> bool:
+    """True for ``bool NAME(unsigned& count)`` that sets the count to the multiprocessors of the device."""
+    if function.result != ("bool",) or [parameter[:2] for parameter in function.parameters] != [("unsigned", "&")]:
+        return False
+    count = function.parameters[0][-1]
+    uses = [part.tokens for part in statements(function.body) if isinstance(part, Plain) and count in part.tokens]
+    values = [tokens[2:] for tokens in uses if tokens[:2] == (count, "=")]
+    cast = tokenize("static_cast<unsigned>(")
+    bare = [value[len(cast) : -1] if value[: len(cast)] == cast else value for value in values]
+    return len(uses) == len(bare) == 1 and len(bare[0]) == 3 and bare[0][1:] == (".", "multiProcessorCount")
 
 
 def _branches(
@@ -240,15 +250,21 @@ def _formula(parameters: Sequence[Tokens], result: Tokens, body: Tokens) -> Form
         tokens = statement.tokens
         if tokens[0] == "return":
             returned = tokens[1:]
-        elif "=" in tokens:
+        elif "=" in tokens and all(map(_is_name, tokens[: tokens.index("=")])):
             equals = tokens.index("=")
             constants.append((tokens[equals - 1], _type(tokens[: equals - 1]), tokens[equals + 1 :]))
+        else:
+            raise text_error(f"'{spell(tokens)[:120]}' is neither a constant nor the returned value")
     return Formula(
         tuple((parameter[-1], _type(parameter[:-1])) for parameter in parameters),
         tuple(constants),
         returned,
         _type(result),
     )
+
+
+def _is_name(piece: str) -> bool:
+    return piece == "::" or piece.isidentifier()
 
 
 def _type(tokens: Sequence[str]) -> Tokens:

@@ -13,7 +13,7 @@ import pytest
 
 from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.launch.device import Device
-from ckpm.attention.registry import FORMAT, Registry
+from ckpm.attention.registry import FORMAT, Instance, Registry
 from ckpm.base.errors import LibraryError, RecordError, TrustError
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
@@ -144,6 +144,14 @@ def test_exported_registry_is_read_back(tmp_path: Path) -> None:
     assert len(back) > 100
 
 
+def test_export_of_checkout_with_feature_is_read_back(tmp_path: Path) -> None:
+    name = "rocm-libraries-2026+few_compute_units"
+    key = enumerate_keys(dialect(name).family("batch_prefill"), arch=ARCH)[0]
+    registry = Registry([Instance(key=key, arch=ARCH, upstream="checkout", dialect=name)])
+    registry.write(tmp_path / "r.json")
+    assert Registry.read(tmp_path / "r.json").instances() == registry.instances()
+
+
 class Loader(FakeDevice):
     """A device that opens libraries."""
 
@@ -205,6 +213,7 @@ def test_read_registry_trusts_no_library_unseen(
         (lambda d: d.update(format=FORMAT + 1), RecordError, f"of format {FORMAT + 1}, this program reads"),
         (lambda d: d["kernels"].append(d["kernels"][0]), LibraryError, "is registered from"),
         (lambda d: d["kernels"][0].update(name="fmha_fwd_d7"), LibraryError, "no kernel of ck-2025-11"),
+        (lambda d: d["kernels"][0].update(dialect="ck-2025"), RecordError, "unknown dialect 'ck-2025'; did you mean"),
         (lambda d: d["kernels"][0].update(library=""), RecordError, "kernels[0].library: is empty"),
         (lambda d: d["kernels"][0].update(upstream="ckpm"), LibraryError, "of ckpm. Export the registry again"),
         (lambda d: d["kernels"][0].update(library="/none/libckpm.so"), LibraryError, "/none/libckpm.so: no such"),

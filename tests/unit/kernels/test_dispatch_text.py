@@ -25,7 +25,7 @@ using T0 = host_traits<1, Half>;
 using T1 = host_traits<2, Half>;
 using T2 = host_traits<3, Half>;
 const Entry table[] = {{"x", &fmha_batch_prefill_<T0>}, {nullptr, nullptr}};
-bool units(unsigned& count) { if(count == 0) return false; return true; }
+bool units(unsigned& count) { if(gone()) return false; count = card.multiProcessorCount; return true; }
 }
 float fmha_batch_prefill(Traits request, Args arguments, const Stream& stream)
 {
@@ -68,7 +68,8 @@ def test_text_without_dispatch_is_error() -> None:
 # semicolon of a block.
 UNREAD = (
     "namespace §own§ {", '§const Entry table[] = {{"x", &fmha_batch_prefill_<T0>}, {nullptr, nullptr}}§;',
-    "§bool units(unsigned& count) { if(count == 0) return false; return true; }§", "§float§ fmha_batch_prefill(",
+    "§bool units(unsigned& count) { if(gone()) return false; count§ =",
+    "= §card§.multiProcessorCount", "multiProcessorCount; §return true;§ }", "§float§ fmha_batch_prefill(",
     "(§Traits§ request, Args", "§Args§ arguments, const", "§const Stream&§ stream)", "unsigned §num_cus = 0§;",
     "return -1§;§", "§const auto§ get_num_blocks = [", "= [§&§]", "/ m)§;§",
     "(stream, arguments)§;§ }",
@@ -128,6 +129,7 @@ TAKEN = "return fmha_batch_prefill_<T2>(stream, arguments);"
             "'arguments.heads = 1' is neither a declaration",
         ),
         ("    if(request", "    for(;;) prepare();\n    if(request", "'prepare();' is neither a declaration"),
+        ("        return static", "        heads += 1;\n        return static", "'heads+=1' is neither a constant nor"),
         (TAKEN, f"{{ arguments.heads = 1; {TAKEN} }}", "'arguments.heads = 1' is neither a declaration"),
         (TAKEN, f"{{ num_cus = 1; {TAKEN} }}", "'num_cus = 1' is neither a declaration"),
     ],
@@ -138,26 +140,27 @@ def test_statement_that_may_change_launch_is_error(old: str, new: str, message: 
     assert message in str(caught.value)
 
 
+UNLIKE = (
+    "dtype: 1 branches of upstream are missing: ",
+    "dtype: 1 branches are not upstream's: '!(count_units(num_cus))'",
+)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "lines"),
     [
-        ("units", "compute_units", []),
-        ("-1", "-2", 2),
-        (
-            "if(!units(num_cus))",
-            "if(arguments.rows > 128 || !units(num_cus))",
-            [
-                "dtype: 1 branches of upstream are missing: '!(count_units(num_cus)) || a.rows>128'",
-                "dtype: 1 branches are not upstream's: '!(count_units(num_cus))'",
-            ],
-        ),
-        ("    const auto", "    if(arguments.rows < 1) return -1;\n    const auto", 1),
+        ("units", "compute_units", ()),
+        ("-1", "-2", ("without a kernel upstream returns -2, ours -1", "upstream calls <>-2, ours <>-1")),
+        ("if(!units(num_cus))", "if(arguments.rows > 128 || !units(num_cus))", UNLIKE),
+        ("    const auto", "    if(arguments.rows < 1) return -1;\n    const auto", UNLIKE[:1]),
+        ("card.multiProcessorCount", "card.multiProcessorCount / 4", UNLIKE),
     ],
 )
-def test_early_returns_are_compared(old: str, new: str, lines: list[str] | int) -> None:
-    """By their conditions and values, whatever the function is called that counts compute units."""
-    found = compare(parse(OTHER.replace(old, new)), parse(OTHER), {})
-    assert found == lines or len(found) == lines
+def test_early_returns_are_compared(old: str, new: str, lines: tuple[str, ...]) -> None:
+    """Their conditions and values count, and not the name of the function that counts compute units."""
+    differences = compare(parse(OTHER.replace(old, new)), parse(OTHER), {})
+    assert len(differences) == len(lines)
+    assert all(fragment in line for fragment, line in zip(lines, differences, strict=True))
 
 
 U, I = True, False  # noqa: E741

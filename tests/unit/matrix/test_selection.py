@@ -57,13 +57,14 @@ def test_options_of_summary_select_same_kernels(tmp_path: Path) -> None:
     """Remedies name them: a person pastes them into a shell."""
     options = ["--arch", "gfx942,gfx950", "--family", "batch_prefill", "--receipt", "200", "--mask", "generic"]
     options += ["--tier", "full", "--profile", "aiter_group", "--filter", "*_d128_*", "--filter", "*_fp16_*"]
-    options += ["--where", "key.bias in ('no', 'alibi'), key.lse", "--shard", "1/2"]
+    options += ["--filter", "d128", "--where", "key.bias in ('no', 'alibi'), key.lse", "--where", 'key.bias == "no"']
+    options += ["--where", """key.bias != "it's" and key.name != '$HOME!'""", "--shard", "1/2"]
     _, selection = selection_from(parse(["list", *options]))
     assert shlex.split(as_options(selection.summary())) == options
-    file = tmp_path / "keep.py"
+    file = tmp_path / "keep it.py"
     file.write_text("def keep(key): return True")
     _, selection = selection_from(parse(["list", "--filter-file", str(file), "--shard", "1/2"]))
-    assert as_options(selection.summary()).endswith("--tier full --filter-file keep.py --shard 1/2")
+    assert as_options(selection.summary()).endswith("--tier full --filter-file 'keep it.py' --shard 1/2")
 
 
 def test_filters_are_case_sensitive_globs_over_whole_name() -> None:

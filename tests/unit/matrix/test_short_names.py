@@ -44,6 +44,15 @@ def test_unique_part_names_kernel_and_other_parts_are_refused(run: Run) -> None:
     assert (code, "Write '*PART*' for all names with a part." in err) == (2, True)
 
 
+def test_why_and_list_agree_on_filter_by_short_name(run: Run) -> None:
+    for options in (("--filter", short_name(GROUP)), ("--filter", SHORT)):
+        selected = kernels(run, *options)
+        assert len(selected) == 1
+        code, out, _ = run("why", GROUP, *options)
+        assert code == 0
+        assert ("\nis in " in out) == (selected == [GROUP])
+
+
 def test_part_of_two_load_modes_is_one_kernel(run: Run) -> None:
     """A library with the 32-bit loads alone would not serve large pools."""
     options = ("--dialect", "rocm-libraries-2026")

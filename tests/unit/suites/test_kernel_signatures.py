@@ -98,7 +98,7 @@ RACE = {"kind": "race", "access": "store", "text": "ds_write_b64 v1, v[2:3]"}
         (EMPTY, "infrastructure", {}, (), None),
     ],
 )
-def test_failure_of_kernel_that_shows_no_signature_has_difference(
+def test_kernel_failure_without_signature_has_difference(
     signature: str, outcome: str, fault: Mapping[str, Any], shows: tuple[str, ...], difference: str | None
 ) -> None:
     key = keys_of("ck-2025-11", "bwd_dq_dk_dv")[0]

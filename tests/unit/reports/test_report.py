@@ -458,7 +458,7 @@ def test_gate_is_of_library_that_it_names(tmp_path: Path) -> None:
     gate = Gate.of([passing], {**facts, "candidate library sha256": "5m0ke"})
     gate.write(folder / "gfx950/aiter/gate.json")
     assert inputs(folder).uncounted == ()
-    write_library(smoke, {**other, "artifacts": {"libckpm.so": "an0ther"}})
+    write_library(smoke, {**other, "artifacts": {"libckpm.so": "an other build"}})
     assert len(inputs(folder).uncounted) == 1
     for no_path in ("/", "\0", "x" * 5000):
         dataclasses.replace(gate, provenance={**gate.provenance, "candidate": no_path}).write(

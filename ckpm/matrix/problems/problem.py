@@ -223,7 +223,7 @@ class Problem:
             reach = (lengths[length] - 1) * of_tensor.row + getattr(self, elements)
             spans[tensor] = reach * sizes.get(tensor, self.element_bytes)
         split = self.nhead_q * self.rows_q * 4
-        if self.family == "fwd_splitkv":
+        if self.splits and not self.split_keys:
             spans["o_acc"] = ((self.splits - 1) * split + self.seqlen_q * 4) * self.hdim_v
         elif self.deterministic and "dq_acc" in spans:
             keys = 64 if self.hdim_q > 128 or self.dtype == "fp32" else 128  # of a tile, whose dQ is a split

@@ -18,7 +18,7 @@ MARKS = "# do_fp8_static_quant targets\n"  # of November 2025
 # A codegen that reports its start, asks another process for help, and never ends. All hold the pipe.
 ENDLESS = """\
 import os, signal, subprocess
-pipe = os.open(os.environ["PIPE"], os.O_WRONLY)
+pipe = os.open("PIPE", os.O_WRONLY)
 os.write(pipe, b"started\\n")
 subprocess.run(["sleep", "1000"], pass_fds=[pipe])
 """
@@ -30,7 +30,7 @@ def clone(tmp_path: Path) -> Path:
     ops = tmp_path / "ck" / FMHA / "codegen/ops"
     ops.mkdir(parents=True)
     (tmp_path / "ck/include/ck_tile").mkdir(parents=True)
-    (tmp_path / "ck" / FMHA / "generate.py").write_text(ENDLESS)
+    (tmp_path / "ck" / FMHA / "generate.py").write_text(ENDLESS.replace("PIPE", str(tmp_path / "pipe")))
     (ops / "fmha_batch_prefill.py").write_text(MARKS)
     return tmp_path / "ck"
 
@@ -44,7 +44,7 @@ def test_ended_parity_leaves_nothing(
     temporary.mkdir()
     os.mkfifo(tmp_path / "pipe")
     pipe = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    environment = {**os.environ, "TMPDIR": str(temporary), "PIPE": str(tmp_path / "pipe")}
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     environment |= {"CKPM_CACHE": str(tmp_path / "cache")}
     options = ["--ck-root", str(clone), "--upstream", "checkout", "--family", family, "--arch", "gfx950"]
     run = subprocess.Popen(

@@ -250,6 +250,8 @@ def test_ledger_s_signatures_are_those_that_can_be_looked_at() -> None:
     assert sorted(SIGNATURES) == sorted({*PREDICTIONS, *FAULTS, *of_kernels})
     for entry in read_ledger(LEDGER).entries:
         if entry.problems[0].startswith("kernels/"):  # test_kernel_signatures.py
+            if entry.name == "rows-over-4-gb":
+                continue  # it is for calls: no case has such rows
             assert len(entry.signatures) == 1
             assert entry.signatures[0] in of_kernels
             continue

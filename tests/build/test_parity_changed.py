@@ -58,6 +58,11 @@ PLANTED: dict[tuple[str, str], list[tuple[str, ...]]] = {
         ("blocks, 0, kargs", "blocks, 64, kargs", "launch 1 of 5: call: upstream"),
     ],
     ("fwd_splitkv", "dispatch"): [
+        (
+            "splitkv_combine_oneshot_<fmha_fwd_splitkv_combine",
+            "splitkv_oneshot_<fmha_fwd_splitkv_combine",
+            "stages: only",
+        ),
         ("if (t.has_lse) {{", "if (!t.has_lse) {{", "combine kernel"),
         ("FmhaFwdFp8>)", "FmhaFwdBf16>)", "combine kernel"),
         ("a.block_table_ptr != nullptr", "a.block_table_ptr == nullptr", "kernel: 32 branches of upstream are missing"),
@@ -82,6 +87,11 @@ PLANTED: dict[tuple[str, str], list[tuple[str, ...]]] = {
         ("blocks, 0, kargs)(", "blocks, 64, kargs)(", "call: upstream"),
     ],
     ("bwd", "dispatch"): [
+        (
+            "!std::is_same_v<convert_dq_trait_, void>",
+            "std::is_same_v<convert_dq_trait_, void>",
+            "stages: only upstream",
+        ),
         ('f"a.hdim_q % {self.dpad} == 0"', 'f"a.hdim_q % 4 == 0"', "only ours requires a.hdim_q % 8 == 0"),
         ("{F_spad1d}, ({F_dvpad} > 0)>", "true, ({F_dvpad} > 0)>", "kernels: "),
         ("sorted(pool_by_hdim,", "pool_by_hdim[::-1] or sorted(pool_by_hdim,", "another order"),

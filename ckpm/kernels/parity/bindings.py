@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.conditions import condition_text
@@ -86,7 +87,8 @@ def local_names(
     The parts of ``auto [a, b] = VALUE`` become ``part0(VALUE)``, ``part1(VALUE)``. A value that assigns is refused: it
     would be lost where the name isn't used.
     """
-    if "=" in statement and _ASSIGNING & set(statement[statement.index("=") + 1 :]):
+    values = statement[statement.index("=") + 1 :] if "=" in statement else ()
+    if any(piece in _ASSIGNING and before != "[" for before, piece in pairwise(("=", *values))):  # [=] captures
         raise text_error(f"'{spell(statement)[:120]}' assigns inside a declaration")
     if "[" in statement and "=" in statement and statement.index("[") < statement.index("=") and "auto" in statement:
         start = statement.index("[", statement.index("auto"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ckpm.kernels.parity.cpp_tokens import BINARY, OPEN, closing_bracket, has_operator, spell, text_error
+from ckpm.kernels.parity.cpp_tokens import BINARY, OPEN, closing_angle, closing_bracket, has_operator, spell, text_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,19 @@ def _operand(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
         raise text_error(f"'{' '.join(tokens)}': an operand is missing")
     if operand[0] == "(" and closing_bracket(operand, 0) == len(operand) - 1:
         return parse_condition(operand[1:-1]), end
-    if operand[0] == "!" and not has_operator(operand, BINARY | {"<", ">"}):
+    if operand[0] == "!" and (_is_template(operand[1:]) or not has_operator(operand, BINARY | {"<", ">"})):
         return negation(parse_condition(operand[1:])), end
     if len(operand) == 2 and operand[0] == "defined":
         operand = ("defined", "(", operand[1], ")")
     leaf = tuple(operand)
     return _CONSTANTS.get(leaf, Condition("leaf", leaf)), end
+
+
+def _is_template(tokens: Sequence[str]) -> bool:
+    """True for ``NAME<ARGUMENTS>``."""
+    start = tokens.index("<") if "<" in tokens and tokens[-1] == ">" else 0
+    names = (piece == "::" or piece.isidentifier() for piece in tokens[:start])
+    return start > 0 and all(names) and closing_angle(tokens, start) == len(tokens) - 1
 
 
 def _end_of_operand(tokens: Sequence[str], at: int) -> int:

@@ -25,6 +25,7 @@ from ckpm.kernels.parity.cpp_tokens import (
     text_error,
     tokenize,
 )
+from ckpm.kernels.parity.launches import stages
 
 FUNCTION = "fmha_batch_prefill"
 # The parameters in canonical text: the request's traits, its arguments, the stream.
@@ -75,7 +76,8 @@ class Dispatch:
     """``utilisation`` is the constant of the tile condition; ``blocks`` its workgroup count; '' and None if absent.
 
     ``nodes`` begin with the conditions under which the function returns before it looks for a kernel (no device);
-    ``otherwise`` is what it returns after the last kernel; ``levels`` are the names of the nest's levels.
+    ``otherwise`` is what it returns after the last kernel; ``stages`` are the (condition, launch) of the template that
+    launches the stages of a kernel, if the text has one; ``levels`` are the names of the nest's levels.
     """
 
     nodes: tuple[Node, ...]
@@ -83,6 +85,7 @@ class Dispatch:
     utilisation: str
     blocks: Formula | None
     functions: Mapping[str, Formula] = field(default_factory=dict)
+    stages: frozenset[tuple[str, str]] = frozenset()
     levels: tuple[str, ...] = _LEVELS[FUNCTION]
 
     def kernels(self) -> Iterator[Node]:
@@ -104,7 +107,7 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
     (function,) = named
     parts = {part.name: part for part in program.functions if part.name in (f"{name}_v3", f"{name}_v2")}
     if not parts:
-        return _read_nest(program, function, name)
+        return dataclasses.replace(_read_nest(program, function, name), stages=stages(program, f"{name}_"))
     # since 2026 fmha_fwd asks V3's nest first, under a condition of its own
     requires = _condition_of_v3(program, function, name, parts.keys())
     first, second = (_read_nest(program, parts[f"{name}_{version}"], name) for version in ("v3", "v2"))
@@ -172,7 +175,9 @@ def _read_nest(program: Program, function: Function, name: str) -> Dispatch:
         for helper in program.functions
         if blocks is not None and helper.name in blocks.returned
     }
-    return Dispatch(tuple(nodes), otherwise, spell(local.get(_UTILISATION, ())), blocks, functions, _LEVELS[name])
+    return Dispatch(
+        tuple(nodes), otherwise, spell(local.get(_UTILISATION, ())), blocks, functions, levels=_LEVELS[name]
+    )
 
 
 def _counts_units(function: Function) -> bool:
@@ -283,6 +288,8 @@ def compare(upstream: Dispatch, project: Dispatch, names: Mapping[str, str]) -> 
         )
     if upstream.otherwise != project.otherwise:
         lines.append(f"without a kernel upstream returns {upstream.otherwise or 'nothing'}, ours {project.otherwise}")
+    for sides, only in (("upstream", upstream.stages - project.stages), ("ours", project.stages - upstream.stages)):
+        lines += [f"stages: only {sides} launches {launch} if {when or 'true'}" for when, launch in sorted(only)]
     return (
         lines
         + _compare_blocks(upstream, project)

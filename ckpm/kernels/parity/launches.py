@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ckpm.kernels.parity.bindings import LAUNCHER, Binding, binding, is_without_effect, local_names
+from ckpm.kernels.parity.bindings import LAUNCHER, Binding, binding, is_without_effect, local_names, unknown_statement
 from ckpm.kernels.parity.conditions import (
     FALSE,
     TRUE,
@@ -61,6 +61,41 @@ def _parameters(function: Function, arguments: Sequence[Tokens]) -> dict[str, To
     if len(arguments) != len(function.parameters) or any("=" in parameter for parameter in function.parameters):
         raise text_error(f"{function.name} of {len(function.parameters)} parameters is given {len(arguments)}")
     return {parameter[-1]: value for parameter, value in zip(function.parameters, arguments, strict=True)}
+
+
+def stages(program: Program, name: str) -> frozenset[tuple[str, str]]:
+    """The (condition, launch) of a template with canonical names; none if the text has no such template."""
+    template = program.templates.get((name,))
+    if template is None:
+        return frozenset()
+    function = template.functions[""]
+    body = function.body
+    of_lambdas = [at + 1 for at in range(1, len(body) - 2) if body[at - 1 : at + 1] == ("stream_config", "&")]
+    local = {body[at]: ("own",) for at in of_lambdas}
+    local |= {parameter: (f"type{at}",) for at, (parameter, _) in enumerate(template.parameters)}
+    local |= {parameter[-1]: (f"argument{at}",) for at, parameter in enumerate(function.parameters)}
+    return frozenset(_of_stages(program, function, body, local, TRUE))
+
+
+def _of_stages(
+    program: Program, function: Function, body: Tokens, outer: Mapping[str, Tokens], around: Condition
+) -> Iterator[tuple[str, str]]:
+    local = dict(outer)
+    for statement in statements(body):
+        tokens = statement.tokens if isinstance(statement, Plain) else ()
+        if is_without_effect(statement):
+            continue
+        if isinstance(statement, If):
+            for condition, inside in statement.branches:
+                own = parse_condition(program.resolve(condition or ("true",), function.scope, local))
+                yield from _of_stages(program, function, inside, local, conjunction((around, own)))
+                around = conjunction((around, negation(own)))
+        elif tokens[:1] == ("return",):
+            yield condition_text(around), spell(program.resolve(tokens[1:], function.scope, local))
+        elif names := local_names(program, tokens, function.scope, local):
+            local |= names
+        else:
+            raise unknown_statement(function, statement)
 
 
 class _Walk:

@@ -91,6 +91,8 @@ def test_damaged_text_never_breaks_reader(piece: str) -> None:
         ("!(!a)", "a"),
         ("!f(x)", "!(f(x))"),
         ("!a == b", "!a == b"),
+        ("!std::is_same_v<A, B<1>>", "!(std::is_same_v<A, B<1>>)"),
+        ("!a < b", "!a<b"),
         ("a && (b || true)", "a"),
         ("x < y && (false || z)", "(x<y) && (z)"),
     ],

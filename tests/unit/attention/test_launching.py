@@ -373,26 +373,39 @@ def test_choices_of_devices() -> None:
         choose("auto", "gfx950")
 
 
-def test_absent_gpu_is_reported_with_present_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: None)
-    with pytest.raises(DeviceError, match=r"ROCm's libamdhip64\.so is nowhere .*install ROCm's runtime"):
-        choose("hip", "gfx950")
-    monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: "libc.so.6")  # anything that loads
+def gpus(monkeypatch: pytest.MonkeyPatch, *archs: str, current: int = 0) -> list[int]:
+    """Put a runtime with a GPU of each arch in ROCm's place; return the list of GPUs that become the current one."""
+    calls: list[int] = []
 
-    class TwoGpus(FakeHip):
+    class Gpus(FakeHip):
         def __init__(self, runtime: Any) -> None:
             super().__init__()
 
         def device_count(self) -> int:
-            return 2
+            return len(archs)
 
         def properties(self, number: int = 0) -> Properties:
-            return Properties(arch=("gfx90a", "gfx942")[number], compute_units=104, memory_bytes=1 << 38)
+            return Properties(arch=archs[number], compute_units=256, memory_bytes=1 << 38)
 
-    monkeypatch.setattr("ckpm.attention.launch.device.HipApi", TwoGpus)
+        def current_device(self) -> int:
+            return current
+
+        def set_device(self, number: int) -> None:
+            calls.append(number)
+
+    monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: "libc.so.6")  # anything that loads
+    monkeypatch.setattr("ckpm.attention.launch.device.HipApi", Gpus)
+    return calls
+
+
+def test_absent_gpu_is_reported_with_present_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: None)
+    with pytest.raises(DeviceError, match=r"ROCm's libamdhip64\.so is nowhere .*install ROCm's runtime"):
+        choose("hip", "gfx950")
+    gpus(monkeypatch, "gfx90a", "gfx942")
     with pytest.raises(DeviceError, match=r"no GPU of arch gfx950: there are gfx90a, gfx942\. Run on the emulator"):
         choose("hip", "gfx950")
-    monkeypatch.setattr(TwoGpus, "device_count", lambda self: 0)
+    gpus(monkeypatch)
     with pytest.raises(DeviceError, match="no GPU of arch gfx950: there is none"):
         choose("hip", "gfx950")
 
@@ -404,26 +417,7 @@ def test_gpu_is_the_current_one_if_it_has_the_arch(
     monkeypatch: pytest.MonkeyPatch, current: int, number: int, made_current: list[int]
 ) -> None:
     """PyTorch allocates on the current GPU of the thread: another one would take its next tensors elsewhere."""
-    calls: list[int] = []
-
-    class FourGpus(FakeHip):
-        def __init__(self, runtime: Any) -> None:
-            super().__init__()
-
-        def device_count(self) -> int:
-            return 4
-
-        def properties(self, number: int = 0) -> Properties:
-            return Properties(arch="gfx90a" if number == 1 else "gfx950", compute_units=256, memory_bytes=1 << 38)
-
-        def current_device(self) -> int:
-            return current
-
-        def set_device(self, number: int) -> None:
-            calls.append(number)
-
-    monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: "libc.so.6")
-    monkeypatch.setattr("ckpm.attention.launch.device.HipApi", FourGpus)
+    calls = gpus(monkeypatch, "gfx950", "gfx90a", "gfx950", "gfx950", current=current)
     assert (choose("hip", "gfx950").number, calls) == (number, made_current)
 
 

@@ -43,7 +43,7 @@ EMULATED = [arch for arch, row in TABLE["archs"].items() if row["emulated"]]
 SUITES = TABLE["suites"]
 DEPENDABOT = ".github/dependabot.yml"
 TEST_FILES = ("tests/", "emulator/")
-PROGRAMS = "programs"  # a file in nox's cache folder: it contains the path of the environment's bin/
+PROGRAMS: list[Path] = []  # the environment's bin/. Not in a file: several runs of nox may share its folder
 BUILT: set[str] = set()  # archs of the libraries that this call of nox built, and "decode"
 COMMANDS: dict[str, tuple[str, ...]] = {}  # session -> its command of ckpm, with the options that it always passes
 OPTIONS: dict[str, list[str]] = {}  # session -> its part of the options after `--`
@@ -83,14 +83,14 @@ def session(name: str, group: str, *command: str, what: str = "") -> Callable[[S
     return add
 
 
-def program(session: nox.Session, name: str) -> str:
+def program(name: str) -> str:
     """The path of a program of the shared environment."""
-    return str(Path((session.cache_dir / PROGRAMS).read_text()) / name)
+    return str(PROGRAMS[-1] / name)
 
 
 def run(session: nox.Session, *command: str) -> None:
     """Run a Python module with the environment's Python."""
-    session.run(program(session, "python"), "-m", *command)
+    session.run(program("python"), "-m", *command)
 
 
 def run_each(*commands: Callable[[], object]) -> None:
@@ -121,9 +121,8 @@ def split_options(session: nox.Session) -> None:
     names = [runner.name for runner, _ in manifest.list_all_sessions() if runner.name in manifest]
     sessions = [name for name in names if name != "environment"]
     if session.posargs and COMMANDS.keys() & set(sessions):
-        line = session.cache_dir / "line.json"
-        line.write_text(json.dumps({"commands": COMMANDS, "sessions": sessions, "options": session.posargs}))
-        command = (program(session, "python"), "-m", "ckpm.session_options", str(line))
+        line = json.dumps({"commands": COMMANDS, "sessions": sessions, "options": session.posargs})
+        command = (program("python"), "-m", "ckpm.session_options", line)
         OPTIONS.update(json.loads(session.run(*command, silent=True, log=False)))
 
 
@@ -155,7 +154,7 @@ def install_extra(session: nox.Session, *extras: str) -> str:
     """Make an environment with more requirements than the shared environment; return its Python."""
     folder = session.cache_dir / f"environment-{'-'.join(extras)}"
     if not (folder / "bin/python").exists():
-        session.run(program(session, "python"), "-m", "venv", str(folder), silent=True)
+        session.run(program("python"), "-m", "venv", str(folder), silent=True)
     return install(session, folder, "requirements.txt", *(f"requirements-{extra}.txt" for extra in extras))
 
 
@@ -164,7 +163,7 @@ def install_extra(session: nox.Session, *extras: str) -> str:
 def environment(session: nox.Session) -> None:
     """Install the pinned requirements; the other sessions require this session."""
     install(session, Path(session.bin).parent, "requirements.txt")
-    (session.cache_dir / PROGRAMS).write_text(str(Path(session.bin).absolute()))
+    PROGRAMS.append(Path(session.bin).absolute())
     split_options(session)
 
 
@@ -303,9 +302,9 @@ def tests(session: nox.Session) -> None:
         run(session, *add_options(("pytest",), (*unit.files, *emulator.files, *compiled.files), session.posargs))
         return
     if name == "emulator":
-        session.env["CXX"] = f"{program(session, 'python')} -m ziglang c++"
+        session.env["CXX"] = f"{program('python')} -m ziglang c++"
     chosen = TESTS[name]
-    python = install_extra(session, chosen.extra) if chosen.extra else program(session, "python")
+    python = install_extra(session, chosen.extra) if chosen.extra else program("python")
     session.run(python, "-m", *add_options(chosen.arguments, chosen.files, options), external=True)
 
 
@@ -325,14 +324,14 @@ def lint(session: nox.Session) -> None:
         patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
         sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()
         session.log(f"clang-format --dry-run --Werror, {len(sources)} files")
-        session.run(program(session, "clang-format"), "--dry-run", "--Werror", *sources, log=False)
+        session.run(program("clang-format"), "--dry-run", "--Werror", *sources, log=False)
 
     run_each(
         partial(run, session, "ruff", "check", "."),
         partial(run, session, "ruff", "format", "--check", "."),
         partial(run, session, "mypy"),
-        partial(session.run, program(session, "lint-imports"), "--no-cache", env={"PYTHONPATH": "emulator"}),
-        partial(session.run, program(session, "typos")),
+        partial(session.run, program("lint-imports"), "--no-cache", env={"PYTHONPATH": "emulator"}),
+        partial(session.run, program("typos")),
         clang_format,
     )
 
@@ -375,7 +374,7 @@ def workflows(session: nox.Session) -> None:
     """Check that the workflows fit their templates and GitHub's schema, with zizmor and actionlint."""
     refuse_options(session)
     files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
-    zizmor = (program(session, "zizmor"), "--offline", "--pedantic", "--no-progress")  # a program without a module
+    zizmor = (program("zizmor"), "--offline", "--pedantic", "--no-progress")  # a program without a module
     actionlint = shutil.which("actionlint")  # not on PyPI as a wheel, so it can't be pinned with the others
     run_each(
         partial(run, session, "ckpm", "workflows", "render", "--check"),

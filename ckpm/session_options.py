@@ -1,6 +1,6 @@
 """Split the options of a line of nox among its sessions: each session takes the options that its command has.
 
-noxfile.py runs ``python -m ckpm.session_options FILE``, because nox may run in an environment without ckpm's packages.
+noxfile.py runs ``python -m ckpm.session_options JSON``, because nox may run in an environment without ckpm's packages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ckpm.base.display import show
@@ -99,9 +98,9 @@ def _concerns_none(commands: Commands, of_line: Sequence[str], name: str) -> Usa
     return UsageError(f"{name} concerns no {line}. {hint} `nox -l` lists the sessions.")
 
 
-def main(file: str) -> int:
-    """Print the result for the arguments of :func:`split_options` in a file, all as JSON."""
-    arguments: dict[str, Any] = json.loads(Path(file).read_text(encoding="utf-8"))
+def main(line: str) -> int:
+    """Print the result for the arguments of :func:`split_options`, all as JSON."""
+    arguments: dict[str, Any] = json.loads(line)
     show(json.dumps(split_options(**arguments)))
     return 0
 

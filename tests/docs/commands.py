@@ -196,7 +196,7 @@ class Recorder:
         self.env: dict[str, str] = {}
         self.started: list[list[str]] = []
         self._runner = SimpleNamespace(global_config=SimpleNamespace(stop_on_first_error=False))
-        (cache_dir / "programs").write_text("/programs")
+        noxfile().PROGRAMS.append(Path("/programs"))
 
     def log(self, *arguments: str) -> None:
         pass

@@ -8,7 +8,9 @@ comes from ckpm/kernels/changes, which is judged by it.
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import itertools
 import json
 import sys
 import tempfile
@@ -31,13 +33,13 @@ def kernels(families: list[str]) -> dict[str, dict[str, str]]:
         for family in (family for family in dialect(name).all_families() if family.name in families):
             rendered = family.name in FAMILIES and host(library_with(family.name)).renders(name)
             features = features_of(name) if rendered else None
+            archs = {traits: arch for arch, traits in family.archs.items()}.values()
+            requests = itertools.product(archs, RECEIPTS, ("simplified", "generic"))
+            lists = (enumerate_keys(family, arch=arch, receipt=number, mask_impl=mask) for arch, number, mask in requests)
             texts: dict[str, set[str]] = {}
-            for arch in {traits: arch for arch, traits in family.archs.items()}.values():
-                for receipt in RECEIPTS:
-                    for mask in ("simplified", "generic"):
-                        for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask):
-                            text = instance_text(key, features) if features else json.dumps(key.row())
-                            texts.setdefault(key.name, set()).add(text)
+            for key in {*itertools.chain.from_iterable(lists)}:
+                text = instance_text(key, features) if features else json.dumps(key.row())
+                texts.setdefault(key.name, set()).add(text)
             digests[f"{name} {family.name}"] = {kernel: _digest(*sorted(texts[kernel])) for kernel in texts}
     return digests
 
@@ -76,6 +78,7 @@ def _digest(*parts: str) -> str:
 
 
 def main() -> None:
+    gc.disable()  # keys are kept to the end
     root, *families = sys.argv[1:]
     sys.dont_write_bytecode = True
     sys.path.insert(0, root)

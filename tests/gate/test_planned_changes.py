@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,11 @@ def readable(table: Path, text: str, folder: Path) -> bool:
 
 def compare_plan(checkout: Checkout, families: list[str]) -> tuple[list[str], int]:
     """Affected kernels and libraries that the plan lacks, and the number of affected ones."""
-    before, after = checkout.render_commit(families), checkout.render(families)
-    code, plan = checkout.plan()
+    before = checkout.render_commit(families)
+    with ThreadPoolExecutor() as pool:
+        rendering = pool.submit(checkout.render, families)
+        code, plan = checkout.plan()
+        after = rendering.result()
     if after is None:  # the tables can't be read, or a library lacks a kernel that another one needs: its build fails
         assert code != 0 or plan["builds"] + plan["runs"]
         return [], 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -63,7 +64,7 @@ def test_each_built_library_is_judged_after_a_failure(name: str, command: str, m
             raise CommandFailed(command_line[command_line.index("--arch") + 1])
 
     monkeypatch.setattr(noxfile(), "BUILT", {"gfx942", "gfx950"})
-    monkeypatch.setattr(noxfile(), "program", lambda session, name: name)
+    monkeypatch.setattr(noxfile(), "program", lambda name: name)
     with pytest.raises(CommandFailed, match="gfx942"):
         nox.registry.get()[name].func(SimpleNamespace(name=name, posargs=[], run=run))
     judged = [(call[3], call[call.index("--arch") + 1]) for call in calls]
@@ -78,6 +79,31 @@ def test_requirements_are_installed_when_they_change(tmp_path: Path) -> None:
         assert noxfile().install(session, tmp_path, str(tmp_path / "pins.txt")) == str(tmp_path / "bin/python")
         assert len(calls) == expected
     assert calls[-1][-2:] == ("-r", str(tmp_path / "pins.txt"))
+
+
+def test_environment_shares_no_file_between_runs_of_nox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of paths or options in nox's cache folder is cut by one run while another one reads it."""
+    shares = {"build-gfx950": ["--upstream", "ckpm"]}
+
+    class Line(list[str]):
+        def list_all_sessions(self) -> list[tuple[SimpleNamespace, bool]]:
+            return [(SimpleNamespace(name=name), True) for name in self]
+
+    session = SimpleNamespace(
+        bin=str(tmp_path / "environment/bin"),
+        cache_dir=tmp_path / ".cache",
+        posargs=shares["build-gfx950"],
+        log=lambda text: None,
+        run=lambda *command, **options: json.dumps(shares),
+        _runner=SimpleNamespace(manifest=Line(["environment", "build-gfx950"])),
+    )
+    for folder in (session.cache_dir, tmp_path / "environment"):
+        folder.mkdir()
+    monkeypatch.setattr(noxfile(), "OPTIONS", {})
+    monkeypatch.setattr(noxfile(), "PROGRAMS", [])
+    noxfile().environment.func(session)
+    assert (noxfile().program("python"), noxfile().OPTIONS) == (f"{session.bin}/python", shares)
+    assert [*session.cache_dir.iterdir()] == []
 
 
 def test_mistyped_session_has_its_nearest_name() -> None:

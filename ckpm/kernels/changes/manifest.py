@@ -1,13 +1,13 @@
-"""Digests of each kernel's C++ text at a state of the repository, and the comparison of two states.
+"""Digests of what each kernel is rendered from and of its C++ text, and the comparison of two states of the repository.
 
-Run as a script, it prints the digests as JSON: ``python -I manifest.py ROOT WANTED``. It imports the ``ckpm`` of ROOT,
-which may be an older one. WANTED is a JSON object: ``families``, a list of names or null for all, and ``problems``,
-true or false.
+Run as a script, it prints digests as JSON: ``python -I manifest.py ROOT WANTED``. It imports the ``ckpm`` of ROOT,
+which may be an older one. WANTED is a JSON object of parts, each with its arguments:
 
-The answer has ``kernels``, {"DIALECT FAMILY": {"shared": digest, "lists": {"TRAIT MASKS": {name: digest}}}}, and
-``problems``, {suite: {name: digest}}. A kernel's digest covers its C++ text, its fields, and the receipts, tiers,
-profiles and defects that hold it. The shared digest covers what all kernels of the family depend on. Names are in the
-order of emission.
+- ``families``: {"DIALECT FAMILY": {"shared": digest, "tables": digest}}. The shared digest covers what all kernels of
+  the family depend on. The other one covers the tables from which the family's kernels are listed and rendered.
+- ``lists`` of some of these labels: {"DIALECT FAMILY": {"TRAIT MASKS": {name: digest}}}. A kernel's digest covers its
+  C++ text, its fields, and the receipts, tiers, profiles and defects that hold it. Names are in the order of emission.
+- ``problems``: {suite: {name: digest}}.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,19 +26,32 @@ MASKS = ("simplified", "generic")
 _SCRIPT = Path(__file__)
 
 
-def kernels(wanted: Collection[str] | None) -> dict[str, Any]:
+def families() -> dict[str, dict[str, str]]:
     from ckpm.matrix.dialects import dialect, dialect_names
 
-    manifest = {}
-    for name in dialect_names():
-        subsets = _subsets(name)
-        for family in dialect(name).all_families():
-            if wanted is None or family.name in wanted:
-                manifest[f"{name} {family.name}"] = {
-                    "shared": _shared_digest(dialect(name), family),
-                    "lists": _lists(name, family, subsets),
-                }
-    return manifest
+    return {
+        f"{name} {family.name}": {
+            "shared": _shared_digest(dialect(name), family),
+            "tables": _tables_digest(dialect(name), family),
+        }
+        for name in dialect_names()
+        for family in dialect(name).all_families()
+    }
+
+
+def lists(*labels: str) -> dict[str, dict[str, dict[str, str]]]:
+    from ckpm.matrix.dialects import dialect
+
+    by_tables: dict[str, dict[str, dict[str, str]]] = {}  # dialects inherit families
+    answer = {}
+    for label in labels:
+        name, family_name = label.split()
+        family = dialect(name).family(family_name)
+        tables = _tables_digest(dialect(name), family)
+        if tables not in by_tables:
+            by_tables[tables] = _lists(name, family)
+        answer[label] = by_tables[tables]
+    return answer
 
 
 def _shared_digest(dialect: Any, family: Any) -> str:
@@ -54,15 +67,30 @@ def _shared_digest(dialect: Any, family: Any) -> str:
     return _digest(repr([packages, rows, list(receipts()), head, dialect.asked_everything]))
 
 
-def _lists(name: str, family: Any, subsets: list[tuple[str, Callable[[Any], bool]]]) -> dict[str, dict[str, str]]:
+def _tables_digest(dialect: Any, family: Any) -> str:
+    from ckpm.base.tablefile import plain
+
+    parts = plain(dialect.table(family.name)), _features(dialect.name, family), _subsets(dialect.name, family)
+    return _digest(repr((family.name, *parts)))
+
+
+def _features(name: str, family: Any) -> Any:
+    """The features of a dialect's C++; None if only the names of the family's kernels are known."""
     from ckpm.kernels.families.libraries import host, library_with
-    from ckpm.kernels.families.render import instance_text
     from ckpm.kernels.families.spellings import features
     from ckpm.kernels.families.table import FAMILIES
-    from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 
     rendered = family.name in FAMILIES and host(library_with(family.name)).renders(name)
-    spelled = features(name) if rendered else None
+    return features(name) if rendered else None
+
+
+def _lists(name: str, family: Any) -> dict[str, dict[str, str]]:
+    from ckpm.kernels.families.render import instance_text
+    from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+    from ckpm.matrix.where import any_of, compile_where
+
+    spelled = _features(name, family)
+    subsets = [(label, any_of([*map(compile_where, texts)])) for label, texts in _subsets(name, family).items()]
     lists: dict[str, dict[str, str]] = {}
     for trait, arch in {traits: arch for arch, traits in family.archs.items()}.items():
         for mask in MASKS:
@@ -83,21 +111,17 @@ def _lists(name: str, family: Any, subsets: list[tuple[str, Callable[[Any], bool
     return lists
 
 
-def _subsets(dialect: str) -> list[tuple[str, Callable[[Any], bool]]]:
-    """Every tier, profile and defect with the predicate over its keys."""
+def _subsets(dialect: str, family: Any) -> dict[str, Sequence[str]]:
+    """Every tier, profile and defect with its expressions over keys, of which one must hold."""
     from ckpm.matrix.defects import defects
     from ckpm.matrix.selection import profiles, tiers
-    from ckpm.matrix.where import any_of, compile_where
 
-    subsets = [(f"tier {name}", any_of([compile_where(text) for text in texts])) for name, texts in tiers().items()]
-    subsets += [(f"profile {name}", compile_where(text)) for name, text in profiles().items()]
-    return subsets + [
-        (f"defect {defect.name}", _defective(defect)) for defect in defects() if defect.dialect == dialect
-    ]
-
-
-def _defective(defect: Any) -> Callable[[Any], bool]:
-    return lambda key: bool(key.family == defect.family and defect.holds(key))
+    known = [defect for defect in defects() if (defect.dialect, defect.family) == (dialect, family.name)]
+    return {
+        **{f"tier {name}": texts for name, texts in tiers().items()},
+        **{f"profile {name}": (text,) for name, text in profiles().items()},
+        **{f"defect {defect.name}": (defect.where,) for defect in known},
+    }
 
 
 def _receipts(family: Any) -> list[list[int]]:
@@ -139,18 +163,34 @@ class Altered:
     reason: str
 
 
-def manifests(
-    before: Path, now: Path, families: Collection[str] | None, *, problems: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Make the manifests of two checkouts at once; see manifest.py for ``families`` and ``problems``.
+def manifests(before: Path, now: Path, *, code: bool, problems: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Make the manifests of two checkouts at once: ``families`` and, if wanted, ``problems``.
+
+    A family has ``lists`` if its tables differ between the checkouts, and if ``code`` that reads tables does.
 
     Raises:
         ManifestError: a table of one of them can't be read, or it is too old for manifest.py.
     """
-    wanted = json.dumps({"families": None if families is None else sorted(families), "problems": problems})
+    old, new = _answers(before, now, {"families": [], **({"problems": []} if problems else {})})
+    listed = [
+        label
+        for label, digests in new["families"].items()
+        if digests["shared"] == old["families"].get(label, {}).get("shared")
+        and (code or digests != old["families"][label])
+    ]
+    for manifest, answer in zip((old, new), _answers(before, now, {"lists": listed}) if listed else (), strict=False):
+        for label, names in answer["lists"].items():
+            manifest["families"][label]["lists"] = names
+    return old, new
+
+
+def _answers(before: Path, now: Path, wanted: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Run this file as a script in both checkouts at once."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-I", str(_SCRIPT), str(root), wanted], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-I", str(_SCRIPT), str(root), json.dumps(wanted)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         for root in (before, now)
     ]
@@ -159,32 +199,31 @@ def manifests(
         if process.returncode != 0:
             last = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
             raise ManifestError(last[-1].replace(f"{root}/", ""))
-    old, new = (json.loads(output) for output, _ in answers)
-    return old, new
+    return [json.loads(output) for output, _ in answers]
 
 
 def altered_kernels(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Altered]:
-    """Kernels whose text, fields, subsets, order or existence differ between two manifests."""
+    """Kernels whose text, fields, subsets, order or existence differ between the families of two manifests."""
     altered = []
     for label in {**before, **now}:
         dialect, family = label.split()
         old, new = before.get(label), now.get(label)
         if old is None or new is None:
             altered.append(Altered(dialect, family, None, "it is gone" if new is None else "it was not there before"))
-        elif old != new or any(
-            list(old["lists"][list_name]) != list(names) for list_name, names in new["lists"].items()
-        ):
-            altered.append(Altered(dialect, family, *_difference(old, new)))
+        elif old["shared"] != new["shared"]:
+            altered.append(Altered(dialect, family, None, "its archs, upstreams, receipts or detection"))
+        elif json.dumps(old.get("lists")) != json.dumps(new.get("lists")):  # names have an order
+            altered.append(Altered(dialect, family, *_difference(old["lists"], new["lists"])))
     return altered
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[frozenset[str] | None, str]:
-    """Kernels that differ between two manifests of a family, None for all of them; and the reason."""
-    if old["shared"] != new["shared"] or set(old["lists"]) != set(new["lists"]):
-        return None, "its archs, upstreams, receipts or detection"
+    """Kernels that differ between two lists of a family, None for all of them; and the reason."""
+    if set(old) != set(new):
+        return None, "its arch traits"
     added, removed, changed = set[str](), set[str](), set[str]()
-    for list_name, names in new["lists"].items():
-        old_names = old["lists"][list_name]
+    for list_name, names in new.items():
+        old_names = old[list_name]
         if [name for name in names if name in old_names] != [name for name in old_names if name in names]:
             return None, "the order of dispatch"
         added |= {*names} - {*old_names}
@@ -209,12 +248,8 @@ def main() -> None:
     sys.path.insert(0, sys.argv[1])
     sys.dont_write_bytecode = True
     gc.disable()  # keys are kept to the end
-    wanted = json.loads(sys.argv[2])
-    answer = {
-        "kernels": kernels(wanted["families"]) if wanted["families"] != [] else {},
-        "problems": problems() if wanted["problems"] else {},
-    }
-    json.dump(answer, sys.stdout)
+    parts = {"families": families, "lists": lists, "problems": problems}
+    json.dump({part: parts[part](*arguments) for part, arguments in json.loads(sys.argv[2]).items()}, sys.stdout)
 
 
 if __name__ == "__main__":

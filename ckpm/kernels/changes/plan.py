@@ -7,7 +7,6 @@ little: tests/gate/test_planned_changes.py plants changes in tables, templates a
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import logging
@@ -17,10 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.display import show
-from ckpm.base.errors import TableError
 from ckpm.base.files import write_atomically
 from ckpm.base.paths import PROJECT
-from ckpm.base.tablefile import load, plain
 from ckpm.kernels.changes.history import changed_paths, commit_of, extract
 from ckpm.kernels.changes.manifest import Altered, ManifestError, altered_kernels, altered_suites, manifests
 from ckpm.kernels.changes.rules import Effect, PlannedCheck, Rules, rules
@@ -138,23 +135,14 @@ def _compare(root: Path, commit: str, changes: Mapping[str, Effect]) -> tuple[Se
     compared = {effect.compare for effect in changes.values()}
     if not compared - {""}:
         return (), {}
-    log.info("kernels and problems before and after the change are listed and compared: a minute or two")
+    log.info("kernels and problems before and after the change are listed and compared: up to two minutes")
     with tempfile.TemporaryDirectory(prefix="ckpm-plan-") as name:
         folder = Path(name)
         extract(root, commit, folder)
-        tables = [Path(path) for path, effect in changes.items() if effect.compare == "kernels"]
-        tables = [path for path in tables if path.suffix != ".yaml" or _values(folder / path) != _values(root / path)]
-        one_family = all(path.match("matrix/dialects/*/*.yaml") and path.stem != "dialect" for path in tables)
-        families = {path.stem for path in tables} if one_family else None
-        before, now = manifests(folder, root, families, problems="suites" in compared)
-    return altered_kernels(before["kernels"], now["kernels"]), altered_suites(before["problems"], now["problems"])
-
-
-def _values(file: Path) -> str:
-    """The values of a table with their order, its path if it can't be read: a comment changes nothing."""
-    with contextlib.suppress(TableError):
-        return json.dumps(plain(load(file)), default=str) if file.exists() else ""
-    return str(file)
+        code = any(path.endswith(".py") for path, effect in changes.items() if effect.compare == "kernels")
+        before, now = manifests(folder, root, code=code, problems="suites" in compared)
+    suites = altered_suites(before.get("problems", {}), now.get("problems", {}))
+    return altered_kernels(before["families"], now["families"]), suites
 
 
 def _plan(

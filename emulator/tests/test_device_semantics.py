@@ -222,6 +222,24 @@ def test_partial_wait_covers_no_operation_that_flat_may_outlast(
     assert after.vector[42, 0] == 1
 
 
+@pytest.mark.parametrize(
+    ("loads", "expected"),
+    [
+        ("flat_load_dword v40, v[20:21]\ns_waitcnt lgkmcnt(0)\nglobal_load_dword v40, v[20:21], off offset:4", 2),
+        ("flat_load_dword v40, v[20:21]\nglobal_load_dword v40, v[20:21], off offset:4", None),
+        ("flat_load_dword v40, v[20:21]\nflat_load_dword v40, v[20:21] offset:4", None),
+        ("global_load_dword v40, v[20:21], off\nflat_load_dword v40, v[20:21] offset:4", None),
+    ],
+)
+def test_load_into_register_of_flat_waits_for_its_lds_part(loads: str, expected: int | None) -> None:
+    """LLVM's SIInsertWaitcnts.cpp: one write after another needs no wait if memory returns both, and FLAT may not."""
+    assembly = f"{loads}\ns_waitcnt vmcnt(0) lgkmcnt(0)\nv_mov_b32 v41, v40\n"
+    vectors = {20: memory_base() & 0xFFFFFFFF, 21: memory_base() >> 32}
+    with pytest.raises(RuntimeError, match="was overwritten") if expected is None else contextlib.nullcontext():
+        after = run_wave(assembly, vectors, memory=DATA, options={"late_loads": 1})
+        assert after.vector[41, 0] == expected
+
+
 def f16(value: float) -> int:
     return int(np.float16(value).view(np.uint16))
 

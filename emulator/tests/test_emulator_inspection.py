@@ -55,6 +55,10 @@ LATE = {
         LOAD + "flat_load_dword v3, v[20:21]\ns_waitcnt vmcnt(1)\n" + USE,
         "v2 is read",
     ),
+    "a load into the register of a FLAT one, which may come from LDS": (
+        "flat_load_dword v2, v[20:21]\n" + LOAD,
+        "no s_waitcnt lgkmcnt that waits for flat_load_dword v[2]",
+    ),
     "two FLAT loads into a register": ("flat_load_dword v2, v[20:21]\n" * 2, "v2 is overwritten"),
     "into an AGPR": ("global_load_dword a2, v0, s[4:5]\nv_accvgpr_read_b32 v4, a2\n", "a2 "),
     "a part of it, by SDWA": (LOAD + "v_and_b32_sdwa v4, v2, s3 src0_sel:BYTE_1\n", "v_and_b32_e32 v[4], v[2], s[3] "),
@@ -93,6 +97,10 @@ SOUND = {
     "LDS after a scalar load": "ds_read_b32 v2, v0\ns_load_dword s6, s[0:1], 0\nds_read_b32 v3, v0\n"
     "s_waitcnt lgkmcnt(1)\n" + USE,
     "more operations than can be counted": LOAD + "global_store_dword v0, v1, s[4:5]\n" * 64 + USE,
+    "a load into the register of a FLAT one without its LDS part": "flat_load_dword v2, v[20:21]\ns_waitcnt lgkmcnt(0)\n"
+    + LOAD
+    + "s_waitcnt vmcnt(0)\n"
+    + USE,
     "FLAT loads, by both counters": FLATS + "s_waitcnt lgkmcnt(0)\ns_waitcnt vmcnt(0)\n" + USE,
     "a load with another after it, and a FLAT one": LOADS
     + FLATS.replace("v2", "v8").replace("v3", "v9")

@@ -35,7 +35,9 @@ def kernels(families: list[str]) -> dict[str, dict[str, str]]:
             features = features_of(name) if rendered else None
             archs = {traits: arch for arch, traits in family.archs.items()}.values()
             requests = itertools.product(archs, RECEIPTS, ("simplified", "generic"))
-            lists = (enumerate_keys(family, arch=arch, receipt=number, mask_impl=mask) for arch, number, mask in requests)
+            lists = (
+                enumerate_keys(family, arch=arch, receipt=number, mask_impl=mask) for arch, number, mask in requests
+            )
             texts: dict[str, set[str]] = {}
             for key in {*itertools.chain.from_iterable(lists)}:
                 text = instance_text(key, features) if features else json.dumps(key.row())

@@ -17,7 +17,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,11 +116,11 @@ def _subsets(dialect: str, family: Any) -> dict[str, Sequence[str]]:
     from ckpm.matrix.defects import defects
     from ckpm.matrix.selection import profiles, tiers
 
-    known = [defect for defect in defects() if (defect.dialect, defect.family) == (dialect, family.name)]
+    own = [defect for defect in defects() if (defect.dialect, defect.family) == (dialect, family.name)]
     return {
         **{f"tier {name}": texts for name, texts in tiers().items()},
         **{f"profile {name}": (text,) for name, text in profiles().items()},
-        **{f"defect {defect.name}": (defect.where,) for defect in known},
+        **{f"defect {defect.name}": (defect.where,) for defect in own},
     }
 
 
@@ -248,7 +248,7 @@ def main() -> None:
     sys.path.insert(0, sys.argv[1])
     sys.dont_write_bytecode = True
     gc.disable()  # keys are kept to the end
-    parts = {"families": families, "lists": lists, "problems": problems}
+    parts: dict[str, Callable[..., object]] = {"families": families, "lists": lists, "problems": problems}
     json.dump({part: parts[part](*arguments) for part, arguments in json.loads(sys.argv[2]).items()}, sys.stdout)
 
 

@@ -27,6 +27,9 @@ Value = TypeVar("Value")
 _VECTOR_FORMATS = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
 _WAITS = {"vm": "vmcnt", "flat vm": "vmcnt", "lds": "lgkmcnt", "flat lds": "lgkmcnt", "scalar": "lgkmcnt"}
 _IN_ORDER = ("vm", "lds")  # the others' operations return in any order, and only a wait for 0 covers them
+# What a load of the first counter writes to a register comes before what a later load of the other one writes there:
+# memory's part of a FLAT load, too (LLVM, SIInsertWaitcnts.cpp).
+_ORDERED = {("vm", "vm"), ("lds", "lds"), ("flat vm", "vm")}
 CAPACITY = 63  # operations that vmcnt can count; the hardware waits before it counts further
 
 # (counter, register) -> operations of that counter since the load, and which instruction it is
@@ -97,7 +100,7 @@ def _late(
             continue
         if register in touched.reads:
             return entry, "read"
-        if register in touched.writes and (counter not in counters or counter not in _IN_ORDER):
+        if register in touched.writes and not any((counter, later) in _ORDERED for later in counters):
             return entry, "overwritten"
     return None
 

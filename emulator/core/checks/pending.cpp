@@ -137,15 +137,17 @@ void leave(Wave& wave, const MicroOp* op, std::deque<PendingWrite>& queue, Count
     queue.pop_front();
 }
 
-// Take the operations that are done off those that return in any order.
+// Take the operations that are done off those that return in any order. The data of those `behind` comes later.
 template <typename Done>
-void land_if(Wave& wave, const MicroOp* op, std::vector<PendingWrite>& writes, const Done& done)
+void land_if(Wave& wave, const MicroOp* op, std::vector<PendingWrite>& writes, const std::deque<PendingWrite>& behind,
+             const Done& done)
 {
     for(const PendingWrite& write : writes)
         if(done(write))
         {
             check_untouched(wave, op, write);
             land(wave, write);
+            poison_again(wave, behind, write);
         }
     std::erase_if(writes, done);
 }
@@ -185,7 +187,8 @@ void issue(Wave& wave, Counter counter, PendingWrite write)
         land(wave, write);
         return;
     }
-    write.code = wave.code;
+    write.code   = wave.code;
+    write.number = wave.pending.issued++;
     poison_target(wave, write);
     switch(counter)
     {
@@ -258,18 +261,27 @@ bool outstanding(const Pending& pending, uint32_t vm, uint32_t lgkm)
 void wait(Wave& wave, const MicroOp* op, uint32_t vm, uint32_t lgkm)
 {
     Pending& pending = wave.pending;
-    while(pending.vector.size() > vm)
-        leave(wave, op, pending.vector, Counter::Vector);
     // Scalar loads and FLAT operations return in any order: while the allowed count is not zero it
     // may be one of them that is outstanding.
     for(PendingWrite& write : pending.flat)
     {
         write.vm_zero |= vm == 0;
-        write.lgkm_zero |= lgkm == 0;
+        if(lgkm == 0)
+            write.lds_done = std::min(write.lds_done, pending.issued);
     }
-    land_if(wave, op, pending.flat, [](const PendingWrite& write) { return write.vm_zero && write.lgkm_zero; });
+    const auto done = [](const PendingWrite& write) { return write.vm_zero && write.lds_done != PendingWrite::NEVER; };
+    while(pending.vector.size() > vm)
+    {
+        // Memory's part of a FLAT load comes before the data of what began after the wait for its
+        // LDS part: compilers let both write a register (LLVM, SIInsertWaitcnts).
+        const uint64_t number = pending.vector.front().number;
+        land_if(wave, op, pending.flat, pending.vector,
+                [&](const PendingWrite& write) { return done(write) && write.lds_done <= number; });
+        leave(wave, op, pending.vector, Counter::Vector);
+    }
+    land_if(wave, op, pending.flat, {}, done);
     if(lgkm == 0)
-        land_if(wave, op, pending.scalar, [](const PendingWrite&) { return true; });
+        land_if(wave, op, pending.scalar, {}, [](const PendingWrite&) { return true; });
     // With them outstanding, the operations still counted may all be LDS ones.
     while(pending.lds.size() > lgkm)
         leave(wave, op, pending.lds, Counter::Lds);

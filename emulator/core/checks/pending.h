@@ -67,14 +67,18 @@ struct PendingWrite
     const MicroOp* op = nullptr;     // registers: the load,
     const Code* code  = nullptr;     // which may be of another function than its wait
     LdsSource source;                // of a read of LDS
-    // FLAT: the counters that have been waited for to 0.
-    bool vm_zero = false, lgkm_zero = false;
+    uint64_t number = 0;             // of the wave's operations, from 0
+    // FLAT: whether vmcnt(0) has passed, and the number of the first operation after lgkmcnt(0).
+    static constexpr uint64_t NEVER = UINT64_MAX;
+    bool vm_zero                    = false;
+    uint64_t lds_done               = NEVER;
 };
 
 struct Pending
 {
     std::deque<PendingWrite> vector, lds;
     std::vector<PendingWrite> scalar, flat;
+    uint64_t issued = 0; // operations so far
 
     void clear()
     {

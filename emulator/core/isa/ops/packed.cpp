@@ -127,6 +127,13 @@ const MicroOp* packed_half(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+// The f16 result of the bits of an f32.
+uint32_t rounded_half(const Wave& w, uint32_t bits)
+{
+    const uint32_t half = f32_to_f16(bits, wide_round(w), saturates(w));
+    return mode::RESULTS_WIDE.of(w.mode) ? half : flush_f16(half);
+}
+
 // An f16 result of an exact or once-rounded f64.
 uint32_t to_half(const Wave& w, const MicroOp* op, double value)
 {
@@ -137,8 +144,7 @@ uint32_t to_half(const Wave& w, const MicroOp* op, double value)
         else
             value = value > 1.0 ? 1.0 : std::signbit(value) ? 0.0 : value; // -0 too becomes +0
     }
-    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), wide_round(w), saturates(w));
-    return !mode::RESULTS_WIDE.of(w.mode) ? flush_f16(half) : half;
+    return rounded_half(w, f64_to_odd_f32(value));
 }
 
 double h(uint32_t bits) { return f16_to_f32(bits); }
@@ -220,10 +226,7 @@ const MicroOp* fma_mix(Wave& w, const MicroOp* op)
         modify_f32(w, op, out.d);
     if(Half)
         for(unsigned l = 0; l < LANES; ++l)
-        {
-            const uint32_t half = f32_to_f16(out.d[l], wide_round(w), saturates(w));
-            out.d[l]            = mode::RESULTS_WIDE.of(w.mode) ? half : flush_f16(half);
-        }
+            out.d[l] = rounded_half(w, out.d[l]);
     commit(w, op, out.d); // LOW_HALF or HIGH_HALF for mixlo and mixhi
     return advance(op);
 }

@@ -389,8 +389,6 @@ def _against(value: Any, kind: inspect.Type) -> str:
         return f"unknown word '{value}'; known here: {_known(value, kind.values)}"
     if isinstance(kind, inspect.DateType) and isinstance(value, str) and not _is_date(value):
         return f"must be {_KINDS[inspect.DateType][1]}"
-    if getattr(kind, "max_length", None) == 0 and value:
-        return "unknown field"  # of a table: its reader sets it (tablefile.Later)
     if getattr(kind, "min_length", None) and not value:
         return "is empty"
     if isinstance(kind, inspect.TupleType) and len(value) != len(kind.item_types):
@@ -412,10 +410,9 @@ def _is_date(text: str) -> bool:
 
 
 def _fields(kind: inspect.Type) -> dict[str, inspect.Field]:
-    """The fields of a record by name."""
-    if isinstance(kind, _RECORDS):
-        return {field.encode_name: field for field in kind.fields}
-    return {}
+    """The fields of a record by name, without those that the reader of a table sets (Later)."""
+    fields = kind.fields if isinstance(kind, _RECORDS) else ()
+    return {field.encode_name: field for field in fields if getattr(field.type, "max_length", None) != 0}
 
 
 def _members(value: Any, kind: inspect.Type) -> Iterator[tuple[str | int, Any, inspect.Type | None]]:

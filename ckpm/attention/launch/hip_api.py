@@ -79,7 +79,7 @@ class HipApi:
     def current_device(self) -> int:
         """The number of the device on which this thread allocates and launches."""
         number = ctypes.c_int(0)
-        return self._check(self._c.hipGetDevice(ctypes.byref(number)), "hipGetDevice") or number.value
+        return self._check(self._c.hipGetDevice(ctypes.byref(number)), "hipGetDevice", number.value)
 
     def set_device(self, number: int) -> None:
         self._check(self._c.hipSetDevice(number), "hipSetDevice")

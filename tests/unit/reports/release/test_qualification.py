@@ -318,6 +318,7 @@ def test_every_defect_that_no_one_accepted_is_named() -> None:
         (("    accepted_by: A Person\n", ""), "field 'accepted_by' is missing"),
         (("A Person", "''"), "accepted_by: is empty"),
         (("2099-12-31", "2025-12-31"), "until: is before 2026-01-01"),
+        (("    reason:", "    location: w\n    reason:"), "known here: accepted_by, accepted_on, until, reason$"),
         ((DEFECT, "table-read-past-endx"), "did you mean 'table-read-past-end'"),
     ],
 )

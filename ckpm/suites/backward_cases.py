@@ -16,6 +16,7 @@ from ckpm.attention.launch.encodings import bits_type, decode, encode
 from ckpm.attention.launch.fwd_launching import by_head, by_sequence, check_tensors, inputs, pose, random_values
 from ckpm.attention.launch.launching import host_buffers, launch_plan
 from ckpm.attention.launch.plan import LaunchPlan
+from ckpm.attention.philox import drawn
 from ckpm.attention.reference import Bytes, exact
 from ckpm.attention.tolerances import ArrayComparison
 from ckpm.kernels.abi import Status
@@ -23,7 +24,6 @@ from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
 from ckpm.suites.checks import foreign_random_values
 from ckpm.suites.fwd_cases import Ended
-from ckpm.suites.philox import drawn
 
 Bits = NDArray[Any]
 

@@ -18,6 +18,7 @@ from ckpm.attention.launch.buffers import POISON, prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.launching import LaunchOutcome
+from ckpm.attention.philox import drawn
 from ckpm.attention.reference import Expected, exact, visible
 from ckpm.attention.tolerances import all_zero_rows, compare_lse, compare_o, mean_shift
 from ckpm.base.errors import HipError
@@ -26,7 +27,6 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import BATCH_CHECKS, PAIRWISE, SuiteCase, counterpart, other_batches
 from ckpm.matrix.problems.problem import is_tile_taken
 from ckpm.matrix.problems.serving import missing_kernel, missing_load, refused_for, serves, serving_kernels
-from ckpm.suites.philox import drawn
 from ckpm.suites.signatures import FAULTS, why_not_predicted
 
 RESULTS = ("passed", "wrong", "fault", "timeout", "unsupported", "infrastructure")

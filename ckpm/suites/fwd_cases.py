@@ -15,12 +15,12 @@ from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.launch.fwd_launching import FwdOutcome, run_attention
+from ckpm.attention.philox import drawn
 from ckpm.attention.reference import exact
 from ckpm.attention.tolerances import ArrayComparison, compare_lse, compare_o
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import foreign_random_values
-from ckpm.suites.philox import drawn
 
 Bits = NDArray[Any]
 # What a number of Q, K and V in fp8 stands for: other factors, so that one taken for another shows.

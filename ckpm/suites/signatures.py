@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from ckpm.attention.launch.buffers import LaunchInputs, Prepared, read
 from ckpm.attention.launch.encodings import bits_type, decode
 from ckpm.attention.launch.launching import LaunchOutcome
+from ckpm.attention.philox import drawn
 from ckpm.attention.reference import Expected, Floats, exact, visible
 from ckpm.attention.tolerances import compare_lse, compare_o
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import mask_corner
-from ckpm.suites.philox import drawn
 
 KEYS_OF_A_STEP = 128  # kN0 of the fp16 and bf16 tiles; fp8 tiles, some with 64, have no predictions
 _LINE = 1 << 32

@@ -97,7 +97,7 @@ SOUND = {
     "LDS after a scalar load": "ds_read_b32 v2, v0\ns_load_dword s6, s[0:1], 0\nds_read_b32 v3, v0\n"
     "s_waitcnt lgkmcnt(1)\n" + USE,
     "more operations than can be counted": LOAD + "global_store_dword v0, v1, s[4:5]\n" * 64 + USE,
-    "a load into the register of a FLAT one without its LDS part": "flat_load_dword v2, v[20:21]\ns_waitcnt lgkmcnt(0)\n"
+    "a load into the register of a FLAT one, after its LDS part": "flat_load_dword v2, v[20:21]\ns_waitcnt lgkmcnt(0)\n"
     + LOAD
     + "s_waitcnt vmcnt(0)\n"
     + USE,

@@ -17,11 +17,11 @@ from ckpm.attention.backward.reference import gradients
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.plan import Timing
+from ckpm.attention.philox import drawn
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import NoKernelError
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem
-from ckpm.suites.philox import drawn
 from tests.attention.calls import Call, Floats, contiguous, numbers
 
 CAUSAL: dict[str, Any] = {"mask": "bottom_right"}
@@ -38,7 +38,7 @@ def join(call: Call, parts: list[Floats]) -> Floats:
 def check(call: Call, dispatcher: Dispatcher, problem: Problem, **options: Any) -> BackwardResult:
     """O and LSE of the forward reference to the kernels, whose gradients must agree. ``problem`` for the reference.
 
-    Random bytes of dropout are those of CK's generator, by the seed (ckpm/suites/philox.py).
+    Random bytes of dropout are those of CK's generator, by the seed (ckpm/attention/philox.py).
     """
     random, more = np.random.default_rng(9), dict(call.more)
     lengths = [(len(q), len(k)) for q, k in zip(call.q, call.k, strict=True)]

@@ -19,13 +19,17 @@ from numpy.typing import NDArray
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.philox import drawn
 from ckpm.attention.reference import TOLERANCES
 from ckpm.matrix.keys import Key, example_page
+from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.matching import Matcher, is_tried
 from ckpm.matrix.problems.problem import ELEMENT_BYTES, KvLayout
 from ckpm.matrix.problems.testing import ListedShape
+from ckpm.matrix.sessions import FAMILY_SUITE
 
 _MASKS = {"no": "no", "": "no", "generic": "window"}  # a key's mask -> its shape's; others get top_left
+_SEED = 7  # of dropout
 _BY_KERNEL = ("hdim_q", "hdim_v", "dtype", "mask", "bias", "dropout", "lse", "logits", "sink", "skip", "mode")
 
 
@@ -158,10 +162,10 @@ def not_laid_out(case: SweepCase) -> str:
     return ""
 
 
-def tensors(case: SweepCase, arch: str, *, random_values: bool) -> Tensors:
+def tensors(case: SweepCase, arch: str, *, reference: bool) -> Tensors:
     """The arrays of a case, the same for every kernel that serves the shape.
 
-    ``random_values``: the call returns the random values of dropout.
+    ``reference``: with the random bytes of dropout, which only the reference takes.
     """
     s = case.shape
     random = np.random.default_rng(zlib.crc32(s.name.encode()))
@@ -170,8 +174,7 @@ def tensors(case: SweepCase, arch: str, *, random_values: bool) -> Tensors:
     v = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_v)
     options: dict[str, Any] = {
         "dtype": s.dtype, "family": case.key.family, "mask": s.mask, "dropout": s.dropout,
-        "seed": 7, "random_values": random_values and s.dropout > 0, "soft_cap": _CAP if s.logits else 0.0,
-        "lse": s.lse,
+        "seed": _SEED, "soft_cap": _CAP if s.logits else 0.0, "lse": s.lse,
         "window": _WINDOW if s.mask == "window" else None, "sink_size": _SINK_TOKENS if s.sink else 0,
         "splits": _SPLITS if case.key.family == "fwd_splitkv" else 0,
         "descales": (1.0, 1.0, 1.0) if s.qscale == "pertensor" else None,
@@ -179,6 +182,12 @@ def tensors(case: SweepCase, arch: str, *, random_values: bool) -> Tensors:
     if s.mode == "batch":
         options["layout"] = s.layout
     more: dict[str, Any] = {}
+    if s.dropout and reference:
+        problem = SuiteCase(
+            name=s.name, suite=FAMILY_SUITE, tier=TIERS[0], group=case.key.family, nhead_q=s.nhead_q, p_drop=s.dropout,
+            seqlens_q=(s.seqlen_q,) * s.batch, seqlens_k=(s.seqlen_k,) * s.batch, seed=_SEED,
+        )  # fmt: skip
+        more["random_values"] = drawn(problem)
     if s.bias == "bias":
         bias = _drawn(random, s, arch, s.nhead_q, s.batch * s.seqlen_q, s.seqlen_k)
         more["bias"] = np.split(bias, s.batch, axis=1)

@@ -70,7 +70,7 @@ def measure(bench: SweepBench, case: SweepCase, *, verify: bool) -> dict[str, Ce
         LaunchError: the library refused the launch, the device faulted, or dispatch took another kernel.
         HipError: memory ran out.
     """
-    arrays = tensors(case, bench.device.arch, random_values=verify)
+    arrays = tensors(case, bench.device.arch, reference=verify)
     posed = pose(bench.device, arrays.q, arrays.k, arrays.v, arrays.options)
     plan = _plan(bench, case, posed)
     emulated = bench.device if isinstance(bench.device, EmulatedDevice) else None
@@ -125,9 +125,7 @@ def _model_cycles(bench: SweepBench, device: EmulatedDevice, case: SweepCase) ->
 def _verdict(case: SweepCase, arrays: Tensors, done: Attention) -> dict[str, Cell]:
     """Compare O, and LSE if there is one, with the float64 reference."""
     s, p = case.shape, done.problem
-    drawn = done.random_values
-    random = None if drawn is None else np.split(drawn, s.batch, axis=1) if s.mode == "group" else list(drawn)
-    o, lse = reference.attention(p, *arrays.sequences, random_values=random, **arrays.more)
+    o, lse = reference.attention(p, *arrays.sequences, **arrays.more)
     got = done.o
     if s.mode == "batch":
         got = np.concatenate(list(got.swapaxes(1, 2) if p.layout == "BHSD" else got))

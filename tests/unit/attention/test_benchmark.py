@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ from ckpm.matrix.problems.matching import Matcher
 from ckpm.matrix.problems.testing import ListedShape, from_shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, select, take_shard
 from ckpm.timing.sweeps import command, running, sweep_request
-from ckpm.timing.sweeps.cases import FAMILIES, SweepCase, cases, not_laid_out, own_cases
+from ckpm.timing.sweeps.cases import FAMILIES, SweepCase, cases, not_laid_out, own_cases, tensors
 from ckpm.timing.sweeps.command import tune
 from ckpm.timing.sweeps.results import COLUMNS, SweepResults, as_csv, best, filter_keys, identity, merge_results
 from ckpm.timing.sweeps.running import describe, rates
@@ -414,6 +415,15 @@ def test_launch_of_another_kernel_measures_nothing() -> None:
     case = own_cases(KEYS, parse_shape(sweep_request.SIZES))[0]
     with pytest.raises(LaunchError, match="dispatch took another"):
         launch_case(case, answer="another")
+
+
+def test_reference_of_dropout_takes_generators_bytes_and_not_those_of_the_kernel() -> None:
+    case = next(case for case in own_cases(KEYS, parse_shape(sweep_request.SIZES)) if case.key.dropout)
+    arrays = tensors(case, "gfx950", reference=True)
+    s, values = case.shape, np.stack(arrays.more["random_values"])
+    assert (values.shape, arrays.options.random_values) == ((s.batch, s.nhead_q, s.seqlen_q, s.seqlen_k), False)
+    assert abs(np.mean(values) - 127.5) < 4  # uniform
+    assert "random_values" not in tensors(case, "gfx950", reference=False).more
 
 
 def test_numbers_that_were_never_written_do_not_agree() -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from ckpm.attention.backward.reference import BackwardInputs, BoundedGradients, comparisons, exact_gradients, gradients
 from ckpm.attention.launch.buffers import LaunchInputs
+from ckpm.attention.philox import drawn
 from ckpm.attention.reference import Floats, exact
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
-from ckpm.suites.philox import drawn
 from tests.unit.attention.fakes import make_case
 
 STEP = 1e-5

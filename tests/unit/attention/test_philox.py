@@ -15,12 +15,12 @@ from ckpm.attention.launch.buffers import POISON
 from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.encodings import encode
 from ckpm.attention.launch.fwd_launching import FwdOutcome
+from ckpm.attention.philox import drawn, philox, random_bytes
 from ckpm.attention.reference import Bytes, exact
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
 from ckpm.suites.checks import foreign_random_values
-from ckpm.suites.philox import drawn, philox, random_bytes
 from tests.unit.attention.fakes import make_case
 
 make = functools.partial(make_case, p_drop=0.2)

@@ -127,8 +127,12 @@ def test_second_run_of_nox_waits_for_installation(tmp_path: Path) -> None:
     texts: list[str] = []
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        session = SimpleNamespace(log=lambda text: (texts.append(text), fcntl.flock(lock, fcntl.LOCK_UN)))
-        with noxfile().alone(session, tmp_path):
+
+        def log(text: str) -> None:
+            texts.append(text)
+            fcntl.flock(lock, fcntl.LOCK_UN)  # the other run ends
+
+        with noxfile().alone(SimpleNamespace(log=log), tmp_path):
             assert texts == [f"waiting for another run of nox that changes {tmp_path}"]
 
 

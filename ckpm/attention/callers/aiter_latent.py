@@ -119,12 +119,13 @@ def mla_prefill_ps_asm_fwd(
 # fmt: off
 def mla_reduce_v1(
     partial_output: Any, partial_lse: Any, reduce_indptr: Any, reduce_final_map: Any, reduce_partial_map: Any,
-    max_seqlen_q: int, num_kv_splits: Any, final_output: Any = None, final_lse: Any = None, **own_options: Any,
+    max_seqlen_q: Any = None, num_kv_splits: Any = None, final_output: Any = None, final_lse: Any = None,
+    **own_options: Any,
 ) -> None:
     # fmt: on
     """Write the LSE [query token, head] that :func:`mla_prefill_ps_asm_fwd` kept. O is whole already.
 
-    An older aiter has no ``num_kv_splits``: O and LSE are then one position earlier.
+    Older aiters have no ``num_kv_splits``: by position, O and LSE are then one earlier.
 
     Raises:
         ProblemError: the parts come from aiter's own kernel.

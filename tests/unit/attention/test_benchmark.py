@@ -433,7 +433,7 @@ def test_launch_of_another_kernel_measures_nothing() -> None:
         launch_case(case, answer="another")
 
 
-def test_reference_of_dropout_takes_generators_bytes_and_not_those_of_the_kernel() -> None:
+def test_reference_of_dropout_takes_generators_bytes() -> None:
     case = next(case for case in own_cases(KEYS, parse_shape(sweep_request.SIZES)) if case.key.dropout)
     arrays = tensors(case, "gfx950", reference=True)
     s, values = case.shape, np.stack(arrays.more["random_values"])

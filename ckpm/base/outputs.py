@@ -58,7 +58,7 @@ def forget_output(file: Path) -> None:
 
 def is_ours(file: Path) -> bool:
     """Return True if a regular file has a sha256 that we recorded."""
-    digests = [digest for digest, name in _recorded(file.parent) if name == file.name]
+    digests = [digest for digest, name in _record_lines(file.parent) if name == file.name]
     return bool(digests) and sha256_of(file) in digests
 
 
@@ -92,10 +92,10 @@ def record(folder: Path, sums: Mapping[str, str]) -> None:
 
 def recorded_digests(folder: Path) -> dict[str, str]:
     """The last recorded sha256 of our files in a folder, by name."""
-    return {name: digest for digest, name in _recorded(folder)}
+    return {name: digest for digest, name in _record_lines(folder)}
 
 
-def _recorded(folder: Path) -> list[tuple[str, str]]:
+def _record_lines(folder: Path) -> list[tuple[str, str]]:
     """The sha256 and name of each line of a folder's record. Malformed lines are left out."""
     file = folder / RECORD
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""

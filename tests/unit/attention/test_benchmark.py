@@ -80,6 +80,21 @@ def test_sweep_without_category_runs_each_kernel_once() -> None:
     assert all(len(problems) == 1 for problems in by_name.values())  # only kernels of one problem are compared
 
 
+@pytest.mark.parametrize("name", ["ck-2025-11", "rocm-libraries-2026-09", "ckpm-serving"])
+@pytest.mark.parametrize("family", ["fwd_splitkv", "batch_prefill"])
+def test_kernels_of_different_pages_and_layouts_are_of_different_problems(name: str, family: str) -> None:
+    """Only kernels that could serve the same call are compared: with its page size, layout and table."""
+    where = ("key.hdim_q == 128 and key.dtype == 'bf16' and key.mode == 'group'",)
+    keys = select(dialect(name), Selection(archs=("gfx950",), families=(family,), where=where))
+    served: dict[str, set[tuple[object, ...]]] = {}
+    for case in (*own_cases(keys, parse_shape(sweep_request.SIZES)), *cases(keys, SMOKE)):
+        key = case.key
+        pages = bool(key.paged_kv), key.page_size, key.kv_layout, key.kv_table
+        served.setdefault(case.shape.name, set()).add(pages)
+    assert served
+    assert [group for group in served.values() if len(group) > 1] == []
+
+
 def test_sweep_with_category_runs_only_shapes_that_kernels_serve() -> None:
     identities = {case.identity for case in CI}
     by_hand = {

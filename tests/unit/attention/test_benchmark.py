@@ -9,6 +9,7 @@ import csv
 import dataclasses
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,8 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher
 from ckpm.matrix.problems.testing import ListedShape, from_shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, select, take_shard
+from ckpm.reports.page.figure_tables import best_kernels
+from ckpm.reports.page.inputs import gather
 from ckpm.timing import machine
 from ckpm.timing.sweeps import command, running, sweep_request
 from ckpm.timing.sweeps.cases import FAMILIES, SweepCase, cases, not_laid_out, own_cases, tensors
@@ -217,6 +220,11 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
         lambda text: text.replace('"format": 1', '"format": 2'),
         lambda text: text.replace('"kernel":', '"colonel":'),
         lambda text: text.replace('"total_cases": 2', '"total_cases": "2"'),
+        lambda text: text.replace('"mode": "batch"', '"mode": ""'),
+        lambda text: text.replace('"dispatch_order": 1', '"dispatch_order": "x"'),
+        lambda text: text.replace('"modelled_cycles": 9', '"modelled_cycles": 0'),
+        lambda text: text.replace('"shard": "1/1"', '"shard": "1/x"'),
+        lambda text: text.replace('"shard"', '"sherd"'),
     ],
 )
 def test_damaged_results_are_error(tmp_path: Path, damage: Any) -> None:
@@ -224,6 +232,31 @@ def test_damaged_results_are_error(tmp_path: Path, damage: Any) -> None:
     file.write_text(damage(results().text().decode()))
     with pytest.raises(RecordError, match=str(file)):
         SweepResults.read(file)
+
+
+def leaves(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each object or list in a JSON value, with each of its places."""
+    for place in range(len(value)) if isinstance(value, list) else value if isinstance(value, dict) else ():
+        yield value, place
+        yield from leaves(value[place])
+
+
+@pytest.mark.parametrize("odd", [None, "", "x", "9/9", -1, 0, 2.5, 10**30, True, [], {}], ids=str)
+def test_any_wrong_value_in_results_is_error_or_changes_no_command(tmp_path: Path, odd: Any) -> None:
+    folder = tmp_path / "benchmark"
+    file = folder / "r.json"
+    folder.mkdir()
+    document = json.loads(results(left_out={("shape", "kernel"): "why"}, cases=3).text())
+    refused = 0
+    for container, place in list(leaves(document)):
+        value, container[place] = container[place], odd
+        file.write_text(json.dumps(document))
+        container[place] = value
+        codes = {cli.main(["sweep", "best", str(file), "--csv", str(tmp_path / "r.csv")])}
+        best_kernels(gather(tmp_path))
+        assert codes <= {0, 3}, place
+        refused += codes == {3}
+    assert refused > 9
 
 
 def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path) -> None:
@@ -241,6 +274,12 @@ def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path)
         merge_results([first, second])
     results(request={**results(shard="2/2").request, "device": "hip"}).write(second)
     with pytest.raises(RecordError, match="device differs"):
+        merge_results([first, second])
+    results(shard="2/3").write(second)
+    with pytest.raises(RecordError, match="shard differs"):
+        merge_results([first, second])
+    results(request={**results(shard="2/2").request, "program": "another"}).write(second)
+    with pytest.raises(RecordError, match="program differs"):
         merge_results([first, second])
 
 

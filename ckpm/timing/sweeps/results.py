@@ -104,6 +104,7 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 UNITS = {"latency_ms": "ms", "modelled_cycles": "modelled cycles"}  # columns by which kernels are compared
 FORMAT = 1
+_LEAST = 1e-18  # of a time or of cycles: a ratio of two is finite
 _SHOWN = 200  # characters of the missing shards
 _REMEDY = "Run the benchmark again, with another --work or without this file."
 _WHOLE = "1/1"
@@ -212,8 +213,8 @@ def _row(value: Value) -> Row:
     value.get("dispatch_order").count()
     value.optional("agrees", Value.truth, None)
     for name in UNITS:
-        if value.optional(name, Value.number, 1) <= 0:
-            raise value.get(name).fail("must be over 0")
+        if not _LEAST < value.optional(name, Value.number, 1) < 1 / _LEAST:
+            raise value.get(name).fail(f"must be over {_LEAST} and under {1 / _LEAST:.0g}")
     return value.record(dict[str, Cell])
 
 

@@ -201,8 +201,8 @@ def open_bench(path: Path, device: Device, sweep: SweepRequest) -> SweepBench:
 def resume(file: Path, sweep: SweepRequest) -> SweepResults:
     """Results of an earlier run of the same sweep, or none yet. Results of another sweep are refused.
 
-    Faults are left out, to be tried again, once every case has a result: a fault that ends the process each time would
-    keep the cases behind it from being run.
+    Faults are left out, to be tried again, once every case has a result. Earlier, a fault that ends the process would
+    be run again and again, and no later case.
     """
     fresh = SweepResults(request=sweep.facts, kernels=len(sweep.keys), cases=len(sweep.cases))
     if not file.exists():

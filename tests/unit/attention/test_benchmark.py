@@ -88,7 +88,7 @@ def test_sweep_without_category_runs_each_kernel_once() -> None:
 
 @pytest.mark.parametrize("name", ["ck-2025-11", "rocm-libraries-2026-09", "ckpm-serving"])
 @pytest.mark.parametrize("family", ["fwd_splitkv", "batch_prefill"])
-def test_kernels_of_different_pages_and_layouts_are_of_different_problems(name: str, family: str) -> None:
+def test_kernels_of_other_pages_or_layouts_are_of_other_problems(name: str, family: str) -> None:
     """Only kernels that could serve the same call are compared: with its page size, layout and table."""
     where = ("key.hdim_q == 128 and key.dtype == 'bf16' and key.mode == 'group'",)
     keys = select(dialect(name), Selection(archs=("gfx950",), families=(family,), where=where))
@@ -239,26 +239,26 @@ def test_damaged_results_are_error(tmp_path: Path, damage: Any) -> None:
 
 
 def leaves(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Each object or list in a JSON value, with each of its places."""
-    for place in range(len(value)) if isinstance(value, list) else value if isinstance(value, dict) else ():
-        yield value, place
-        yield from leaves(value[place])
+    """Each object or list in a JSON value, with each of its indices or names."""
+    for at in range(len(value)) if isinstance(value, list) else value if isinstance(value, dict) else ():
+        yield value, at
+        yield from leaves(value[at])
 
 
 @pytest.mark.parametrize("odd", [None, "", "x", "9/9", -1, 0, 2.5, 1e308, True, [], {}], ids=str)
-def test_any_wrong_value_in_results_is_error_or_changes_no_command(tmp_path: Path, odd: Any) -> None:
+def test_any_wrong_value_is_error_or_changes_no_command(tmp_path: Path, odd: Any) -> None:
     folder = tmp_path / "benchmark"
     file = folder / "r.json"
     folder.mkdir()
     document = json.loads(results(left_out={("shape", "kernel"): "why"}, cases=3).text())
     refused = 0
-    for container, place in list(leaves(document)):
-        value, container[place] = container[place], odd
+    for container, at in list(leaves(document)):
+        value, container[at] = container[at], odd
         file.write_text(json.dumps(document))
-        container[place] = value
+        container[at] = value
         codes = {cli.main(["sweep", "best", str(file), "--csv", str(tmp_path / "r.csv")])}
         best_kernels(gather(tmp_path))
-        assert codes <= {0, 3}, place
+        assert codes <= {0, 3}, at
         refused += codes == {3}
     assert refused > 9
 

@@ -246,7 +246,7 @@ def test_caches_are_keyed_by_content_and_not_for_releases() -> None:
         assert f"{key}-".startswith(prefix)
 
 
-def test_cache_has_another_key_for_each_file_that_kernels_are_compiled_from() -> None:
+def test_cache_key_has_each_file_that_kernels_are_compiled_from() -> None:
     """Else the workflow of objects takes the old objects for complete, and each pull request compiles the new ones."""
     cache = render.settings()["cache"]
     patterns = [re.sub(r"\*\*$", "**/*", pattern) for pattern in (*cache["compiler"], *cache["sources"])]

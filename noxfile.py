@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import fcntl
 import itertools
 import json
 import os
@@ -138,23 +139,49 @@ def add_options(arguments: Sequence[str], files: Sequence[str], options: Sequenc
     return [*arguments, *(() if named else files), *options]
 
 
+@contextlib.contextmanager
+def alone(session: nox.Session, environment: Path) -> Iterator[None]:
+    """Keep other runs of nox from changing an environment at the same time."""
+    environment.mkdir(parents=True, exist_ok=True)
+    with (environment / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            session.log(f"waiting for another run of nox that changes {environment}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def install(session: nox.Session, environment: Path, *files: str) -> str:
-    """Install pinned requirements unless the environment's stamp has the same ones; return its Python."""
+    """Install pinned requirements unless the environment's stamp has the same ones; return its Python.
+
+    The stamp is empty while pip works. pip takes a package that a run was interrupted in for a whole one.
+    """
     stamp, python = environment / "requirements.txt", str(environment / "bin/python")
     wanted = "".join(Path(file).read_text() for file in files)
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        session.log(f"installing {' '.join(files)}, which takes a minute or two, once")
-        options = ("--quiet", "--no-compile", "--require-hashes", *(word for file in files for word in ("-r", file)))
-        session.run(python, "-m", "pip", "install", *options, external=True, log=False, silent=True)
-        stamp.write_text(wanted)
+    with alone(session, environment):
+        installed = stamp.read_text() if stamp.is_file() else None
+        if installed != wanted:
+            session.log(f"installing {' '.join(files)}, which takes a minute or two, once")
+            stamp.write_text("")
+            options = [
+                "--quiet",
+                "--no-compile",
+                "--require-hashes",
+                *(word for file in files for word in ("-r", file)),
+            ]
+            options += ["--force-reinstall"] if installed == "" else []
+            session.run(python, "-m", "pip", "install", *options, external=True, log=False, silent=True)
+            stamp.write_text(wanted)
     return python
 
 
 def install_extra(session: nox.Session, *extras: str) -> str:
     """Make an environment with more requirements than the shared environment; return its Python."""
     folder = session.cache_dir / f"environment-{'-'.join(extras)}"
-    if not (folder / "bin/python").exists():
-        session.run(program("python"), "-m", "venv", str(folder), silent=True)
+    with alone(session, folder):
+        if not (folder / "bin/pip").exists():  # the last that venv makes
+            session.run(program("python"), "-m", "venv", str(folder), silent=True)
     return install(session, folder, "requirements.txt", *(f"requirements-{extra}.txt" for extra in extras))
 
 

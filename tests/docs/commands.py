@@ -204,8 +204,6 @@ class Recorder:
     warn = log
 
     def run(self, *arguments: Any, **_options: Any) -> str:
-        if arguments[1:3] == ("-m", "venv"):
-            Path(arguments[3]).mkdir()
         self.started.append([str(word) for word in arguments])
         return ""
 

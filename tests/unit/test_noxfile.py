@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -71,14 +73,67 @@ def test_each_built_library_is_judged_after_a_failure(name: str, command: str, m
     assert judged == [(command, "gfx942"), (command, "gfx950")]
 
 
-def test_requirements_are_installed_when_they_change(tmp_path: Path) -> None:
+@pytest.fixture
+def pip_calls(tmp_path: Path) -> tuple[SimpleNamespace, list[tuple[str, ...]]]:
+    """A session whose pip fails on the pins nox==3, and the commands that it ran."""
     calls: list[tuple[str, ...]] = []
-    session = SimpleNamespace(log=lambda text: None, run=lambda *command, **options: calls.append(command))
+
+    def run(*command: str, **_options: object) -> None:
+        calls.append(command)
+        if (tmp_path / "pins.txt").read_text() == "nox==3":
+            raise KeyboardInterrupt
+
+    return SimpleNamespace(log=lambda text: None, run=run, cache_dir=tmp_path), calls
+
+
+def test_requirements_are_installed_when_they_change(
+    tmp_path: Path, pip_calls: tuple[SimpleNamespace, list[tuple[str, ...]]]
+) -> None:
+    session, calls = pip_calls
     for pin, expected in (("nox==1", 1), ("nox==1", 1), ("nox==2", 2)):
         (tmp_path / "pins.txt").write_text(pin)
         assert noxfile().install(session, tmp_path, str(tmp_path / "pins.txt")) == str(tmp_path / "bin/python")
         assert len(calls) == expected
     assert calls[-1][-2:] == ("-r", str(tmp_path / "pins.txt"))
+
+
+def test_interrupted_installation_is_repeated_in_full(
+    tmp_path: Path, pip_calls: tuple[SimpleNamespace, list[tuple[str, ...]]]
+) -> None:
+    """Also back at the pins of before. pip leaves a program as it is of which it wrote a part."""
+    session, calls = pip_calls
+    pins = tmp_path / "pins.txt"
+    for pin, stops in (("nox==1", False), ("nox==3", True), ("nox==1", False)):
+        pins.write_text(pin)
+        with pytest.raises(KeyboardInterrupt) if stops else contextlib.nullcontext():
+            noxfile().install(session, tmp_path, str(pins))
+    assert ["--force-reinstall" in call for call in calls] == [False, False, True]
+
+
+def test_environment_of_interrupted_venv_is_completed(
+    tmp_path: Path, pip_calls: tuple[SimpleNamespace, list[tuple[str, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, calls = pip_calls
+    monkeypatch.setattr(noxfile(), "PROGRAMS", [tmp_path])
+    (tmp_path / "pins.txt").write_text("nox==1")
+    python = tmp_path / "environment-torch/bin/python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert noxfile().install_extra(session, "torch") == str(python)
+    assert calls[0][1:] == ("-m", "venv", str(python.parents[1]))
+
+
+def test_second_run_of_nox_waits_for_installation(tmp_path: Path) -> None:
+    texts: list[str] = []
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def log(text: str) -> None:
+            texts.append(text)
+            fcntl.flock(lock, fcntl.LOCK_UN)  # the other run ends
+
+        with noxfile().alone(SimpleNamespace(log=log), tmp_path):
+            assert texts == [f"waiting for another run of nox that changes {tmp_path}"]
 
 
 def test_environment_shares_no_file_between_runs_of_nox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from ckpm import commands as cli
 from ckpm.attention.tuning import TuningDatabase
 from ckpm.base.errors import LaunchError, RecordError, UsageError, WhereError
+from ckpm.base.files import StoppedError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.sweeps import read_sweep
 from ckpm.matrix.dialects import dialect
@@ -304,6 +306,20 @@ def test_ended_run_is_resumed(bench: Bench, tmp_path: Path) -> None:
     assert len(bench.measured) == len(wanted)  # nothing is left to be run
 
 
+def test_run_beside_another_waits_for_its_results(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpm.base.processes.log.info", Mock(side_effect=StoppedError))  # in place of the wait
+
+    def measure(*arguments: Any, **options: Any) -> dict[str, Any]:
+        monkeypatch.setattr(running, "measure", bench.measure)
+        with pytest.raises(StoppedError):
+            command.run(cli.parser("sweep run").parse_args(SMALL[2:]))
+        return bench.measure(*arguments, **options)
+
+    monkeypatch.setattr(running, "measure", measure)
+    assert cli.main(SMALL) == 0
+    assert len(set(bench.measured)) == len(bench.measured) > 1
+
+
 def test_compiling_alone_runs_nothing(bench: Bench) -> None:
     assert cli.main([*SMALL, "--compile-only"]) == 0
     assert bench.measured == []
@@ -417,7 +433,7 @@ def test_launch_of_another_kernel_measures_nothing() -> None:
         launch_case(case, answer="another")
 
 
-def test_reference_of_dropout_takes_generators_bytes_and_not_those_of_the_kernel() -> None:
+def test_reference_of_dropout_takes_generators_bytes() -> None:
     case = next(case for case in own_cases(KEYS, parse_shape(sweep_request.SIZES)) if case.key.dropout)
     arrays = tensors(case, "gfx950", reference=True)
     s, values = case.shape, np.stack(arrays.more["random_values"])

@@ -218,11 +218,11 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Proce
             f"system without memory does that); the log is {file}. Ask again, with fewer --jobs at once.",
             kind="jit-killed",
         )
-    what = f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, text)}\nThe log is {file}. "
+    what = f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, text)}\nThe log is {file}."
     if worker.returncode not in (CompileError.exit_code, _TRACEBACK):  # a full disk, a limit: not the kernel
-        raise ServiceError(f"{what}Ask again when that is mended.", kind="jit")
+        raise ServiceError(f"{what} Fix that and ask again.", kind="jit")
     raise CompileError(
-        f"{what}Fix the errors in it and compile again: nothing of this attempt is kept as finished.", kind="jit"
+        f"{what} Fix the errors in it and compile again: nothing of this attempt is kept as finished.", kind="jit"
     )
 
 

@@ -160,7 +160,7 @@ def test_killed_compilation_is_error_and_is_not_kept(script: Script, cache: Path
 
 
 @pytest.mark.parametrize("error", [DiskFullError, MemoryLimitError, TrustError])
-def test_compilation_that_machine_stopped_is_no_failure_of_kernel(
+def test_compilation_that_machine_stops_is_tried_again(
     error: type[CkPrefillError], script: Script, cache: Path
 ) -> None:
     """A dispatcher keeps the failures of kernels: it would refuse after space was freed."""

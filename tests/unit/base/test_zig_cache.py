@@ -111,7 +111,7 @@ def test_environments_that_link_in_turns_build_libcxx_once(tmp_path: Path, monke
         (tmp_path / name / "zig").chmod(0o755)
 
     def link(step: BuildStep, environment: Mapping[str, str]) -> FinishedStep:
-        """As zig: libc++ is built unless its note has the inodes of the installed files."""
+        """Build libc++ as zig does: unless its note has the inodes of the installed files."""
         name, folder = Path(step.argv[0]).parent.name, Path(environment[ZIG_CACHE])
         stat = (tmp_path / name / "lib/libc/glibc/abilists").stat()
         wanted, note = struct.pack("<QQq", stat.st_size, stat.st_ino, stat.st_mtime_ns) + TAIL, folder / "h/aa"

@@ -19,6 +19,7 @@ from ckpm.base.errors import OutputError, UsageError
 from ckpm.base.files import is_special, sha256_of, write_atomically
 from ckpm.base.outputs import RECORD, demand_ours, forget_output, is_ours, write_output
 from ckpm.base.results import CaseResult, Results
+from ckpm.kernels.families import render
 from tests.unit.sources import ROOT, nodes, sources
 
 # what writes or removes a file in another way than ckpm/base/files.py and outputs.py
@@ -70,6 +71,27 @@ def test_output_that_is_input_is_refused(name: str, tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="it is read by this command, and would be lost: name another"):
                 parser.parse_args([*rest, *options, output.option_strings[0], str(link)])
     assert input_file.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", [name for name, parser in WRITING.items() if len(output_options(parser)) > 1])
+def test_two_results_in_one_file_are_refused(name: str, tmp_path: Path) -> None:
+    parser, file, link = WRITING[name], tmp_path / "both", tmp_path / "link"
+    link.symlink_to(file)
+    first, second, *_ = output_options(parser)
+    rest = _required_arguments(parser, first, str(tmp_path / "input"))
+    with pytest.raises(UsageError, match="two results of this command"):
+        parser.parse_args([*rest, first.option_strings[0], str(file), second.option_strings[0], str(link)])
+    parser.parse_args([*rest, first.option_strings[0], "/dev/null", second.option_strings[0], "/dev/null"])
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "libckpm.so"])
+def test_index_in_place_of_its_library_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("kept")
+    assert cli.main(["cpp", "index", str(tmp_path), "--output", str(tmp_path / name)]) == 2
+    assert "it is read by this command, and would be lost: name another" in capsys.readouterr().err
+    assert (tmp_path / name).read_text() == "kept"
 
 
 def test_commands_write_by_common_functions() -> None:
@@ -212,6 +234,22 @@ def test_junit_keeps_foreign_file(tmp_path: Path) -> None:
     junit.clear(tmp_path / "mine.json")
     assert not (tmp_path / "mine.xml").exists()
     assert junit.beside(Path("/dev/null")) is None
+
+
+def test_render_goes_on_after_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sources that an interrupted command wrote are its own, and not somebody else's."""
+    arguments = ["build", "--render", str(tmp_path / "src"), "--tier", "full", "--where", "key.logits and key.lse"]
+
+    def interrupt(*arguments: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(render, "dispatch_text", interrupt)
+        assert cli.main(arguments) == 130
+    written = {file: file.stat().st_mtime_ns for file in tmp_path.glob("src/*.hip")}
+    assert written
+    assert cli.main(arguments) == 0
+    assert {file: file.stat().st_mtime_ns for file in written} == written  # none is written twice
 
 
 def test_render_keeps_users_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

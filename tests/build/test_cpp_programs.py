@@ -109,11 +109,11 @@ def test_library_of_another_c_abi(folder: Path) -> None:
     assert (code, "a library of batch_prefill has no ckpm_fwd_abi_version" in output) == (2, True), output
 
 
-def run_alone(program: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_alone(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Compile a program in a folder, and run it without a HIP runtime."""
     toolchain = detect("embedded", cache=cache_folder())
     built = build_program(PROGRAMS / program, folder / "program.so", toolchain)
-    command = [sys.executable, "-c", ALONE, str(built), *words]
+    command = [sys.executable, "-c", ALONE, str(built), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -123,7 +123,7 @@ def test_program_without_hip_runtime_names_it(folder: Path, tmp_path: Path) -> N
 
 
 def test_patterns_are_those_of_the_commands(tmp_path: Path) -> None:
-    """What Python refuses, as a text that ``ckpm jit --declared`` would refuse, is an error of C++, too."""
+    """Compare with the parser of ``ckpm jit --declared``: what it refuses is an error of C++, too."""
     patterns = {
         "": "fits", "dtype=bf16": "fits", "dtype=fp16,bf16 mask=*": "fits", "dtype=*,fp16": "fits",
         "dtype=fp16": "differs", "dtype=bf16 mask=mask": "differs", "lse=*": "differs",

@@ -159,9 +159,7 @@ def flash_attn_varlen_func(
         return _results(fmha(q, k, v, **keys, **options), return_lse, return_attn_probs)
 
     if block_table is not None:
-        demand_values(cu_seqlens_k=cu_seqlens_k)
-        lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
-        return attend(k, v, pages=Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k))
+        return attend(k, v, pages=Pages(indices=block_table, seqlens_k=_lengths(cu_seqlens_k), longest=max_seqlen_k))
     needed = sink_ptr is not None or k.shape[-1] != v.shape[-1]
     faster = causal and has_fp8(k) and k.shape[0] and not own_options.keys() & {"family", "splits"}
     if (needed or (faster and _dispatcher(own_options, q).has_own)) and not isinstance(k, OnDevice):
@@ -323,6 +321,11 @@ def _widen_first_or_last(
 def _attend_pages(q: Any, scales: tuple[Any, Any, Any], *, k: Any, v: Any, pages: Pages, **options: Any) -> Any:
     """O of queries over pages in fp8 with a scale each, or in 16 bits with scales of 1."""
     return fmha(q, k, v, pages=pages, descales=cache_descales(k, scales), **options).o
+
+
+def _lengths(cu_seqlens_k: Any) -> Any:
+    demand_values(cu_seqlens_k=cu_seqlens_k)
+    return cu_seqlens_k[1:] - cu_seqlens_k[:-1]
 
 
 def _dispatcher(own_options: Mapping[str, Any], q: Any) -> Dispatcher:

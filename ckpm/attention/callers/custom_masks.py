@@ -8,8 +8,8 @@ import numpy as np
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import lengths_of_list, longest_of
-from ckpm.attention.callers.tensors import demand_arrays, read_on_host
-from ckpm.base.errors import ArgumentError
+from ckpm.attention.callers.tensors import read_on_host
+from ckpm.base.errors import ArgumentError, demand_type
 
 
 def bias_of(
@@ -28,12 +28,13 @@ def bias_of(
     bias has the ``dtype`` of this name and the mask's device. Otherwise it has float32.
     """
     name, source = ("custom_mask", mask) if packed is None else ("packed_custom_mask", packed)
-    demand_arrays(**{name: source})
-    sums_q, indptr = map(read_on_host, tables[:2])
-    last = read_on_host(tables[3]) if page_size > 1 else None
+    demand_type("num_qo_heads", nhead, int | np.integer, "a number of heads")
+    demand_type("max_sequence_kv", longest, int | None, "the keys of the longest sequence")
+    sums_q, indptr = read_on_host("qo_indptr", tables[0]), read_on_host("paged_kv_indptr", tables[1])
+    last = read_on_host("paged_kv_last_page_len", tables[3]) if page_size > 1 else None
     lengths_q, lengths_k = np.diff(sums_q), lengths_of_list(indptr, tables[2].shape[0], page_size, last)
     sizes = lengths_q * lengths_k
-    values = read_on_host(source).reshape(-1)
+    values = read_on_host(name, source).reshape(-1)
     if packed is not None:
         sizes = -(-sizes // 8) * 8
         values = np.unpackbits(values.view(np.uint8), bitorder="little")

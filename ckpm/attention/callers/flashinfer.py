@@ -13,8 +13,6 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ckpm.attention.arrays.options import read_number
 from ckpm.attention.arrays.outputs import demand_apart
 from ckpm.attention.arrays.pytorch import padded_list, span_of
@@ -189,14 +187,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         del non_blocking, seq_lens, seq_lens_q, block_tables, uniform_q_len
         demand_type("page_size", page_size, int, "the tokens of a page")
         demand_type("fixed_split_size", fixed_split_size, int | None, "a number of pages")
-        demand_type("max_sequence_kv", max_sequence_kv, int | None, "the keys of the longest sequence")
-        demand_type("head_dim_vo", head_dim_vo, int | np.integer | None, "a whole number")
-        sizes = {"num_qo_heads": num_qo_heads, "num_kv_heads": num_kv_heads, "head_dim_qk": head_dim_qk}
-        for name, size in sizes.items():
-            demand_type(name, size, int | np.integer, "a whole number")
         demand_arrays(qo_indptr=qo_indptr, paged_kv_indptr=paged_kv_indptr, paged_kv_indices=paged_kv_indices)
-        if page_size > 1 or self._fixed:
-            demand_arrays(paged_kv_last_page_len=paged_kv_last_page_len)
         custom = custom_mask is not None or packed_custom_mask is not None
         refuse("plan", {
             "rope_scale": rope_scale, "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode,

@@ -46,7 +46,7 @@ class FixedTables:
         holds.
         """
         demand_values(paged_kv_indptr=indptr, paged_kv_indices=indices, paged_kv_last_page_len=last_page_lens)
-        rows = int(read_on_host(qo_indptr)[-1])
+        rows = int(read_on_host("qo_indptr", qo_indptr)[-1])
         for name, count, most, limit in (
             ("sequences", len(qo_indptr) - 1, "exactly", self._batch),
             ("sequences in paged_kv_indptr", len(indptr) - 1, "exactly", self._batch),

@@ -66,12 +66,11 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
 def _replacement(
     name: str, function: Callable[..., Any], original: Callable[..., Any], dispatcher: Dispatcher | None
 ) -> Callable[..., Any]:
-    known = [
-        parameter
+    needed = {
+        parameter.name: parameter.default is parameter.empty
         for parameter in inspect.signature(function).parameters.values()
         if parameter.kind is not parameter.VAR_KEYWORD
-    ]
-    needed = {parameter.name: parameter.default is parameter.empty for parameter in known}
+    }
     order = _order(original) or list(needed)
 
     @functools.wraps(original)

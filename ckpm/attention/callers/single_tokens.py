@@ -35,7 +35,8 @@ def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int
     """
     if has_kernels(page_size):
         return None
-    sums, numbers, last = (read_on_host(array).astype(np.int64) for array in (indptr, indices, last_page_lens))
+    tables = {"paged_kv_indptr": indptr, "paged_kv_indices": indices, "paged_kv_last_page_len": last_page_lens}
+    sums, numbers, last = (read_on_host(name, array).astype(np.int64) for name, array in tables.items())
     lengths = lengths_of_list(sums, len(numbers), page_size, last)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     at = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)  # within its sequence

@@ -129,8 +129,9 @@ def shrink_scale(scale: Any) -> Any:
     return scale[(slice(0, 1),) * scale.ndim] if repeats else scale
 
 
-def read_on_host(array: Any) -> NDArray[Any]:
-    """Copy a table or mask to the host. Refuse a raw address."""
+def read_on_host(name: str, array: Any) -> NDArray[Any]:
+    """Copy a table or mask to the host. Refuse a raw address, and what has no axes."""
+    demand_arrays(**{name: array})
     if isinstance(array, OnDevice):
         raise ArgumentError(
             "custom masks, and tables beside them, are read on the host, as are those of odd page sizes: give arrays.",

@@ -70,7 +70,7 @@ LATENT: dict[str, Any] = {
 def run_masked(**plan: Any) -> Any:
     """FlashInfer's wrapper with a custom mask over pages of 24 tokens, which no kernel has."""
     wrapper = BatchPrefillWithPagedKVCacheWrapper(dispatcher=dispatcher_of("biases"))
-    wrapper.plan(**plan, **SIZES, page_size=24)
+    wrapper.plan(**{**SIZES, **plan}, head_dim_qk=128, page_size=24)
     return wrapper.run(Q, np.zeros((5, 2, 24, 2, 128), BF16))
 
 
@@ -97,7 +97,7 @@ def over(kernels: str, function: Callable[..., Any]) -> Callable[..., Any]:
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "custom mask": (run_masked, {
         "qo_indptr": SUMS, "paged_kv_indptr": ints(0, 3, 5), "paged_kv_indices": COUNT[:5],
-        "paged_kv_last_page_len": ints(22, 1), "head_dim_qk": 128, "head_dim_vo": 128,
+        "paged_kv_last_page_len": ints(22, 1),
         "custom_mask": np.ones(40 * 70 + 20 * 25, bool), "packed_custom_mask": None, "window_left": -1,
     }),
     "use_cuda_graph": (run_fixed, {
@@ -134,7 +134,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("call", "name"), [(call, name) for call, (_, names) in CALLS.items() for name in names])
-def test_caller_s_argument_of_any_type_ends_well_or_with_project_s_error(call: str, name: str) -> None:
+def test_caller_s_argument_of_any_type_has_project_s_error(call: str, name: str) -> None:
     function, arguments = CALLS[call]
     function(**arguments)
     for value in WRONG:
@@ -147,6 +147,7 @@ def test_caller_s_argument_of_any_type_ends_well_or_with_project_s_error(call: s
     [
         ("custom mask", {"max_sequence_kv": 69}, "max_sequence_kv 69 is less than the longest sequence, 70"),
         ("custom mask", {"max_sequence_kv": "70"}, "max_sequence_kv is '70': give the keys of the longest sequence"),
+        ("custom mask", {"num_qo_heads": None}, "num_qo_heads is None: give a number of heads"),
         ("custom mask", {"paged_kv_last_page_len": None}, "paged_kv_last_page_len is of type NoneType, without axes"),
         ("custom mask", {"paged_kv_indices": COUNT[:4]}, "doesn't ascend from 0 to at most 4 entries"),
         ("flash_attn_varlen_func", {"cu_seqlens_k": ADDRESS}, "cu_seqlens_k: no part of a raw address"),

@@ -58,11 +58,13 @@ def test_forced_launch_is_in_guard_table(arch: str, head_dim: int) -> None:
     assert expected in [configuration for table in tables for configuration in table]
 
 
-@pytest.mark.parametrize("command", [["build"], ["compare", "--tune", "streaming-fp8"]])
+@pytest.mark.parametrize(
+    "command", [["decode", "build"], ["decode", "compare", "--tune", "streaming-fp8"], ["gate", "--family", "decode"]]
+)
 def test_arch_without_launches_is_refused(monkeypatch: pytest.MonkeyPatch, run: Run, command: list[str]) -> None:
     for module in ("built", "compare"):
         monkeypatch.setattr(f"ckpm.decode.{module}.demand_triton", lambda: None)
-    code, _, err = run("decode", *command, "--arch", "gfx90a")
+    code, _, err = run(*command, "--arch", "gfx90a")
     assert (code, "no decode kernels of gfx90a, only of gfx942, gfx950" in err) == (UsageError.exit_code, True)
 
 

@@ -1,7 +1,8 @@
 """Write results to the user's paths without losing files that we did not write.
 
-``.ckpm-outputs`` in a folder records our files in it: lines in sha256sum's format, of which the last one of a name
-counts. Only files with the recorded sha256 are removed, or replaced unless the user named them.
+``.ckpm-outputs`` in a folder records our files in it: lines in sha256sum's format. Each line of a name counts, because
+of two runs at once the last to record a file may not be the last that wrote it. Only files with a recorded sha256 are
+removed, or replaced unless the user named them.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def forget_output(file: Path) -> None:
 
 
 def is_ours(file: Path) -> bool:
-    """Return True if a regular file has the sha256 that we recorded."""
-    expected = recorded_digests(file.parent).get(file.name)
-    return expected is not None and expected == sha256_of(file)
+    """Return True if a regular file has a sha256 that we recorded."""
+    digests = [digest for digest, name in _record_lines(file.parent) if name == file.name]
+    return bool(digests) and sha256_of(file) in digests
 
 
 def demand_ours(files: Iterable[Path]) -> None:
@@ -90,16 +91,20 @@ def record(folder: Path, sums: Mapping[str, str]) -> None:
 
 
 def recorded_digests(folder: Path) -> dict[str, str]:
-    """The sha256 of our files in a folder, by name. Malformed lines of the record are left out."""
+    """The last recorded sha256 of our files in a folder, by name."""
+    return {name: digest for digest, name in _record_lines(folder)}
+
+
+def _record_lines(folder: Path) -> list[tuple[str, str]]:
+    """The sha256 and name of each line of a folder's record. Malformed lines are left out."""
     file = folder / RECORD
-    if not file.is_file():
-        return {}
-    digests = {}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        digest, two_spaces, name = line.partition("  ")
-        if two_spaces and len(digest) == 64 and name == os.path.basename(name):  # noqa: PTH119
-            digests[name] = digest
-    return digests
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    lines = [line.partition("  ") for line in text.splitlines()]
+    return [
+        (digest, name)
+        for digest, two_spaces, name in lines
+        if two_spaces and len(digest) == 64 and name == os.path.basename(name)  # noqa: PTH119
+    ]
 
 
 def refuse_inputs(output: Path | None, inputs: Iterable[Path]) -> None:

@@ -83,7 +83,7 @@ def search_path() -> dict[str, str]:
 
 @contextmanager
 def build_lock(file: Path) -> Iterator[None]:
-    """Hold the lock of an output folder; if another build has it, log a message and wait.
+    """Hold the lock of an output folder; if another run has it, log a message and wait.
 
     Child processes that are started with ``close_fds=False`` hold it, too, until they end.
     """
@@ -97,7 +97,7 @@ def build_lock(file: Path) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 owner = os.read(descriptor, 20).decode(errors="replace").strip()
-                log.info(f"waiting for another build in {file.parent}{f' (process {owner})' if owner else ''}")
+                log.info(f"waiting for another run in {file.parent}{f' (process {owner})' if owner else ''}")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

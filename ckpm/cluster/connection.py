@@ -24,7 +24,7 @@ from distributed.comm import CommClosedError
 
 from ckpm.base.console import number
 from ckpm.base.errors import CkPrefillError, InconclusiveError, ServiceError, SetupError
-from ckpm.base.files import make_folder, write_atomically
+from ckpm.base.files import write_atomically
 from ckpm.cluster.identity import Identity
 from ckpm.cluster.session import Session
 
@@ -105,10 +105,8 @@ def connect(address: str, credentials: str = "") -> Any:
 
 
 def make_credentials(folder: Path) -> Security:
-    """Write new credentials to a folder that all machines share, readable by this user alone."""
+    """Write new credentials to a folder that all machines share and only this user can enter."""
     security = Security.temporary()
-    make_folder(folder)
-    folder.chmod(0o700)
     write_atomically(folder / _CERTIFICATE, security.tls_ca_file.encode())
     write_atomically(folder / _KEY, security.tls_client_key.encode())
     (folder / _KEY).chmod(0o600)

@@ -9,12 +9,14 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ckpm.base.console import number
 from ckpm.base.errors import ServiceError
+from ckpm.base.files import make_folder
 from ckpm.base.jobs import UNIT_BYTES
 from ckpm.base.processes import search_path
 from ckpm.cluster.connection import GPU, make_credentials
@@ -37,19 +39,24 @@ def slurm(site: Site, workers: int, logs: Path) -> Iterator[tuple[str, str, Call
         raise ServiceError(
             "--cluster slurm: this machine has no sbatch. Run this where jobs are submitted.", kind="slurm"
         )
-    secret = logs / "tls"
-    try:
-        cluster = _cluster_class()(**_options(site, logs), security=make_credentials(secret), protocol="tls://")
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ServiceError(f"no scheduler can be started here for --cluster slurm: {error}.", kind="slurm") from error
+    make_folder(logs)
     with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, secret, ignore_errors=True)
+        try:
+            # a folder of this run: others write their logs beside it
+            private = tempfile.TemporaryDirectory(prefix="tls.", dir=logs, ignore_cleanup_errors=True)
+            secret = stack.enter_context(private)
+            credentials = make_credentials(Path(secret))
+            cluster = _cluster_class()(**_options(site, logs), security=credentials, protocol="tls://")
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ServiceError(
+                f"no scheduler can be started here for --cluster slurm: {error}.", kind="slurm"
+            ) from error
         stack.enter_context(cluster)
         jobs = _submit(cluster, workers)
         log.info(
             f"Slurm: {number(len(jobs), 'job')} submitted ({', '.join(jobs)}), scheduler {cluster.scheduler_address}"
         )
-        yield cluster.scheduler_address, str(secret), lambda: _hopeless(jobs, logs)
+        yield cluster.scheduler_address, secret, lambda: _hopeless(jobs, logs)
 
 
 def _cluster_class() -> Any:
@@ -123,6 +130,7 @@ def _hopeless(jobs: tuple[str, ...], logs: Path) -> str:
         return ""
     if run.returncode != 0 and "Invalid job id" not in run.stderr:
         return ""  # the controller is busy
-    written = sorted(logs.glob("ckpm-*.err"), key=lambda file: file.stat().st_mtime)
+    files = (file for job in jobs for file in logs.glob(f"ckpm-{job}.*err"))  # and not those of other runs
+    written = sorted(files, key=lambda file: file.stat().st_mtime)
     lines = written[-1].read_text(errors="replace").splitlines()[-_LOG_LINES:] if written else []
     return "\n".join([f"all jobs have ended before a worker started. Logs: {logs}", *lines])

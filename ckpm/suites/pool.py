@@ -251,7 +251,8 @@ class WorkerPool:
             todo.put(case)
         done: queue.SimpleQueue[tuple[Case, Reply] | BaseException | None] = queue.SimpleQueue()
         halt = threading.Event()
-        busy: dict[int, Worker] = {0: self._start()}  # the first one starts alone: it fills the caches
+        busy: dict[int, Worker] = {}
+        self._have_worker(busy, halt, 0, 0)  # the first one starts alone: it fills the caches
         threads = [
             threading.Thread(target=self._work, args=(todo, done, halt, busy, number), daemon=True)
             for number in range(max(1, min(self.size, len(cases))))
@@ -278,9 +279,6 @@ class WorkerPool:
                 if thread.ident is not None:  # it could be started
                     thread.join()
 
-    def _start(self) -> Worker:
-        return Worker(self.command, self.environment, self.start_seconds)
-
     def _work(
         self,
         todo: queue.SimpleQueue[Case],
@@ -295,7 +293,7 @@ class WorkerPool:
             while not halt.is_set() and (case := _next(todo)) is not None:
                 started = time.monotonic()
                 try:
-                    self._have_worker(busy, number, failures)
+                    self._have_worker(busy, halt, number, failures)
                     reply, failures = busy[number].run(case), 0
                 except (RefusedError, DeviceError) as error:
                     reply = {"outcome": "infrastructure", "message": f"not run, {error}"}
@@ -309,13 +307,21 @@ class WorkerPool:
                 busy[number].stop()
             done.put(None)
 
-    def _have_worker(self, busy: dict[int, Worker], number: int, failures: int) -> None:
-        """Start a worker at busy[number] unless one lives there. Raises RefusedError, DeviceError."""
+    def _have_worker(self, busy: dict[int, Worker], halt: threading.Event, number: int, failures: int) -> None:
+        """Start a worker at busy[number] unless one lives there. Raises RefusedError, DeviceError.
+
+        An interrupt finds it there before it is ready.
+        """
+
+        def begun(worker: Worker) -> None:
+            busy[number] = worker
+            if halt.is_set():
+                worker.kill()
+
         if failures >= _START_FAILURES:
             raise DeviceError("workers no longer start", kind="worker-start")
         if number not in busy or not busy[number].alive:
-            busy.pop(number, None)
-            busy[number] = self._start()
+            Worker(self.command, self.environment, self.start_seconds, begun)
 
 
 def _next(todo: queue.SimpleQueue[Case]) -> Case | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import signal
@@ -20,6 +21,7 @@ from ckpm.base.errors import ServiceError
 from ckpm.cluster.connection import connect
 from ckpm.cluster.remote_steps import RemoteBuild
 from ckpm.cluster.site import read_site
+from ckpm.cluster.slurm import _hopeless
 from ckpm.cluster.slurm import slurm as slurm_workers
 from tests.cluster.conftest import KERNELS
 from tests.cluster.machines import Compiler, is_alive
@@ -37,6 +39,7 @@ sys.exit(commands.main(sys.argv[1:]))
 """
 CONNECT = "import sys; from ckpm.cluster.connection import connect; connect(sys.argv[1])"
 SITE = "{cores: 1, memory: 1500MB, interface: lo, directives: ['--overcommit']}\n"
+SMALL = msgspec.structs.replace(read_site(None, None, None), cores=1, memory="1500MB", directives=("--overcommit",))
 
 
 @pytest.fixture(scope="module")
@@ -130,10 +133,26 @@ def test_cancelled_build_leaves_no_job_and_no_secret(
     assert list(folder.rglob("*.pem")) == []
 
 
+def test_run_beside_another_keeps_its_credentials(daemons: None, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as second:
+        with slurm_workers(SMALL, 1, tmp_path) as (address, credentials, _):
+            beside = second.enter_context(slurm_workers(SMALL, 1, tmp_path))
+            connect(address, credentials).close()
+        connect(*beside[:2]).close()  # after the end of the first
+    assert list(tmp_path.rglob("*.pem")) == []
+
+
+def test_reason_for_no_worker_is_in_log_of_own_job(daemons: None, tmp_path: Path) -> None:
+    own_log, log_of_another = tmp_path / "ckpm-900001.err", tmp_path / "ckpm-9000011.err"
+    own_log.write_text("no such python")
+    log_of_another.write_text("no such module")
+    os.utime(own_log, (0, 0))
+    assert _hopeless(("900001",), tmp_path).endswith(f"Logs: {tmp_path}\nno such python")
+
+
 def test_network_reaches_only_ports_with_tls(daemons: None, tmp_path: Path) -> None:
     """Without an interface, servers of Dask listen on all."""
-    site = msgspec.structs.replace(read_site(None, None, None), cores=1, memory="1500MB", directives=("--overcommit",))
-    with slurm_workers(site, 1, tmp_path) as (address, credentials, _), connect(address, credentials) as client:
+    with slurm_workers(SMALL, 1, tmp_path) as (address, credentials, _), connect(address, credentials) as client:
         client.wait_for_workers(1, timeout=120)
         ((worker, process),) = client.run(os.getpid).items()
         ((_, nanny),) = client.run(os.getppid).items()

@@ -172,8 +172,8 @@ def test_plan_covers_change_of_other_table(checkout: Checkout, name: str) -> Non
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda file: file.name)
 def test_plan_covers_change_of_template(checkout: Checkout, template: Path) -> None:
     text = template.read_text()
-    if "{% extends" in text:  # only its blocks are rendered
-        text = re.sub(r"({% block \w+ %})", "\\1\n// changed\n", text, count=1)
+    if "{% extends" in text or "{% macro" in text:  # only its blocks or macros are rendered
+        text = re.sub(r"({% (?:block|macro) [^%]+ %})", "\\1\n// changed\n", text, count=1)
     else:
         text += "\n// changed\n"
     assert judge(checkout, template, text, RENDERED) > 0

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,19 @@ def test_forget_output_with_file_gone_ends_well(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("ckpm.base.outputs.is_ours", remove_and_accept)
     forget_output(tmp_path / "ours")
+
+
+def test_file_that_two_runs_wrote_at_once_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, record = tmp_path / "smoke.xml", outputs.record
+
+    def record_late(folder: Path, sums: Mapping[str, str]) -> None:
+        monkeypatch.setattr(outputs, "record", record)
+        write_output(file, b"of another run")
+        record(folder, sums)
+
+    monkeypatch.setattr(outputs, "record", record_late)
+    write_output(file, b"of a run")
+    demand_ours([file])
 
 
 def test_forget_output_keeps_link(tmp_path: Path) -> None:

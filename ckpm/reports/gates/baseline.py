@@ -21,13 +21,13 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.bounded import read_bytes, read_text
 from ckpm.base.errors import GateError, InconclusiveError
-from ckpm.base.files import is_special, name_write_errors, write_atomically
+from ckpm.base.files import hold_lock, is_special, name_write_errors, write_atomically
 from ckpm.base.paths import data
 from ckpm.base.records import Source, as_line
 from ckpm.base.tablefile import Count, Text
@@ -212,13 +212,13 @@ def accept(
 ) -> list[Path]:
     """Store each gate's figures as its baseline, with a line of history: date, reason, sum of each metric.
 
-    Figures and reason that equal the baseline's add no line. Return the paths of the baselines.
+    Figures and reason that equal the baseline's add no line. The caller holds :func:`hold_baselines`. Return the paths
+    of the baselines.
     """
     reason = " ".join(reason.split())
     if not reason:
         raise GateError("a baseline is accepted with a reason: --reason TEXT.")
     _demand_finite(measured)
-    complete(identity, folder)
     texts, lines = {}, []
     for gate, figures in measured.items():
         file = path_of(identity, gate, folder)
@@ -234,7 +234,7 @@ def accept(
         lines.insert(0, read_text(history))
     if texts:
         write_atomically(_journal(identity, folder), json.dumps({**texts, history.name: "".join(lines)}).encode())
-        complete(identity, folder)
+        _complete(identity, folder)
     return [path_of(identity, gate, folder) for gate in measured]
 
 
@@ -273,8 +273,26 @@ def merge(accepted: Baseline, figures: Figures, identity: Mapping[str, str], fil
     return {**accepted.figures, **figures}
 
 
+@contextlib.contextmanager
+def hold_baselines(identity: Mapping[str, str], folder: Path = FOLDER) -> Iterator[None]:
+    """Complete a build's baselines and their history, as :func:`complete`, and hold their lock."""
+    file = _journal(identity, folder).with_suffix(".lock")
+    with hold_lock(file, "name another folder with --baselines"):
+        try:
+            _complete(identity, folder)
+            yield
+        finally:
+            file.unlink(missing_ok=True)  # git would list it. FileLock takes no lock whose file is gone
+
+
 def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
-    """Write the files that an interrupted :func:`accept` left."""
+    """Write the files that an interrupted :func:`accept` left. Wait for one that runs."""
+    if _journal(identity, folder).is_file():
+        with hold_baselines(identity, folder):
+            pass  # they are complete
+
+
+def _complete(identity: Mapping[str, str], folder: Path) -> None:
     journal = _journal(identity, folder)
     if not journal.is_file():
         return

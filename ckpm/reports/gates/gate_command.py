@@ -18,7 +18,6 @@ from pathlib import Path
 from ckpm.base import junit
 from ckpm.base.display import show
 from ckpm.base.errors import InconclusiveError, UsageError
-from ckpm.base.files import hold_lock
 from ckpm.base.outputs import refuse_inputs
 from ckpm.base.paths import INSTALLED
 from ckpm.base.results import LIBRARY_SHA256
@@ -142,9 +141,7 @@ def run_accept(args: argparse.Namespace) -> None:
     judged = _read_judged(args)
     names, identity = [STATIC] if args.partial else _chosen(args, judged), judged.identity
     measured = {name: judged.figures[name]().figures for name in names}  # before the first is stored
-    with hold_lock(
-        judged.inputs[0].with_name(".accept.lock")
-    ):  # of two at once, the second would lose the first's line of history
+    with baseline.hold_baselines(identity, args.baselines):
         if args.partial:
             file = baseline.path_of(identity, STATIC, args.baselines)
             accepted, own = baseline.read(file, judged.commands), measured[STATIC]

@@ -21,6 +21,7 @@ from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_place, refuse_inputs
+from ckpm.base.processes import build_lock
 from ckpm.matrix.problems.testing import from_shape
 from ckpm.timing.sweeps.cases import SweepCase
 from ckpm.timing.sweeps.results import BestKernel, SweepResults, as_csv, best, merge_results, value_of
@@ -74,11 +75,12 @@ def run(args: argparse.Namespace) -> int:
         raise InconclusiveError(
             f"none of the {len(sweep.keys)} kernels serves a shape of {args.category}.", kind="nothing-measured"
         )
-    progress = SweepProgress(resume(file, sweep), file)
-    built = libraries_of(sweep, args.toolchain, args.work / file.stem, job_count(args.jobs))
-    if args.compile_only:
-        return 0
-    _run_all(args, sweep, built, progress)
+    with build_lock(args.work / file.stem / ".lock"):  # of two runs, the second finds the results of the first
+        progress = SweepProgress(resume(file, sweep), file)
+        built = libraries_of(sweep, args.toolchain, args.work / file.stem, job_count(args.jobs))
+        if args.compile_only:
+            return 0
+        _run_all(args, sweep, built, progress)
     results = progress.results
     _write(args, results)
     if args.tuning:

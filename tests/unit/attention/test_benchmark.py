@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from ckpm import commands as cli
 from ckpm.attention.tuning import TuningDatabase
 from ckpm.base.errors import LaunchError, RecordError, UsageError, WhereError
+from ckpm.base.files import StoppedError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.sweeps import read_sweep
 from ckpm.matrix.dialects import dialect
@@ -302,6 +304,20 @@ def test_ended_run_is_resumed(bench: Bench, tmp_path: Path) -> None:
     assert SweepResults.read(tmp_path / "a.json").finished
     assert cli.main(SMALL) == 0
     assert len(bench.measured) == len(wanted)  # nothing is left to be run
+
+
+def test_run_beside_another_waits_for_its_results(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpm.base.processes.log.info", Mock(side_effect=StoppedError))  # in place of the wait
+
+    def measure(*arguments: Any, **options: Any) -> dict[str, Any]:
+        monkeypatch.setattr(running, "measure", bench.measure)
+        with pytest.raises(StoppedError):
+            command.run(cli.parser("sweep run").parse_args(SMALL[2:]))
+        return bench.measure(*arguments, **options)
+
+    monkeypatch.setattr(running, "measure", measure)
+    assert cli.main(SMALL) == 0
+    assert len(set(bench.measured)) == len(bench.measured) > 1
 
 
 def test_compiling_alone_runs_nothing(bench: Bench) -> None:

@@ -108,7 +108,7 @@ def test_waiting_for_another_build_is_logged(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("ckpm.base.processes.log.info", say)
     with build_lock(file):
-        assert messages == [f"waiting for another build in {file.parent} (process {os.getpid()})"]
+        assert messages == [f"waiting for another run in {file.parent} (process {os.getpid()})"]
 
 
 @pytest.mark.parametrize(

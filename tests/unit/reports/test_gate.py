@@ -7,12 +7,15 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ckpm.base.errors import CheckFailedError, CodeObjectError, InconclusiveError, LibraryError, UsageError
+from ckpm.base.files import StoppedError, hold_lock, write_atomically
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.reports.gates import baseline, gate_command, library_gates
@@ -368,6 +371,22 @@ def test_accepting_leaves_line_of_history(library: Library) -> None:
     assert "aiter.history.jsonl:3: can't be read as a line of a baseline's history" in err
 
 
+def test_gate_beside_acceptance_waits_for_its_end(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    immediate = partial(hold_lock, stopped=lambda: True)  # an error in place of the wait
+    monkeypatch.setattr(baseline, "hold_lock", immediate, raising=False)
+
+    def write(file: Path, data: bytes) -> None:
+        write_atomically(file, data)
+        if file.name == "aiter.accepting.json":
+            with ThreadPoolExecutor(1) as gate, pytest.raises(StoppedError):
+                gate.submit(baseline.complete, {"arch": "gfx950", **FACTS}, library.baselines).result()
+
+    monkeypatch.setattr(baseline, "write_atomically", write)
+    assert library.run("accept", "--reason", "the second")[0] == 0
+    names = {"aiter.static.jsonl", "aiter.history.jsonl"}
+    assert {file.name for file in library.baseline.parent.iterdir()} == names
+
+
 def test_nothing_is_accepted_without_reason(library: Library) -> None:
     before = library.baseline.read_text()
     assert library.run("accept", "--reason", " ")[0] == UsageError.exit_code
@@ -515,6 +534,16 @@ def test_partial_accept_updates_rows_of_built_kernels(narrower: Library) -> None
     after = baseline.read(narrower.baseline)
     assert after.facts == {**before.facts, "reason": "one less"}
     assert (after.figures[MASKED], after.figures[SMALL]["vgpr"]) == (before.figures[MASKED], 199)
+
+
+def test_partial_accept_keeps_rows_of_interrupted_one(narrower: Library) -> None:
+    figures = baseline.read(narrower.baseline).figures
+    rows = {**figures, MASKED: {**figures[MASKED], "vgpr": 222}}
+    text = dataclasses.replace(baseline.read(narrower.baseline), figures=rows).text()
+    narrower.baseline.with_name("aiter.accepting.json").write_text(json.dumps({narrower.baseline.name: text}))
+    assert narrower.run("accept", "--reason", "one less", "--partial")[0] == 0
+    after = baseline.read(narrower.baseline).figures
+    assert (after[MASKED]["vgpr"], after[SMALL]["vgpr"]) == (222, 199)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -143,6 +144,24 @@ def test_interrupted_run_waits_for_no_case() -> None:
     assert next(run)[1]["outcome"] == "passed"
     run.close()  # type: ignore[attr-defined]
     assert time.monotonic() - started < 10
+
+
+def test_interrupted_run_ends_worker_that_is_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    starting, ready, codes = threading.Event(), Worker._ready, []
+
+    def start(worker: Worker, seconds: float) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            return ready(worker, seconds)  # of the first worker
+        starting.set()
+        codes.append(worker._process.wait(seconds))
+        raise EOFError
+
+    monkeypatch.setattr(Worker, "_ready", start)
+    monkeypatch.setattr(Worker, "run", lambda *_: {"outcome": "passed" if starting.wait(60) else "timeout"})
+    run = pool(size=2).run([case("fine.1"), case("fine.2")])
+    next(run)
+    run.close()  # type: ignore[attr-defined]
+    assert codes == [-signal.SIGKILL]
 
 
 def test_worker_that_cannot_start_ends_run_with_its_output() -> None:

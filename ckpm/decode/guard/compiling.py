@@ -102,7 +102,7 @@ def jit_function(function: Any) -> Any:
 
 
 def _layers(function: Any) -> Iterator[Any]:
-    """What the decorators of a kernel made, from the outermost to the JITFunction."""
+    """The objects that a kernel's decorators return, from the outermost to the JITFunction."""
     yield function
     while hasattr(function, "fn") and hasattr(function.fn, "arg_names"):
         function = function.fn

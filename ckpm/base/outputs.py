@@ -120,12 +120,21 @@ def refuse_inputs(output: Path | None, inputs: Iterable[Path]) -> None:
 
 
 def refuse_inputs_among(arguments: argparse.Namespace) -> None:
-    """Apply :func:`refuse_inputs` to each of OPTIONS, with all other paths among the arguments as inputs."""
+    """Apply :func:`refuse_inputs` to each of OPTIONS, with all other paths among the arguments as inputs.
+
+    Two outputs in one file are refused, too.
+    """
     values = vars(arguments)
     inputs = [path for name, value in values.items() if name not in OPTIONS for path in _paths(value)]
-    for name in OPTIONS:
-        for output in _paths(values.get(name)):
-            refuse_inputs(output, inputs)
+    targets: set[str] = set()
+    for output in (path for name in OPTIONS for path in _paths(values.get(name))):
+        refuse_inputs(output, inputs)
+        if (target := os.path.realpath(output)) in targets and not is_special(output):
+            raise UsageError(
+                f"{output}: two results of this command would be written there, and one lost: name another output.",
+                kind="overwrite",
+            )
+        targets.add(target)
 
 
 def _paths(value: object) -> list[Path]:

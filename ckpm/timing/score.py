@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
@@ -55,8 +58,8 @@ class ScoreRow:
 
     @property
     def error(self) -> float | None:
-        """Relative difference."""
-        return None if self.modelled is None else self.modelled / self.published - 1
+        """Relative difference; None without a modelled figure, and for a published 0, which is a wrong result's."""
+        return self.modelled / self.published - 1 if self.modelled is not None and self.published else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +98,7 @@ class Score:
 
     tier: str
     rows: tuple[ScoreRow, ...]
-    groups: Mapping[str, GroupScore]
+    groups: Mapping[Annotated[str, Meta(pattern=f"^({'|'.join(TITLES)})$")], GroupScore]
     clocks: Mapping[str, Clock]
     sensitivity: Mapping[str, tuple[Mapping[str, GroupScore], Mapping[str, GroupScore]]] = dataclasses.field(
         default_factory=dict

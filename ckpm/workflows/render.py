@@ -29,8 +29,12 @@ HERE = data(".github")
 FOLDER = Path(".github") / "workflows"
 NOX = Path(".github") / "nox.txt"
 LABELS = Path(".github") / "actionlint.yaml"
-# the commit that a plan compares with: of a pull request, of a merge queue, of a push
-BASE = "github.event.pull_request.base.sha || github.event.merge_group.base_sha || github.event.before"
+# The commit that a plan compares with: of a pull request, of a merge queue, of a push. A clone lacks the commit before
+# a push that creates a branch, and before a forced one.
+BASE = (
+    "github.event.pull_request.base.sha || github.event.merge_group.base_sha || "
+    "(github.event.created || github.event.forced) && 'HEAD^' || github.event.before"
+)
 _KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own labels of self-hosted runners
 
 

@@ -72,6 +72,27 @@ def test_output_that_is_input_is_refused(name: str, tmp_path: Path) -> None:
     assert input_file.read_text() == "kept"
 
 
+@pytest.mark.parametrize("name", [name for name, parser in WRITING.items() if len(output_options(parser)) > 1])
+def test_two_results_in_one_file_are_refused(name: str, tmp_path: Path) -> None:
+    parser, file, link = WRITING[name], tmp_path / "both", tmp_path / "link"
+    link.symlink_to(file)
+    first, second, *_ = output_options(parser)
+    rest = _required_arguments(parser, first, str(tmp_path / "input"))
+    with pytest.raises(UsageError, match="two results of this command"):
+        parser.parse_args([*rest, first.option_strings[0], str(file), second.option_strings[0], str(link)])
+    parser.parse_args([*rest, first.option_strings[0], "/dev/null", second.option_strings[0], "/dev/null"])
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "libckpm.so"])
+def test_index_in_place_of_its_library_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("kept")
+    assert cli.main(["cpp", "index", str(tmp_path), "--output", str(tmp_path / name)]) == 2
+    assert "it is read by this command, and would be lost: name another" in capsys.readouterr().err
+    assert (tmp_path / name).read_text() == "kept"
+
+
 def test_commands_write_by_common_functions() -> None:
     checked = 0
     for file, text in sources().items():

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from ckpm.base.display import show
+from ckpm.base.outputs import refuse_inputs
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.matrix.options import DEFAULT_ARCH
 
@@ -21,7 +22,10 @@ def add_index_options(parser: argparse.ArgumentParser) -> None:
 def _index(args: argparse.Namespace) -> None:
     """Write the index of a library, and print its path."""
     from ckpm.attention.cpp.index import write_index
+    from ckpm.kernels.library.manifest import MANIFEST
+    from ckpm.kernels.library.request import LIBRARY
 
+    refuse_inputs(args.output, [args.folder / MANIFEST, args.folder / LIBRARY])
     show(str(write_index(args.folder, args.output)))
 
 

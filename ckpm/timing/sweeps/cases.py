@@ -104,17 +104,20 @@ def _of_key(key: Key) -> dict[str, Any]:
 
 
 def _settle(shape: ListedShape, key: Key) -> ListedShape:
-    """The shape with the kernel's mode, layouts and pages."""
-    paged = bool(key.paged_kv) or key.family == "batch_prefill"
+    """The shape with the kernel's mode, layouts and pages. The pages are in its name, too."""
+    size = example_page(key.page_size) if key.family == "batch_prefill" else None
+    layout, table = key.kv_layout or "linear", key.kv_table or "sglang"
+    pages = f"-ps{size}-{layout}-{table}" if size else "-paged" if key.paged_kv else ""
     return dataclasses.replace(
         shape,
+        name=f"{shape.name}{pages}",
         mode=key.mode,
         vlayout=key.vlayout or "row",
         qscale=key.qscale or "no",
-        paged_kv=paged,
-        page_size=example_page(key.page_size) if key.family == "batch_prefill" else None,
-        kv_layout=key.kv_layout or "linear",
-        kv_table=key.kv_table or "sglang",
+        paged_kv=bool(pages),
+        page_size=size,
+        kv_layout=layout,
+        kv_table=table,
     )
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ckpm.base.errors import RecordError
+from ckpm.base.display import one_line
+from ckpm.base.errors import RecordError, UsageError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.base.rows import to_csv
@@ -24,7 +25,7 @@ from ckpm.base.tablefile import Text
 from ckpm.matrix.dialects import FAMILIES
 from ckpm.matrix.keys import CHOICES, Key
 from ckpm.matrix.problems.serving import padding
-from ckpm.matrix.selection import load_filter_file
+from ckpm.matrix.selection import load_filter_file, parse_shard
 from ckpm.matrix.where import compile_over
 
 _MASKS = {"mask": "top_left", "causal": "top_left", "": "no"}
@@ -101,7 +102,10 @@ def as_csv(rows: Sequence[Row]) -> bytes:
     return to_csv(COLUMNS, [{**dict.fromkeys(COLUMNS), **row} for row in rows]).encode()
 
 
+UNITS = {"latency_ms": "ms", "modelled_cycles": "modelled cycles"}  # columns by which kernels are compared
 FORMAT = 1
+_LEAST = 1e-18  # of a time or of cycles: a ratio of two is finite
+_SHOWN = 200  # characters of the missing shards
 _REMEDY = "Run the benchmark again, with another --work or without this file."
 _WHOLE = "1/1"
 FAULT = "fault: "  # begins the reason of a case that was left out because its launch faulted
@@ -176,7 +180,7 @@ class SweepResults:
         metadata = document.get("metadata")
         left_out = [row.record(_LeftOut) for row in document.get("left_out").items()]
         return cls(
-            request=document.get("request").texts(),
+            request=_request(document.get("request")),
             kernels=metadata.get("total_kernels").count(),
             cases=metadata.get("total_cases").count(),
             rows=tuple(map(_row, document.get("results").items())),
@@ -191,23 +195,42 @@ class _LeftOut:
     reason: Text
 
 
+def _request(value: Value) -> dict[str, str]:
+    for name in ("arch", "category", "device"):
+        value.get(name).nonempty_text()
+    shard = value.get("shard")
+    try:
+        parse_shard(shard.text())
+    except UsageError:
+        raise shard.fail(f"'{shard.value}' is not a shard I/N") from None
+    return value.texts()
+
+
 def _row(value: Value) -> Row:
     value.allow(COLUMNS)
-    for name in ("problem_name", "kernel"):
+    for name in ("problem_name", "kernel", "mode"):
         value.get(name).nonempty_text()
+    value.get("dispatch_order").count()
+    value.optional("agrees", Value.truth, None)
+    for name in UNITS:
+        if not _LEAST < value.optional(name, Value.number, 1) < 1 / _LEAST:
+            raise value.get(name).fail(f"must be over {_LEAST} and under {1 / _LEAST:.0g}")
     return value.record(dict[str, Cell])
+
+
+def _of_run(request: Mapping[str, str]) -> dict[str, str]:
+    """The facts that the shards of one run share: all, and of the shard the number of shards."""
+    return {**request, "shard": request["shard"].partition("/")[2]}
 
 
 def merge_results(files: Sequence[Path]) -> SweepResults:
     """Merge the results of all shards of one run. Refuse unfinished, different, repeated and missing shards."""
     parts = [SweepResults.read(file) for file in files]
-    first, count = parts[0], int(parts[0].request["shard"].partition("/")[2])
+    first, run = parts[0], _of_run(parts[0].request)
     shards: dict[str, Path] = {}
     for file, part in zip(files, parts, strict=True):
-        differing = [
-            name for name in first.request if name != "shard" and part.request.get(name) != first.request[name]
-        ]
-        if differing:
+        other = _of_run(part.request)
+        if differing := [name for name in {**run, **other} if run.get(name) != other.get(name)]:
             raise RecordError(f"{file}: of another run than {files[0]}: {differing[0]} differs.", kind="benchmark")
         if not part.finished:
             raise RecordError(f"{file}: unfinished: run its benchmark again, which then goes on.", kind="benchmark")
@@ -216,8 +239,10 @@ def merge_results(files: Sequence[Path]) -> SweepResults:
                 f"{file}: shard {part.request['shard']} is {shards[part.request['shard']]}, too.", kind="benchmark"
             )
         shards[part.request["shard"]] = file
-    if missing := [f"{at}/{count}" for at in range(1, count + 1) if f"{at}/{count}" not in shards]:
-        raise RecordError(f"{files[0]}: the results of shard {', '.join(missing)} are missing.", kind="benchmark")
+    numbers = {parse_shard(shard)[0] for shard in shards}
+    if missing := [f"{at}/{run['shard']}" for at in range(1, int(run["shard"]) + 1) if at not in numbers]:
+        text = one_line(", ".join(missing), _SHOWN)
+        raise RecordError(f"{files[0]}: the results of shard {text} are missing.", kind="benchmark")
     return SweepResults(
         request={**first.request, "shard": _WHOLE},
         kernels=sum(part.kernels for part in parts),
@@ -227,7 +252,6 @@ def merge_results(files: Sequence[Path]) -> SweepResults:
     )
 
 
-UNITS = {"latency_ms": "ms", "modelled_cycles": "modelled cycles"}  # columns by which kernels are compared
 _Measured = tuple[Row, str, float]  # with its unit and number
 
 

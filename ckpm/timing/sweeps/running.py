@@ -199,7 +199,11 @@ def open_bench(path: Path, device: Device, sweep: SweepRequest) -> SweepBench:
 
 
 def resume(file: Path, sweep: SweepRequest) -> SweepResults:
-    """Results of an earlier run of the same sweep, or none yet. Results of another sweep are refused."""
+    """Results of an earlier run of the same sweep, or none yet. Results of another sweep are refused.
+
+    Faults are left out, to be tried again, once every case has a result. Earlier, a fault that ends the process would
+    be run again and again, and no later case.
+    """
     fresh = SweepResults(request=sweep.facts, kernels=len(sweep.keys), cases=len(sweep.cases))
     if not file.exists():
         return fresh
@@ -212,7 +216,11 @@ def resume(file: Path, sweep: SweepRequest) -> SweepResults:
         )
     identities = {case.identity for case in sweep.cases}
     rows = tuple(row for row in earlier.rows if (str(row["problem_name"]), str(row["kernel"])) in identities)
-    left_out = {key: why for key, why in earlier.left_out.items() if key in identities}
+    left_out = {
+        key: why
+        for key, why in earlier.left_out.items()
+        if key in identities and not (earlier.finished and why.startswith(FAULT))
+    }
     return replace(fresh, rows=rows, left_out=left_out)
 
 

@@ -14,6 +14,7 @@ from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.base.files import sha256_of
+from ckpm.base.paths import program_digest
 from ckpm.base.rocm_choice import add_rocm_options
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.families.libraries import host, library_of, library_with
@@ -28,6 +29,7 @@ from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, chosen_upstream
 from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.testing import ListedShape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, parse_shard, select_some, take_shard
+from ckpm.timing import machine
 from ckpm.timing.sweeps.cases import SweepCase, cases, own_cases
 from ckpm.timing.sweeps.results import filter_keys
 
@@ -147,6 +149,8 @@ def _facts(args: argparse.Namespace, tree: Tree, arch: str) -> dict[str, str]:
         "device": args.device,
         "verify": str(args.verify).lower(),
         "most_instructions": str(args.most_instructions),
+        "program": program_digest(),
+        "model": sha256_of(machine.TABLE),
     }
 
 

@@ -9,6 +9,7 @@ import csv
 import dataclasses
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,9 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher
 from ckpm.matrix.problems.testing import ListedShape, from_shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, select, take_shard
+from ckpm.reports.page.figure_tables import best_kernels
+from ckpm.reports.page.inputs import gather
+from ckpm.timing import machine
 from ckpm.timing.sweeps import command, running, sweep_request
 from ckpm.timing.sweeps.cases import FAMILIES, SweepCase, cases, not_laid_out, own_cases, tensors
 from ckpm.timing.sweeps.command import tune
@@ -80,6 +84,21 @@ def test_sweep_without_category_runs_each_kernel_once() -> None:
         problem = (case.key.lse, case.key.dropout, case.key.logits, case.key.skip, case.key.hdim_q, case.shape.seqlen_k)
         by_name.setdefault(case.shape.name, set()).add(problem)
     assert all(len(problems) == 1 for problems in by_name.values())  # only kernels of one problem are compared
+
+
+@pytest.mark.parametrize("name", ["ck-2025-11", "rocm-libraries-2026-09", "ckpm-serving"])
+@pytest.mark.parametrize("family", ["fwd_splitkv", "batch_prefill"])
+def test_kernels_of_other_pages_or_layouts_are_of_other_problems(name: str, family: str) -> None:
+    """Only kernels that could serve the same call are compared: with its page size, layout and table."""
+    where = ("key.hdim_q == 128 and key.dtype == 'bf16' and key.mode == 'group'",)
+    keys = select(dialect(name), Selection(archs=("gfx950",), families=(family,), where=where))
+    served: dict[str, set[tuple[object, ...]]] = {}
+    for case in (*own_cases(keys, parse_shape(sweep_request.SIZES)), *cases(keys, SMOKE)):
+        key = case.key
+        pages = bool(key.paged_kv), key.page_size, key.kv_layout, key.kv_table
+        served.setdefault(case.shape.name, set()).add(pages)
+    assert served
+    assert [group for group in served.values() if len(group) > 1] == []
 
 
 def test_sweep_with_category_runs_only_shapes_that_kernels_serve() -> None:
@@ -203,6 +222,13 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
         lambda text: text.replace('"format": 1', '"format": 2'),
         lambda text: text.replace('"kernel":', '"colonel":'),
         lambda text: text.replace('"total_cases": 2', '"total_cases": "2"'),
+        lambda text: text.replace('"mode": "batch"', '"mode": ""'),
+        lambda text: text.replace('"dispatch_order": 1', '"dispatch_order": "x"'),
+        lambda text: text.replace('"modelled_cycles": 9', '"modelled_cycles": 0'),
+        lambda text: text.replace('"modelled_cycles": 9', '"modelled_cycles": 1e308'),
+        lambda text: text.replace('"modelled_cycles": 9', '"modelled_cycles": 1e-308'),
+        lambda text: text.replace('"shard": "1/1"', '"shard": "1/x"'),
+        lambda text: text.replace('"shard"', '"sherd"'),
     ],
 )
 def test_damaged_results_are_error(tmp_path: Path, damage: Any) -> None:
@@ -210,6 +236,31 @@ def test_damaged_results_are_error(tmp_path: Path, damage: Any) -> None:
     file.write_text(damage(results().text().decode()))
     with pytest.raises(RecordError, match=str(file)):
         SweepResults.read(file)
+
+
+def leaves(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each object or list in a JSON value, with each of its indices or names."""
+    for at in range(len(value)) if isinstance(value, list) else value if isinstance(value, dict) else ():
+        yield value, at
+        yield from leaves(value[at])
+
+
+@pytest.mark.parametrize("odd", [None, "", "x", "9/9", -1, 0, 2.5, 1e308, True, [], {}], ids=str)
+def test_any_wrong_value_is_error_or_changes_no_command(tmp_path: Path, odd: Any) -> None:
+    folder = tmp_path / "benchmark"
+    file = folder / "r.json"
+    folder.mkdir()
+    document = json.loads(results(left_out={("shape", "kernel"): "why"}, cases=3).text())
+    refused = 0
+    for container, at in list(leaves(document)):
+        value, container[at] = container[at], odd
+        file.write_text(json.dumps(document))
+        container[at] = value
+        codes = {cli.main(["sweep", "best", str(file), "--csv", str(tmp_path / "r.csv")])}
+        best_kernels(gather(tmp_path))
+        assert codes <= {0, 3}, at
+        refused += codes == {3}
+    assert refused > 9
 
 
 def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path) -> None:
@@ -227,6 +278,12 @@ def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path)
         merge_results([first, second])
     results(request={**results(shard="2/2").request, "device": "hip"}).write(second)
     with pytest.raises(RecordError, match="device differs"):
+        merge_results([first, second])
+    results(shard="2/3").write(second)
+    with pytest.raises(RecordError, match="shard differs"):
+        merge_results([first, second])
+    results(request={**results(shard="2/2").request, "program": "another"}).write(second)
+    with pytest.raises(RecordError, match="program differs"):
         merge_results([first, second])
 
 
@@ -366,7 +423,38 @@ def test_refusal_is_reason_and_fault_failure(bench: Bench, message: str, code: i
     (why,) = SweepResults.read(Path("a.json")).left_out.values()
     assert message in why
     bench.fails = None
-    assert cli.main([*SMALL, "--max-kernels", "1"]) == code  # its verdict is kept, as all results are
+    # a refusal is kept, as all results are; a fault may be the machine's, and is tried again
+    assert cli.main([*SMALL, "--max-kernels", "1"]) == (0 if code == 8 else code)
+
+
+def test_fault_is_tried_again_only_after_all_other_cases(bench: Bench) -> None:
+    """A case that ends the process each time would keep the others from being run."""
+    file = Path("build/benchmark/fwd_ci-gfx950-aiter-one.json")
+    line = [*SMALL, "--max-kernels", "2"]
+    bench.fails, bench.stop_after = LaunchError("lib: kernel: hip_error: it died"), 1
+    assert cli.main(line) == 130
+    bench.fails, bench.stop_after = None, 10**6
+    assert cli.main(line) == 8
+    assert len(bench.measured) == len(set(bench.measured)) == 2
+    assert cli.main(line) == 0
+    assert bench.measured[2] == bench.measured[0]
+    assert len(SweepResults.read(file).rows) == 2
+
+
+@pytest.mark.parametrize("part", ["program", "model"])
+def test_results_of_another_program_are_not_resumed(
+    bench: Bench, part: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernels' templates and the emulator are parts of the program; the model's numbers are in a table."""
+    assert cli.main([*SMALL, "--max-kernels", "1"]) == 0
+    if part == "program":
+        monkeypatch.setattr(sweep_request, "program_digest", lambda: "another")
+    else:
+        table = tmp_path / "machine.yaml"
+        table.write_text(machine.TABLE.read_text().replace("doubtful: true", "doubtful: false", 1))
+        monkeypatch.setattr(machine, "TABLE", table)
+    assert cli.main([*SMALL, "--max-kernels", "1"]) == 3
+    assert f"{part} differs" in capsys.readouterr().err
 
 
 def test_large_shapes_are_left_out_on_emulator_with_reason(bench: Bench) -> None:

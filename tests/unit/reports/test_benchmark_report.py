@@ -22,7 +22,7 @@ def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> ReportI
     sweep_folder = folder / "benchmark"
     sweep_folder.mkdir()
     SweepResults(
-        request={"arch": "gfx950", "category": "smoke"},
+        request={"arch": "gfx950", "category": "smoke", "device": "emulator", "shard": "1/1"},
         kernels=len(rows),
         cases=len(rows) + len(left_out),
         rows=rows,

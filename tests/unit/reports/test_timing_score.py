@@ -116,6 +116,18 @@ def test_accepted_figures_meet_goals_of_groups() -> None:
         assert (bounds["A"].error <= 0.10, bounds["B"].error <= 0.14) == (True, True)
 
 
+def test_score_of_unknown_group_is_error(tmp_path: Path) -> None:
+    make_score(row("B", 100, 90)).write(tmp_path / "score.json")
+    text = (tmp_path / "score.json").read_text()
+    (tmp_path / "score.json").write_text(text.replace('"B": {', '"Z": {'))
+    with pytest.raises(RecordError, match="groups"):
+        Score.read(tmp_path / "score.json")
+
+
+def test_figure_beside_published_zero_has_no_error() -> None:
+    assert row("B", 0, 90).error is None
+
+
 def test_score_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     score = make_score(row("B", 100, 90), row("A", 8, None, "cycles", reason="no code"))
     score.write(tmp_path / "score.json")

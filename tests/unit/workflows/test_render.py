@@ -19,6 +19,7 @@ import yaml
 from ckpm.base.errors import CheckFailedError
 from ckpm.commands import main
 from ckpm.kernels.changes import plan
+from ckpm.kernels.changes.history import commit_of
 from ckpm.kernels.changes.rules import Effect, rules
 from ckpm.matrix.problems.case import SUITES
 from ckpm.reports.release import record, stages
@@ -156,6 +157,33 @@ def test_required_check_runs_for_merge_queues_and_pushes() -> None:
     assert set(workflow["jobs"]["report"]["needs"]) == {*workflow["jobs"]} - {"report"}
 
 
+@pytest.mark.parametrize(
+    ("event", "base"),
+    [
+        ({"pull_request": {"base": {"sha": "first"}}}, "first"),
+        ({"merge_group": {"base_sha": "first"}}, "first"),
+        ({"before": "first", "created": False, "forced": False}, "first"),
+        ({"before": "0" * 40, "created": True, "forced": False}, "second"),  # GitHub has no commit before a new branch
+        ({"before": "f" * 40, "created": False, "forced": True}, "second"),  # no branch has the replaced commit
+    ],
+)
+def test_base_of_a_plan_is_a_commit_of_the_clone(event: dict[str, Any], base: str, tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    for name in ("first", "second", "third"):
+        git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", name)
+        git(tmp_path, "tag", name)
+
+    def value(match: re.Match[str]) -> str:
+        member: Any = event
+        for part in match[1].split("."):
+            member = (member or {}).get(part)
+        return repr(member)
+
+    expression = re.sub(r"github\.event\.([\w.]+)", value, render.BASE)
+    named = eval(expression.replace("||", "or").replace("&&", "and"))
+    assert commit_of(tmp_path, named) == commit_of(tmp_path, base)
+
+
 def test_required_check_fails_in_a_cancelled_run() -> None:
     """GitHub: a job that is skipped by its condition reports success, also as a required check."""
     report = document("pull-request")["jobs"]["report"]
@@ -216,6 +244,19 @@ def test_caches_are_keyed_by_content_and_not_for_releases() -> None:
     assert not re.search(r"run_id|run_number|date|time|matrix\.", key)
     for prefix in restored[0]["restore-keys"].split("\n")[:-1]:
         assert f"{key}-".startswith(prefix)
+
+
+def test_cache_key_has_each_file_that_kernels_are_compiled_from() -> None:
+    """Else the workflow of objects takes the old objects for complete, and each pull request compiles the new ones."""
+    cache = render.settings()["cache"]
+    patterns = [re.sub(r"\*\*$", "**/*", pattern) for pattern in (*cache["compiler"], *cache["sources"])]
+    covered = {file for pattern in patterns for file in ROOT.glob(pattern)}
+    effects = {file: rules().effect(file.relative_to(ROOT).as_posix()) for top in ("ckpm", "kernels", "matrix")
+               for file in (ROOT / top).rglob("*.*") if file.suffix != ".pyc"}  # fmt: skip
+    building = {file for file, effect in effects.items() if effect.families or effect.compare == "kernels"}
+    building |= {file for file in effects if file.is_relative_to(ROOT / "kernels")}
+    assert {ROOT / "kernels/spellings.yaml", ROOT / "kernels/templates/unit.hip.j2"} <= building
+    assert sorted(building - covered) == []
 
 
 def test_only_default_branch_stores_objects() -> None:

@@ -233,7 +233,7 @@ def test_unknown_kernel_and_reason_of_nothing_are_refused(run: Run) -> None:
     ],
 )
 def test_arch_of_no_kernel_is_refused(monkeypatch: pytest.MonkeyPatch, run: Run, arch: str, complaint: str) -> None:
-    """Judging no kernel at all is no pass."""
+    """Refuse to pass with nothing checked."""
     monkeypatch.setattr(command, "demand_triton", lambda: None)
     monkeypatch.setattr(command, "function_of", lambda file, name: SimpleNamespace(arg_names=()))
     code, _, err = run("guard", "streaming", "--arch", arch)

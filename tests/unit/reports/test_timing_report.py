@@ -250,7 +250,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("command", [["measure"], ["timing", "model"]], ids=" ".join)
 def test_glob_of_no_kernel_is_named(library: Path, run: Run, command: list[str]) -> None:
-    """Building more, which the message of a library that serves nothing advises, would not help."""
+    """Advise no larger build, which would not help."""
     options = ("--library", library, "--output", library.with_name("out.json"), "--kernel", "nosuch*")
     code, _, err = run(*command, *options)
     assert (code, "--kernel: none of the library's 2 kernels fits 'nosuch*'" in err) == (UsageError.exit_code, True)

@@ -11,12 +11,14 @@ import pwd
 import secrets
 import stat
 import tempfile
+import threading
 from pathlib import Path
 
 from .errors import SetupError, TrustError
 from .files import make_folder, name_write_errors
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_UMASK = threading.Lock()  # a thread in between would take 0o077 for the mask, and leave it
 
 
 def trusted_owners() -> frozenset[int]:
@@ -52,7 +54,8 @@ def why_untrusted(path: Path, top: Path, owners: frozenset[int] | None = None, i
 
 def keep_others_out() -> None:
     """Make the files of this process and its children unwritable for other users."""
-    os.umask(os.umask(0o077) | _OTHERS_WRITE)
+    with _UMASK:
+        os.umask(os.umask(0o077) | _OTHERS_WRITE)
 
 
 def _name(user: int) -> str:

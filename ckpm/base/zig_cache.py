@@ -5,12 +5,14 @@ ckpm/base/store.py does. The next link compares them first.
 
 zig's notes (``h/``) list a file's size, inode, time and digest. If inode or time differ, zig 0.17 compares the digest
 with an unset one (checkInputPath in std/Build/Cache.zig). So in a new environment, or with a restored cache, zig would
-build libc++ again for minutes. :func:`renew` corrects the notes.
+build libc++ again for minutes. :func:`renew` corrects the notes. Each installed zig has a folder, because environments
+that link in turns would undo each other's notes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import struct
@@ -18,11 +20,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .files import write_atomically
-from .store import BESIDE, is_adopted, remember
+from .store import BESIDE, draft_folder, is_adopted, remember
 
 _ENTRY = struct.Struct("<QQq16sB")  # of a file in a note: size, inode, time, digest, flags; then its path and a 0
 _BELOW_LIB = 1 << 2  # flags of a path below zig's folder lib
 _LINKED = ("*.a", "*.o", "*.so", "*.so.*")
+
+
+def own_folder(top: Path, lib: Path) -> Path:
+    """The cache folder of the zig that has ``lib``. A new one begins with a copy of the one with the newest libc++."""
+    folder = top / hashlib.sha256(os.fsencode(lib)).hexdigest()[:16]
+    if not folder.exists():
+        with contextlib.suppress(OSError):  # without a copy, zig builds libc++ again
+            libraries = sorted(top.glob("*/o/*/libc++.a"), key=lambda file: file.stat().st_mtime)
+            if libraries:
+                _copy(libraries[-1].parents[2], folder, lib)
+    return folder
+
+
+def _copy(source: Path, folder: Path, lib: Path) -> None:
+    """Copy what links need, with notes of ``lib``: whole, or not at all if another process was first."""
+    with draft_folder(folder.parent) as drafts:
+        draft = drafts / folder.name
+        for part in ("h", "o", "z"):  # notes first: what they name is in the copy, too
+            shutil.copytree(source / part, draft / part)
+        renew(draft, lib)
+        draft.rename(folder)
 
 
 @contextlib.contextmanager

@@ -87,16 +87,16 @@ def pull(engine: Engine, base: Base) -> str:
 def ensure(engine: Engine, image: Image, work: Path, sources: ImageSources) -> str:
     """Return the tag of an image, and build the image if the engine has none of the same content."""
     tag = context.tag(image)
-    with folder_of(image, work):
+    with image_lock(image, sources):
         if identity(engine, tag) is None:
             log.info(f"building image {image.name} with {engine.name}")
             build(engine, image, work, sources)
     return tag
 
 
-def folder_of(image: Image, work: Path) -> AbstractContextManager[None]:
-    """Lock the folder that an image is built in; other processes wait."""
-    return hold_lock(work / image.name / ".lock", "choose another folder with --work")
+def image_lock(image: Image, sources: ImageSources) -> AbstractContextManager[None]:
+    """Hold an image's folder and tags; other processes wait. Those of another clone build the same tags."""
+    return hold_lock(sources.containers / f"{image.name}.lock", "set CKPM_CACHE to another folder")
 
 
 def prove(engine: Engine, image: Image, first: BuiltImage, work: Path, sources: ImageSources) -> None:

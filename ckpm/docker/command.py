@@ -77,7 +77,7 @@ def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
     sources = ImageSources(settings.cache_folder(), labels())
     finished = []
     for chosen_image in chosen:
-        with building.folder_of(chosen_image, args.work):
+        with building.image_lock(chosen_image, sources):
             finished.append((chosen_image.base, _build_one(engine, chosen_image, sources, args)))
     by_name = {base.name: base for base, _ in finished}
     for base in by_name.values() if args.update_locks else ():

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from ckpm.attention.launch.device import Device, EmulatedDevice
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.attention.launch.launching import host_buffers, upload
-from ckpm.base.errors import TrustError
 from ckpm.base.files import hold_lock, sha256_of
-from ckpm.kernels.upstream.package_index import download
+from ckpm.kernels.upstream.trees import fetch_archive
 from ckpm.matrix.dialects import check_upstream
 from ckpm.timing.published import PublishedShape
 
@@ -55,12 +54,8 @@ def _package(cache: Path) -> Path:
     package = check_upstream("aiter")
     file = cache / "upstream" / package.file
     with hold_lock(file.with_suffix(".lock")):
-        if not file.is_file():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            download(package, file)
-        if sha256_of(file) != package.sha256:
-            file.unlink()
-            raise TrustError(f"{file}: not the package of upstreams.yaml; it is deleted. Run again.", kind="untrusted")
+        if not file.is_file() or sha256_of(file) != package.sha256:  # an interrupt leaves a part
+            fetch_archive(package, file)
     return file
 
 

@@ -81,15 +81,20 @@ def compilers(cache: Path | None = None) -> Iterator[Compiler]:
     for name in ("c++", "g++", "clang++"):
         if path := shutil.which(name):
             yield _with_version((path,))
-    if importlib.util.find_spec("ziglang"):
+    if spec := importlib.util.find_spec("ziglang"):
         from importlib.metadata import version  # only here: it takes longer than anything else that a start imports
 
-        caches = str((cache or cache_folder()).parent / "zig")
         yield Compiler(
             command=(sys.executable, "-m", "ziglang", "c++"),
             identity=f"ziglang {version('ziglang')}",
-            environment={"ZIG_GLOBAL_CACHE_DIR": caches, "ZIG_LOCAL_CACHE_DIR": caches},
+            environment=zig_folders(Path(str(spec.origin)).with_name("lib"), cache or cache_folder()),
         )
+
+
+def zig_folders(lib: Path, cache: Path) -> dict[str, str]:
+    """The variables with the folder of the zig that has ``lib``: others' notes have other inodes (as in ckpm)."""
+    folder = str(cache.parent / "zig" / _hash(str(lib)))
+    return {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
 
 
 def fit_compiler(cache: Path | None = None) -> Compiler:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import threading
 from pathlib import Path
 
 from ckpm_emulator.errors import TrustError
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_UMASK = threading.Lock()  # a thread in between would take 0o077 for the mask, and leave it
 
 
 def demand_trusted(path: Path, top: Path) -> None:
@@ -43,7 +45,8 @@ def demand_trusted(path: Path, top: Path) -> None:
 
 def keep_others_out() -> None:
     """Make the files of this process and its children unwritable for other users."""
-    os.umask(os.umask(0o077) | _OTHERS_WRITE)
+    with _UMASK:
+        os.umask(os.umask(0o077) | _OTHERS_WRITE)
 
 
 def _name(user: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckpm_emulator.cache import cache_folder
-from ckpm_emulator.toolchain import tool_environment
+from ckpm_emulator.toolchain import tool_environment, zig_folders
 
 
 def compile_source(source: Path, arch: str, *options: str) -> bytes:
@@ -29,8 +29,7 @@ def zig_environment() -> dict[str, str]:
 
     What is compiled is kept by its sources and options.
     """
-    folder = str(cache_folder().parent / "zig")
-    return tool_environment({"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder})
+    return tool_environment(zig_folders(Path(zig()).with_name("lib"), cache_folder()))
 
 
 def link_code(sources: Sequence[Path], arch: str, *options: str) -> bytes:

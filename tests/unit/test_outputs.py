@@ -19,6 +19,7 @@ from ckpm.base.errors import OutputError, UsageError
 from ckpm.base.files import is_special, sha256_of, write_atomically
 from ckpm.base.outputs import RECORD, demand_ours, forget_output, is_ours, write_output
 from ckpm.base.results import CaseResult, Results
+from ckpm.kernels.families import render
 from tests.unit.sources import ROOT, nodes, sources
 
 # what writes or removes a file in another way than ckpm/base/files.py and outputs.py
@@ -233,6 +234,22 @@ def test_junit_keeps_foreign_file(tmp_path: Path) -> None:
     junit.clear(tmp_path / "mine.json")
     assert not (tmp_path / "mine.xml").exists()
     assert junit.beside(Path("/dev/null")) is None
+
+
+def test_render_goes_on_after_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sources that an interrupted command wrote are its own, and not somebody else's."""
+    arguments = ["build", "--render", str(tmp_path / "src"), "--tier", "full", "--where", "key.logits and key.lse"]
+
+    def interrupt(*arguments: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(render, "dispatch_text", interrupt)
+        assert cli.main(arguments) == 130
+    written = {file: file.stat().st_mtime_ns for file in tmp_path.glob("src/*.hip")}
+    assert written
+    assert cli.main(arguments) == 0
+    assert {file: file.stat().st_mtime_ns for file in written} == written  # none is written twice
 
 
 def test_render_keeps_users_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,7 @@ from ckpm.matrix.options import DEFAULT_UPSTREAM
 log = logging.getLogger(__name__)
 _SECONDS_A_LINE = 10.0  # between two lines of progress
 _LAST_LINES = 15  # of a log that ends without an error of ours
+_TRACEBACK = 1  # Python's exit code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,10 +218,11 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Proce
             f"system without memory does that); the log is {file}. Ask again, with fewer --jobs at once.",
             kind="jit-killed",
         )
+    what = f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, text)}\nThe log is {file}."
+    if worker.returncode not in (CompileError.exit_code, _TRACEBACK):  # a full disk, a limit: not the kernel
+        raise ServiceError(f"{what} Fix that and ask again.", kind="jit")
     raise CompileError(
-        f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, text)}\nThe log is {file}. "
-        "Fix the errors in it and compile again: nothing of this attempt is kept as finished.",
-        kind="jit",
+        f"{what} Fix the errors in it and compile again: nothing of this attempt is kept as finished.", kind="jit"
     )
 
 

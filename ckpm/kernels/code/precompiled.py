@@ -52,7 +52,7 @@ def _folder(argv: Sequence[str], environment: Mapping[str, str], run: Run, heade
     cache = environment.get(warming.ZIG_CACHE)
     if not cache:
         return None
-    top = Path(cache).with_name("headers")
+    top = Path(cache).parents[1] / "headers"
     options = [word for word in argv[: argv.index("-c")] if not word.startswith("-cuid=")]
     lines = Path(argv[argv.index("-c") + 1]).read_text(encoding="utf-8").splitlines()
     head = takewhile(lambda line: not line or line.startswith(("//", "#include")), lines)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.files import make_folder, write_if_changed
+from ckpm.base.files import make_folder, sha256_of, write_if_changed
 from ckpm.base.outputs import forget_output, record, recorded_digests
 from ckpm.kernels.families.libraries import host, is_default, library_of_keys, library_with
 from ckpm.kernels.families.spellings import Features, fill, pattern
@@ -102,12 +102,14 @@ def render(
         "dispatch": [folder / "dispatch.hip"],
         "harness": [folder / "harness.hip"],
     }
-    for unit, file in zip(units, files["units"], strict=True):
-        write_if_changed(file, unit_text(unit, features))
-    write_if_changed(files["dispatch"][0], dispatch_text(keys, features))
-    write_if_changed(files["harness"][0], host(library).harness(dialect, features))
     wanted = {file for group in files.values() for file in group}
+    try:
+        for unit, file in zip(units, files["units"], strict=True):
+            write_if_changed(file, unit_text(unit, features))
+        write_if_changed(files["dispatch"][0], dispatch_text(keys, features))
+        write_if_changed(files["harness"][0], host(library).harness(dialect, features))
+    finally:  # after an interrupt, too: the next render would take the files for somebody else's
+        record(folder, {file.name: sha256_of(file) for file in sorted(wanted) if file.is_file()})
     for stale in {folder / name for name in recorded_digests(folder)} - wanted:
         forget_output(stale)
-    record(folder, {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(wanted)})
     return files

@@ -210,7 +210,7 @@ def _entries(cache: Path) -> Iterator[Examination]:
         ("the emulator's core", _with_digests(cache / "emulator", "core-*"), is_adopted),
         ("compiled units", _with_digests(cache / "objects", "??"), is_adopted),
         ("libraries compiled on demand", _with_digests(cache / "jit/entries", "*"), is_adopted),
-        ("what zig links with", linked_with(cache / "zig"), is_adopted),
+        ("what zig links with", [file for own in cache.glob("zig/*") for file in linked_with(own)], is_adopted),
         ("launchers", sorted((cache / "launchers").glob("*/")), _is_whole_launcher),
     ):
         if damaged := [file for file in files if not _or_gone(is_whole, file)]:

@@ -97,8 +97,8 @@ def run_step(step: BuildStep, environment: Mapping[str, str], folder: str, execu
 def _execute(step: BuildStep, environment: Mapping[str, str], execute: Execute) -> FinishedStep:
     """Run the command. Before a link, damaged entries of zig's cache are deleted, and its notes are those of this zig.
 
-    By the notes of another environment's zig, zig would build libc++ again for minutes. So links with one cache follow
-    one another, and nothing else renews the notes.
+    By the notes of an environment that was made again, zig would build libc++ for minutes. So links of one zig follow
+    one another, and nothing else renews its notes.
     """
     kept = environment.get(warming.ZIG_CACHE) if step.kind == "library" else None
     if not kept:

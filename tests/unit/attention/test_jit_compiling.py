@@ -21,7 +21,15 @@ from ckpm.attention.jit import compiling
 from ckpm.attention.jit.compiling import compile_each, compile_keys, where
 from ckpm.attention.jit.on_demand import on_demand
 from ckpm.attention.kernel_sets import kernel_set
-from ckpm.base.errors import CompileError, ServiceError, UsageError
+from ckpm.base.errors import (
+    CkPrefillError,
+    CompileError,
+    DiskFullError,
+    MemoryLimitError,
+    ServiceError,
+    TrustError,
+    UsageError,
+)
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
@@ -38,8 +46,8 @@ echo '{"compilers": 2.5}' > tally.json
 """
 FAIL = """
 echo "the compiler's own words"
-echo '{"exit_code": 21, "infrastructure": false, "message": "unit 7 is at fault"}' > failures
-exit 21
+echo '{"exit_code": 5, "infrastructure": false, "message": "unit 7 is at fault"}' > failures
+exit 5
 """
 PLAIN: dict[str, Any] = {
     "dtype": "bf16", "hdim_q": 128, "mode": "group", "vlayout": "row", "mask": "no", "bias": "no", "lse": False,
@@ -146,6 +154,19 @@ def test_killed_compilation_is_error_and_is_not_kept(script: Script, cache: Path
         compile_keys([NAME], "gfx950")
     assert str(next((cache / "jit/logs").iterdir())) in str(failure.value)
     assert failure.value.infrastructure
+    script(FINISH)
+    (again,) = compile_each([NAME], "gfx950", where())
+    assert again.compiled
+
+
+@pytest.mark.parametrize("error", [DiskFullError, MemoryLimitError, TrustError])
+def test_compilation_that_machine_stops_is_tried_again(
+    error: type[CkPrefillError], script: Script, cache: Path
+) -> None:
+    """A dispatcher keeps the failures of kernels: it would refuse after space was freed."""
+    script(f'echo \'{{"message": "the disk of the worker"}}\' > failures; exit {error.exit_code}')
+    with pytest.raises(ServiceError, match=f"{NAME}: it could not be compiled.*the disk of the worker"):
+        compile_keys([NAME], "gfx950")
     script(FINISH)
     (again,) = compile_each([NAME], "gfx950", where())
     assert again.compiled

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from ckpm.base.errors import TrustError
+from ckpm.kernels.upstream import package_index
 from ckpm.matrix.dialects import check_upstream
 from ckpm.timing import asm
 from ckpm.timing.published import PublishedShape
@@ -44,10 +45,12 @@ def test_code_object_comes_from_package(monkeypatch: pytest.MonkeyPatch, tmp_pat
     source = tmp_path / "source.whl"
     with zipfile.ZipFile(source, "w") as archive:
         archive.writestr(MEMBER, b"code")
-    monkeypatch.setattr(asm, "download", lambda *arguments: arguments[-1].write_bytes(source.read_bytes()))
-    with pytest.raises(TrustError, match=r"not the package of upstreams\.yaml; it is deleted"):
+    monkeypatch.setattr(package_index, "download", lambda _, archive: archive.write_bytes(source.read_bytes()))
+    with pytest.raises(TrustError, match=r"sha256 is .* \(matrix/upstreams\.yaml\)\. The file was thrown away"):
         asm.code_object("gfx942", True, tmp_path)
+    assert not list(tmp_path.rglob(package.file))
     served = msgspec.structs.replace(package, sha256=hashlib.sha256(source.read_bytes()).hexdigest())
     monkeypatch.setattr(asm, "check_upstream", lambda _: served)
+    (tmp_path / "upstream" / package.file).write_bytes(source.read_bytes()[:9])  # a download was interrupted
     code = asm.code_object("gfx942", True, tmp_path)
     assert code == (b"code", "_ZN5aiter31fmha_fwd_hd128_bf16_causal_rtnaE")

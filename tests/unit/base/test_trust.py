@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,10 +23,12 @@ from ckpm.kernels.library.doctor import examine
 from ckpm.kernels.library.request import BuildRequest
 from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
 from ckpm_emulator import toolchain as core
+from ckpm_emulator import trust as core_trust
 from ckpm_emulator.errors import TrustError as UntrustedCoreError
 from test_core_build import use_small_core
 from tests.unit.shared import capture_logs
 
+SECONDS = 30  # until a thread is taken for one that never comes
 Make = Callable[..., BuildRequest]
 Stub = Callable[..., Toolchain]
 
@@ -225,3 +229,44 @@ def test_cache_in_which_nothing_can_be_run_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(flags))
     with pytest.raises(SetupError, match="its file system is mounted with noexec: set CKPM_CACHE to another folder"):
         demand_private(tmp_path)
+
+
+class WatchedLock:
+    """A lock that reports a thread that has to wait for it."""
+
+    def __init__(self, waiting: threading.Event) -> None:
+        self._lock, self._waiting = threading.Lock(), waiting
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waiting.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("module", [trust, core_trust])
+def test_mask_is_right_after_two_threads_at_once(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second thread begins while the first has set the mask that only reads the one before."""
+    second = threading.Thread(target=module.keep_others_out)
+    second_came, first_ended = threading.Event(), threading.Event()
+    mask = 0o002
+
+    def umask(new: int) -> int:
+        nonlocal mask
+        before, mask = mask, new
+        if threading.current_thread() is second:
+            second_came.set()
+            assert first_ended.wait(SECONDS)
+        elif not second.ident:
+            second.start()
+            assert second_came.wait(SECONDS)
+        return before
+
+    monkeypatch.setattr(module, "_UMASK", WatchedLock(second_came))
+    monkeypatch.setattr(os, "umask", umask)
+    module.keep_others_out()
+    first_ended.set()
+    second.join()
+    assert mask == 0o022

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ckpm.base.store import is_adopted
 from ckpm.base.warming import ZIG_CACHE
 from ckpm.base.zig_cache import checked_link, linked_with, renew
+from ckpm.kernels.code.toolchains import embedded
+from ckpm.kernels.library.doctor import examine
 from ckpm.kernels.library.plan import BuildStep
 from ckpm.kernels.library.run_step import FinishedStep, run_step
+from ckpm_emulator.toolchain import zig_folders
+
+TAIL = bytes.fromhex("c1367674952f8713e13fc929a9e9581004") + b"libc/glibc/abilists\0\0"  # of a note by zig 0.17.0
 
 
 @pytest.fixture
@@ -57,8 +64,7 @@ def test_damaged_files_are_removed_before_link(cache: Path, damage: str) -> None
 
 def test_notes_have_inodes_of_new_environment(tmp_path: Path) -> None:
     """The note is one that zig 0.17.0 wrote, ``h/dcb501b6211a943225e21359afe49306``."""
-    head = bytes.fromhex("bddc03000000000055e0f400000000005ed078ef6679ec18")
-    tail = bytes.fromhex("c1367674952f8713e13fc929a9e9581004") + b"libc/glibc/abilists\0\0"
+    head, tail = bytes.fromhex("bddc03000000000055e0f400000000005ed078ef6679ec18"), TAIL
     note, lib = tmp_path / "cache/h/dcb501b6211a943225e21359afe49306", tmp_path / "lib"
     of_source = bytes(32) + b"\0" + b"/home/me/a.cpp\0"  # flags 0: no path below lib
     files = [lib / "libc/glibc/abilists", lib / "std/std.zig"]
@@ -89,3 +95,47 @@ def test_notes_have_inodes_of_new_environment(tmp_path: Path) -> None:
     os.utime(files[1], ns=(0, 1))
     renew(note.parents[1], lib)
     assert note.read_bytes() == b"of another format" * 3
+
+
+def test_environments_that_link_in_turns_build_libcxx_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last link is that of ``ckpm cpp run``, which takes the notes as they are."""
+    built = list[str]()
+    for name in ("one", "two"):
+        source = tmp_path / name / "lib/libc/glibc/abilists"
+        (tmp_path / name / "lib/std").mkdir(parents=True)
+        source.parent.mkdir(parents=True)
+        (tmp_path / name / "lib/std/std.zig").touch()
+        source.touch()
+        os.truncate(source, 0x3DCBD)
+        (tmp_path / name / "zig").write_text("#!/bin/sh\necho clang version 22.1.8\n")
+        (tmp_path / name / "zig").chmod(0o755)
+
+    def link(step: BuildStep, environment: Mapping[str, str]) -> FinishedStep:
+        """Build libc++ as zig does: unless its note has the inodes of the installed files."""
+        name, folder = Path(step.argv[0]).parent.name, Path(environment[ZIG_CACHE])
+        stat = (tmp_path / name / "lib/libc/glibc/abilists").stat()
+        wanted, note = struct.pack("<QQq", stat.st_size, stat.st_ino, stat.st_mtime_ns) + TAIL, folder / "h/aa"
+        if not note.is_file() or note.read_bytes() != wanted:
+            for file in (note, folder / "o/bb/libc++.a", folder / "z/cc"):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(wanted)
+            built.append(name)
+        return FinishedStep(1, "")
+
+    for name, execute in (("one", run_step), ("two", run_step), ("one", None)):
+        spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / name)])
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _, spec=spec: spec)
+        toolchain = embedded.find(cache=tmp_path / "cache")
+        folders = zig_folders(tmp_path / name / "lib", tmp_path / "cache/emulator")
+        assert folders.items() <= toolchain.environment.items()
+        step = BuildStep(
+            kind="library", target=str(tmp_path / "l.so"), sources=("s",), argv=toolchain.linker, signature="", label=""
+        )  # fmt: skip
+        if execute:
+            execute(step, toolchain.environment, str(tmp_path), link)
+        else:
+            link(step, toolchain.environment)
+    assert built == ["one"]
+    (tmp_path / "cache/zig").joinpath(Path(toolchain.environment[ZIG_CACHE]).name, "o/bb/libc++.a").write_text("")
+    rows = {row.subject: row.detail for row in examine(tmp_path / "cache", None)}
+    assert rows["cache: what zig links with"].startswith("1 of 2 are not as they were written")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,21 @@ def test_missing_image_alone_is_built(tmp_path: Path, present: bool) -> None:
     docker = Docker(tmp_path, answers={} if present else missing)
     assert building.ensure(docker.engine, ONE, docker.work, docker.sources) == context.tag(ONE)
     assert len(docker.fake.calls("build")) == (0 if present else 1)
+
+
+def test_builds_of_two_clones_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their tags are equal, and one engine has them: a clone removed or replaced what the other compared."""
+    docker, files = Docker(tmp_path), list[Path]()
+
+    def hold(file: Path, otherwise: str) -> contextlib.AbstractContextManager[None]:
+        files.append(file)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(building, "hold_lock", hold)
+    for clone in ("a", "b"):
+        building.ensure(docker.engine, ONE, tmp_path / clone / "build/docker", docker.sources)
+    building.ensure(docker.engine, image("debian-rocm-test"), docker.work, docker.sources)
+    assert (files[0] == files[1], files[0] == files[2]) == (True, False)
 
 
 BASE = image("rocm-7.2-test").base

@@ -22,6 +22,7 @@ from ckpm.base.errors import SetupError
 from ckpm.base.files import name_write_errors
 from ckpm.base.paths import data
 from ckpm.base.trust import demand_private, demand_trusted
+from ckpm.base.zig_cache import own_folder
 from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain, version_output
 
 # Objects run on machines with at least glibc 2.28 (RHEL 8, Ubuntu 18.10); zig's headers need the minor version.
@@ -81,7 +82,7 @@ def find(*, cache: Path) -> Toolchain:
     zig = str(package / "zig")
     lib = package / "lib"
     demand_private(cache.absolute())
-    environment = _environment(cache.absolute())
+    environment = _environment(own_folder(cache.absolute() / "zig", lib))
     clang = _clang_version(zig, environment)
     helpers = _write_helpers(zig, cache.absolute())
     return Toolchain(
@@ -110,11 +111,11 @@ def find(*, cache: Path) -> Toolchain:
     )
 
 
-def _environment(cache: Path) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     """Return zig's caches without the caller's folders: clang searches the folders of CPATH even with -nostdinc."""
     return {
-        "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
-        "ZIG_LOCAL_CACHE_DIR": str(cache / "zig"),
+        "ZIG_GLOBAL_CACHE_DIR": str(folder),
+        "ZIG_LOCAL_CACHE_DIR": str(folder),
         "CPATH": "",
         "C_INCLUDE_PATH": "",
         "CPLUS_INCLUDE_PATH": "",

@@ -57,8 +57,8 @@ struct Kernel
     std::map<std::string, std::string> fields;
 };
 
-/* "dtype=bf16 mask=no,mask lse=*": conditions that must all hold. A field has one of the values;
- * with * it has any. */
+/* "dtype=bf16 mask=no,mask lse=*": conditions that must all hold, one a field. A field has one of
+ * the values; with * it has any. */
 class Pattern
 {
 public:
@@ -67,13 +67,18 @@ public:
         std::istringstream words(text);
         for(std::string word; words >> word;)
         {
-            const std::size_t at = word.find('=');
-            if(at == std::string::npos || at == 0 || at + 1 == word.size())
-                throw Error("'" + word + "' in the pattern '" + text + "' is not FIELD=VALUE");
-            std::istringstream values(word.substr(at + 1));
-            std::vector<std::string>& allowed = conditions_[word.substr(0, at)];
+            const std::size_t at    = word.find('=');
+            const std::string there = "'" + word + "' in the pattern '" + text + "' ";
+            if(at == std::string::npos || at == 0 || at + 1 == word.size() || at != word.rfind('='))
+                throw Error(there + "is not FIELD=VALUE");
+            const auto [condition, is_new] = conditions_.try_emplace(word.substr(0, at));
+            if(!is_new)
+                throw Error(there + "names its field again. Write FIELD=A,B");
+            std::istringstream values(word.substr(at + 1) + ','); /* the last may be empty */
             for(std::string value; std::getline(values, value, ',');)
-                allowed.push_back(value);
+                condition->second.push_back(value);
+            if(std::count(condition->second.begin(), condition->second.end(), ""))
+                throw Error(there + "has an empty value");
         }
     }
 
@@ -321,7 +326,18 @@ public:
         for(const Library<Abi>& library : libraries_)
             if(const Kernel* kernel = library.find(pattern))
                 return {&library, kernel};
-        throw Error("no kernel fits '" + pattern + "'. Compile one: ckpm jit --declared FILE");
+        std::string lacking;
+        std::istringstream words(pattern);
+        for(std::string word; words >> word;)
+        {
+            const std::string field = word.substr(0, word.find('='));
+            if(std::none_of(libraries_.begin(), libraries_.end(), [&](const auto& library) {
+                   return library.find(field + "=*");
+               }))
+                lacking += " None has a field '" + field + "'.";
+        }
+        throw Error("no kernel fits '" + pattern + "'." + lacking +
+                    " Compile one: ckpm jit --declared FILE");
     }
 
     /* Error unless each pattern of a declared set has a kernel. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.cpp.declared import declarations, kernels_of
-from ckpm.attention.cpp.index import INDEX, write_index
+from ckpm.attention.cpp.index import INDEX, Pattern, write_index
 from ckpm.attention.cpp.running import build_program
 from ckpm.attention.jit.compiling import compile_keys
 from ckpm.base.paths import PROJECT
@@ -23,7 +24,8 @@ from tests.build.real_kernel import NAME
 PROGRAMS = PROJECT / "tests/data/dispatcher"
 # Calls main where no libamdhip64 is loaded.
 ALONE = (
-    "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).main(2, (ctypes.c_char_p * 3)(b'', sys.argv[2].encode())))"
+    "import ctypes, os, sys; words = list(map(os.fsencode, sys.argv[1:]));"
+    "sys.exit(ctypes.CDLL(sys.argv[1]).main(len(words), (ctypes.c_char_p * (len(words) + 1))(*words)))"
 )
 
 
@@ -79,11 +81,14 @@ def test_declared_kernel_is_compiled_on_demand_and_launched() -> None:
     assert (code, f"kernel {key.name}" in output, f"launched {key.name}" in output) == (0, True, True), output
 
 
-def test_program_without_fitting_kernel_names_remedy(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("word", "reason"), [("mask=mask", "'. Compile one"), ("m=no", "'. None has a field 'mask'. C")]
+)
+def test_program_without_fitting_kernel_names_remedy(folder: Path, word: str, reason: str) -> None:
     index = folder / INDEX
-    index.write_text(index.read_text().replace("mask=no", "mask=mask"))
+    index.write_text(index.read_text().replace("mask=no", word))
     code, output = run("prefill.cpp", folder)
-    assert (code, "ckpm jit --declared" in output) == (2, True), output
+    assert (code, reason in output, "ckpm jit --declared" in output) == (2, True, True), output
 
 
 @pytest.mark.parametrize("damage", ["gone", "another version", "another library's"])
@@ -104,13 +109,37 @@ def test_library_of_another_c_abi(folder: Path) -> None:
     assert (code, "a library of batch_prefill has no ckpm_fwd_abi_version" in output) == (2, True), output
 
 
-def test_program_without_hip_runtime_names_it(folder: Path, tmp_path: Path) -> None:
+def run_alone(program: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Compile a program in a folder, and run it without a HIP runtime."""
     toolchain = detect("embedded", cache=cache_folder())
-    program = build_program(PROGRAMS / "other_abi.cpp", tmp_path / "program.so", toolchain)
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE, str(program), str(folder)], capture_output=True, text=True, check=False
-    )
+    built = build_program(PROGRAMS / program, folder / "program.so", toolchain)
+    command = [sys.executable, "-c", ALONE, str(built), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_program_without_hip_runtime_names_it(folder: Path, tmp_path: Path) -> None:
+    done = run_alone("other_abi.cpp", tmp_path, str(folder))
     assert (done.returncode, "Load a libamdhip64.so with RTLD_GLOBAL first" in done.stdout) == (2, True), done
+
+
+def test_patterns_are_those_of_the_commands(tmp_path: Path) -> None:
+    """What Python refuses, as a text that ``ckpm jit --declared`` would refuse, is an error of C++, too."""
+    patterns = {
+        "": "fits", "dtype=bf16": "fits", "dtype=fp16,bf16 mask=*": "fits", "dtype=*,fp16": "fits",
+        "dtype=fp16": "differs", "dtype=bf16 mask=mask": "differs", "lse=*": "differs",
+        "dtype=bf16 dtype=fp16": "'dtype=fp16' in the pattern 'dtype=bf16 dtype=fp16' names its field again",
+        "mask=no,,": "'mask=no,,' in the pattern 'mask=no,,' has an empty value", "dtype=,": "has an empty value",
+        "mask=,no": "has an empty value", "dtype=bf16=fp16": "is not FIELD=VALUE", "dtype": "is not FIELD=VALUE",
+        "=bf16": "is not FIELD=VALUE", "dtype=": "is not FIELD=VALUE",
+    }  # fmt: skip
+    done = run_alone("patterns.cpp", tmp_path, *patterns)
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(patterns), done
+    for (pattern, expected), line in zip(patterns.items(), lines, strict=True):
+        refused = expected not in ("fits", "differs")
+        assert (expected in line, line.startswith("error: ")) == (True, refused), (pattern, line)
+        with pytest.raises(ValueError, match="'") if refused else contextlib.nullcontext():
+            Pattern.parse(pattern)
 
 
 def test_broken_program_ends_with_compiler_message(tmp_path: Path, folder: Path) -> None:

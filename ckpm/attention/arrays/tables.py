@@ -69,9 +69,10 @@ def longest_of(name: str, longest: int | None, lengths: Lengths | None) -> int:
         if longest is None:
             raise ArgumentError(f"{name} must be given: the lengths are on the device.", kind="shape")
         return longest
-    if longest is not None and longest < lengths.max():
-        raise ArgumentError(f"{name} {longest} is less than the longest sequence, {lengths.max()}.", kind="shape")
-    return int(lengths.max()) if longest is None else longest
+    most = int(lengths.max(initial=0))
+    if longest is not None and longest < most:
+        raise ArgumentError(f"{name} {longest} is less than the longest sequence, {most}.", kind="shape")
+    return most if longest is None else longest
 
 
 def round_up(longest: int, most: int) -> int:
@@ -153,6 +154,19 @@ def demand_last_lengths(counts: Lengths, size: int, last: Lengths) -> None:
         )
 
 
+def lengths_of_list(ends: Lengths, entries: int, size: int, last: Lengths | None) -> Lengths:
+    """Keys of each sequence of a checked list of ``entries`` pages. Without ``last``, last pages count as full."""
+    counts = _differences(ends)
+    if ends[0] != 0 or (counts < 0).any() or ends[-1] > entries:
+        raise ArgumentError(
+            f"indptr {ends.tolist()[:8]} doesn't ascend from 0 to at most {entries} entries.", kind="shape"
+        )
+    if last is None:
+        return keys_of_list(counts, size, size)
+    demand_last_lengths(counts, size, last)
+    return keys_of_list(counts, size, last)
+
+
 def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
     """Keys of each sequence; None if the table is on the device.
 
@@ -170,16 +184,7 @@ def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | N
     ends = listed["indptr"].array
     if ends is None:
         return None
-    counts = _differences(ends)
-    if ends[0] != 0 or (counts < 0).any() or ends[-1] > listed["indices"].shape[0]:
-        raise ArgumentError(
-            f"indptr {ends.tolist()[:8]} doesn't ascend from 0 to at most {listed['indices'].shape[0]} entries.",
-            kind="shape",
-        )
-    if last is None or last.array is None:
-        return keys_of_list(counts, size, size)
-    demand_last_lengths(counts, size, last.array)
-    return keys_of_list(counts, size, last.array)
+    return lengths_of_list(ends, listed["indices"].shape[0], size, None if last is None else last.array)
 
 
 def _vllm(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:

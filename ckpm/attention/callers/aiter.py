@@ -27,7 +27,9 @@ from ckpm.attention.callers.tensors import (
     can_widen,
     count_up,
     demand_arrays,
+    demand_layout,
     demand_scale,
+    demand_values,
     descales_of,
     has_fp8,
     listed_pages,
@@ -141,6 +143,7 @@ def flash_attn_varlen_func(
     """
     del deterministic, how_v3_bf16_cvt
     demand_arrays(q=q, k=k, v=v)
+    demand_type("min_seqlen_q", min_seqlen_q, int | None, "a number of queries")
     refuse("flash_attn_varlen_func", {
         "min_seqlen_q": (min_seqlen_q or 0) > 1, "bias": bias,
         "cu_seqlens_q_padded": cu_seqlens_q_padded, "cu_seqlens_k_padded": cu_seqlens_k_padded,
@@ -156,6 +159,7 @@ def flash_attn_varlen_func(
         return _results(fmha(q, k, v, **keys, **options), return_lse, return_attn_probs)
 
     if block_table is not None:
+        demand_values(cu_seqlens_k=cu_seqlens_k)
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
         return attend(k, v, pages=Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k))
     needed = sink_ptr is not None or k.shape[-1] != v.shape[-1]
@@ -247,8 +251,9 @@ def paged_attention_v1(
         An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del workspace_buffer, cu_query_lens, partition_size
-    demand_arrays(query=query, key_cache=key_cache, value_cache=value_cache)
+    demand_arrays(3, query=query, key_cache=key_cache, value_cache=value_cache)
     demand_type("kv_cache_dtype", kv_cache_dtype, str, "a word, such as 'auto'")
+    demand_type("sliding_window", sliding_window, int, "a number of keys")
     refuse("paged_attention_v1", {
         "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "cache in e5m2": "e5m2" in kv_cache_dtype,
     })  # fmt: skip
@@ -269,7 +274,7 @@ def paged_attention_ragged(
     # fmt: on
     """Attend from one query a sequence to a list of pages. Otherwise as :func:`paged_attention_v1`."""
     del workspace_buffer, max_num_partitions, partition_size
-    demand_arrays(query=query, key_cache=key_cache, value_cache=value_cache)
+    demand_arrays(3, query=query, key_cache=key_cache, value_cache=value_cache)
     demand_type("kv_cache_dtype", kv_cache_dtype, str, "a word, such as 'auto'")
     refuse("paged_attention_ragged", {
         "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "q_scale": q_scale, "cache in e5m2": "e5m2" in kv_cache_dtype,
@@ -285,6 +290,7 @@ def _attend_last(
     q: Any, k: Any, v: Any, kv_cache_layout: str, pages: Pages, scales: tuple[Any, Any], **options: Any
 ) -> Any:
     """O of one query a sequence, over pages of [page, token, head, dim] (NHD) or [page, head, token, dim]."""
+    demand_layout("kv_cache_layout", kv_cache_layout)
     if kv_cache_layout == "HND":
         k, v = swap_axes(k, 1, 2), swap_axes(v, 1, 2)
     sums = count_up(q.shape[0] + 1, q)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ckpm.attention.arrays.options import read_number
 from ckpm.attention.call import fmha
 from ckpm.attention.callers.tensors import (
     add_page_axis,
     cache_descales,
+    demand_arrays,
     demand_scale,
+    demand_values,
     descales_of,
     has_fp8,
     listed_pages,
@@ -46,6 +49,8 @@ def mla_decode_fwd(
     """
     del nhead_kv, num_kv_splits, num_kv_splits_indptr, work_meta_data, work_indptr, work_info_set, reduce_indptr
     del reduce_final_map, reduce_partial_map, intra_batch_mode, cp_rank
+    demand_arrays(3, q=q, o=o)
+    demand_values(4, kv_buffer=kv_buffer)
     refuse("mla_decode_fwd", {
         "g_kv_indptr": g_kv_indptr, "cp_world_size": cp_world_size != 1, "return_logits": return_logits,
     })  # fmt: skip
@@ -55,8 +60,8 @@ def mla_decode_fwd(
     done = fmha(
         q, kv_buffer, kv_buffer[..., : o.shape[-1]], cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q,
         pages=listed_pages(kv_indices, kv_indptr, kv_last_page_lens, page_size), scale=demand_scale(sm_scale),
-        soft_cap=max(logit_cap, 0.0), lse=return_lse, out=o, descales=cache_descales(kv_buffer, scales),
-        **mask_options(causal, -1, -1), **own_options,
+        soft_cap=max(read_number("logit_cap", logit_cap), 0.0), lse=return_lse, out=o,
+        descales=cache_descales(kv_buffer, scales), **mask_options(causal, -1, -1), **own_options,
     )  # fmt: skip
     return o, _by_token(done.lse) if return_lse else None
 
@@ -76,6 +81,7 @@ def mla_prefill_fwd(
     # fmt: on
     """Return (``o``, LSE [query token, 1, head, 1]) as :func:`mla_decode_fwd`, under a causal mask."""
     del num_kv_splits
+    demand_arrays(4, kv_buffer=kv_buffer)
     o, lse = mla_decode_fwd(
         q, kv_buffer, o, qo_indptr, kv_indptr, kv_indices, kv_last_page_lens, max_seqlen_q, kv_buffer.shape[1],
         sm_scale=sm_scale, logit_cap=logit_cap, return_lse=True, **own_options,
@@ -103,6 +109,7 @@ def mla_prefill_ps_asm_fwd(
         An error of ckpm.base.errors: see :func:`ckpm.attention.call.fmha`.
     """
     del work_indptr, work_info_set, splitData
+    demand_arrays(3, Q=Q, K=K, V=V, output=output)
     refuse("mla_prefill_ps_asm_fwd", {
         "Q of 16 bits": not has_fp8(Q), "splitLse without attributes": not hasattr(splitLse, "__dict__"),
         "output of another dtype than bf16": str(output.dtype).rpartition(".")[2] not in ("bfloat16", "bf16"),
@@ -119,22 +126,24 @@ def mla_prefill_ps_asm_fwd(
 # fmt: off
 def mla_reduce_v1(
     partial_output: Any, partial_lse: Any, reduce_indptr: Any, reduce_final_map: Any, reduce_partial_map: Any,
-    max_seqlen_q: int, num_kv_splits: Any, final_output: Any = None, final_lse: Any = None, **own_options: Any,
+    max_seqlen_q: Any = None, num_kv_splits: Any = None, final_output: Any = None, final_lse: Any = None,
+    **own_options: Any,
 ) -> None:
     # fmt: on
     """Write the LSE [query token, head] that :func:`mla_prefill_ps_asm_fwd` kept. O is whole already.
 
-    An older aiter has no ``num_kv_splits``: O and LSE are then one position earlier.
+    Older aiters have no ``num_kv_splits``: by position, O and LSE are then one earlier.
 
     Raises:
         ProblemError: the parts come from aiter's own kernel.
     """
     del partial_output, reduce_indptr, reduce_final_map, reduce_partial_map, max_seqlen_q, own_options
-    if hasattr(num_kv_splits, "shape"):
+    if getattr(num_kv_splits, "shape", ()):
         final_lse = final_output
     if not hasattr(partial_lse, LSE):
         raise ProblemError("mla_reduce_v1 merges no parts of aiter's own kernels here.")
     lse = swap_axes(getattr(partial_lse, LSE), 0, 1)
     delattr(partial_lse, LSE)
     if final_lse is not None:
+        demand_values(final_lse=final_lse)
         final_lse[...] = lse

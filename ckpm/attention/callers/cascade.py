@@ -11,9 +11,9 @@ from typing import Any
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.callers.flashinfer import BatchPrefillWithPagedKVCacheWrapper
-from ckpm.attention.callers.tensors import demand_arrays
+from ckpm.attention.callers.tensors import demand_values
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.base.errors import ArgumentError
+from ckpm.base.errors import ArgumentError, demand_type
 
 
 def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
@@ -21,7 +21,7 @@ def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
 
     A set without keys has an LSE of minus infinity. Two such sets give an O of 0.
     """
-    demand_arrays(v_a=v_a, s_a=s_a, v_b=v_b, s_b=s_b)
+    demand_values(v_a=v_a, s_a=s_a, v_b=v_b, s_b=s_b)
     shapes = {tuple(v_a.shape[:-1]), tuple(v_b.shape[:-1]), tuple(s_a.shape), tuple(s_b.shape)}
     if len(shapes) > 1 or v_a.shape != v_b.shape:
         raise ArgumentError(
@@ -52,6 +52,9 @@ def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any =
 
 def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
     """Merge O and LSE of several sets of keys: ``v`` [query token, set, head, dim], ``s`` [query token, set, head]."""
+    demand_values(2, v=v, s=s)
+    if v.shape[1] != s.shape[1]:
+        raise ArgumentError(f"v has {v.shape[1]} sets of keys, and s has {s.shape[1]}.", kind="shape")
     merged = v[:, 0], s[:, 0]
     for at in range(1, v.shape[1]):
         merged = merge_state(*merged, v[:, at], s[:, at])
@@ -99,8 +102,15 @@ class MultiLevelCascadeAttentionWrapper:
     ) -> None:
         # fmt: on
         """Plan each level with its tables. ``options`` are passed to each plan."""
-        tables = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
-        for level, sums, indptr, indices, last in zip(self._levels, *tables, strict=True):
+        tables = {
+            "qo_indptr_arr": qo_indptr_arr, "paged_kv_indptr_arr": paged_kv_indptr_arr,
+            "paged_kv_indices_arr": paged_kv_indices_arr, "paged_kv_last_page_len": paged_kv_last_page_len,
+        }  # fmt: skip
+        for name, of_levels in tables.items():
+            demand_type(name, of_levels, list | tuple, "a table of each level")
+            if len(of_levels) != len(self._levels):
+                raise ArgumentError(f"{name} has {len(of_levels)} tables: give {len(self._levels)}.", kind="type")
+        for level, sums, indptr, indices, last in zip(self._levels, *tables.values(), strict=True):
             options["causal"] = causal and level is self._levels[-1]
             level.plan(sums, indptr, indices, last, num_qo_heads, num_kv_heads, head_dim, page_size, **options)
 

@@ -13,6 +13,8 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ckpm.attention.arrays.options import read_number
 from ckpm.attention.arrays.outputs import demand_apart
 from ckpm.attention.arrays.pytorch import padded_list, span_of
@@ -22,13 +24,12 @@ from ckpm.attention.call import Attention, fmha
 from ckpm.attention.callers.custom_masks import bias_of
 from ckpm.attention.callers.graphs import FixedTables
 from ckpm.attention.callers.single_tokens import TokenTables, has_kernels, single_tokens, token_view
-from ckpm.attention.callers.tensors import LOG2_E, demand_arrays, demand_scale, refuse, swap_axes
+from ckpm.attention.callers.tensors import LOG2_E, demand_arrays, demand_layout, demand_scale, refuse, swap_axes
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError, demand_type
 from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.problems.problem import STEP
 
-_LAYOUTS = ("NHD", "HND")
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"}
 _DTYPES |= {"float8_e4m3fnuz": "fp8bf16"}
 
@@ -54,6 +55,7 @@ def _mask(causal: bool, window_left: int, *, custom: bool = False) -> dict[str, 
 
     Kernels without a mask divide by the sum of a row's weights, which is 0 if the row sees no key.
     """
+    demand_type("window_left", window_left, int, "a number of keys, -1 for all")
     causal = causal and not custom
     masked = causal or custom or window_left >= 0
     return {"mask": "bottom_right" if masked else "no", "window": (window_left, 0 if causal else -1)}
@@ -146,8 +148,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
     ) -> None:
         """Keep the buffers, into which plans with ``use_cuda_graph`` copy their tables (graphs.py)."""
         del float_workspace_buffer, jit_kwargs, custom_mask_buf, mask_indptr_buf, backend
-        if kv_layout not in _LAYOUTS:
-            raise ProblemError(f"kv_layout '{kv_layout}' is none of {', '.join(_LAYOUTS)}.")
+        demand_layout("kv_layout", kv_layout)
         refuse("the wrapper", {"jit_args": jit_args})
         self._layout, self._dispatcher = kv_layout, dispatcher
         buffers = qo_indptr_buf, paged_kv_indptr_buf, paged_kv_indices_buf, paged_kv_last_page_len_buf
@@ -188,7 +189,14 @@ class BatchPrefillWithPagedKVCacheWrapper:
         del non_blocking, seq_lens, seq_lens_q, block_tables, uniform_q_len
         demand_type("page_size", page_size, int, "the tokens of a page")
         demand_type("fixed_split_size", fixed_split_size, int | None, "a number of pages")
+        demand_type("max_sequence_kv", max_sequence_kv, int | None, "the keys of the longest sequence")
+        demand_type("head_dim_vo", head_dim_vo, int | np.integer | None, "a whole number")
+        sizes = {"num_qo_heads": num_qo_heads, "num_kv_heads": num_kv_heads, "head_dim_qk": head_dim_qk}
+        for name, size in sizes.items():
+            demand_type(name, size, int | np.integer, "a whole number")
         demand_arrays(qo_indptr=qo_indptr, paged_kv_indptr=paged_kv_indptr, paged_kv_indices=paged_kv_indices)
+        if page_size > 1 or self._fixed:
+            demand_arrays(paged_kv_last_page_len=paged_kv_last_page_len)
         custom = custom_mask is not None or packed_custom_mask is not None
         refuse("plan", {
             "rope_scale": rope_scale, "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode,

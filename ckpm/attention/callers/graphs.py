@@ -9,7 +9,7 @@ from typing import Any
 
 from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
-from ckpm.attention.callers.tensors import read_on_host
+from ckpm.attention.callers.tensors import demand_values, read_on_host
 from ckpm.base.errors import ArgumentError, ProblemError
 
 
@@ -28,6 +28,7 @@ class FixedTables:
         }  # fmt: skip
         if missing := [name for name, buffer in named.items() if buffer is None]:
             raise ArgumentError(f"use_cuda_graph=True comes with {', '.join(missing)}.", kind="null")
+        demand_values(**named)
         self._batch, self._rows = len(qo_indptr) - 1, 0
         if (len(indptr) - 1, len(last_page_lens)) != (self._batch, self._batch):
             raise ArgumentError(
@@ -44,9 +45,12 @@ class FixedTables:
         Refuse another batch than the buffers', more query tokens than the first plan's, and more pages than the buffer
         holds.
         """
+        demand_values(paged_kv_indptr=indptr, paged_kv_indices=indices, paged_kv_last_page_len=last_page_lens)
         rows = int(read_on_host(qo_indptr)[-1])
         for name, count, most, limit in (
             ("sequences", len(qo_indptr) - 1, "exactly", self._batch),
+            ("sequences in paged_kv_indptr", len(indptr) - 1, "exactly", self._batch),
+            ("last pages", len(last_page_lens), "exactly", self._batch),
             ("query tokens", rows, "at most", self._rows or rows),
             ("pages", len(indices), "at most", len(self._indices)),
         ):

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ckpm.attention.callers import aiter as served
@@ -32,10 +32,10 @@ _LOG = logging.getLogger(__name__)
 def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
     """Put ``ckpm.aiter``'s functions in the place of aiter's; return the names of the replaced functions.
 
-    They are replaced in each module that is loaded by then, and among PyTorch's operators of aiter. A call that no
-    kernel here serves, or whose kernel can't be compiled, is logged with its reason as a warning, and goes to aiter's
-    own function. Without ``dispatcher`` the libraries are ``fmha``'s default. A second call changes only the
-    dispatcher.
+    They are replaced in each module that is loaded by then, and among PyTorch's operators of aiter. Positional
+    arguments have the order of the installed aiter. A call that no kernel here serves, or whose kernel can't be
+    compiled, is logged with its reason as a warning, and goes to aiter's own function. Without ``dispatcher`` the
+    libraries are ``fmha``'s default. A second call changes only the dispatcher.
 
     Raises:
         ImportError: no aiter is installed.
@@ -66,17 +66,18 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
 def _replacement(
     name: str, function: Callable[..., Any], original: Callable[..., Any], dispatcher: Dispatcher | None
 ) -> Callable[..., Any]:
-    names = [
-        parameter.name
+    known = [
+        parameter
         for parameter in inspect.signature(function).parameters.values()
         if parameter.kind is not parameter.VAR_KEYWORD
     ]
+    needed = {parameter.name: parameter.default is parameter.empty for parameter in known}
+    order = _order(original) or list(needed)
 
     @functools.wraps(original)
     def call(*args: Any, **named: Any) -> Any:
         try:
-            _check_served(names, args, named)
-            done = function(*args, **named, dispatcher=dispatcher)
+            done = function(**_arguments(order, needed, args, named), dispatcher=dispatcher)
         except (*served.NOT_SERVED, ServiceError, ProblemError) as reason:
             if any(hasattr(argument, LSE) for argument in (*args, *named.values())):
                 raise  # O is whole, and aiter would merge parts that nothing wrote
@@ -90,12 +91,28 @@ def _replacement(
     return call
 
 
-def _check_served(names: list[str], args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Refuse parameters of a newer aiter, and calls that need gradients."""
-    if unknown := [*named.keys() - set(names), *map(str, range(len(names), len(args)))]:
+def _order(original: Callable[..., Any]) -> list[str]:
+    """Parameters of aiter's own function by position; [] if they are hidden, as by aiter's compiled operators."""
+    with contextlib.suppress(ValueError):  # a function without a signature
+        parameters = inspect.signature(original).parameters.values()
+        if not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+            return [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    return []
+
+
+def _arguments(
+    order: Sequence[str], needed: Mapping[str, bool], args: tuple[Any, ...], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A call's arguments by name. Refuse other parameters than those here, and calls that need gradients."""
+    arguments = {**dict(zip(order, args, strict=False)), **named}
+    if len(arguments) < len(args) + len(named):
+        raise ProblemError("the call has more arguments than aiter's function has, or one of them twice.")
+    if unknown := arguments.keys() - needed:
         raise ProblemError(f"aiter's parameter {', '.join(sorted(unknown))} is not known here.")
+    if missing := [name for name, must in needed.items() if must and name not in arguments]:
+        raise ProblemError(f"the call is without {', '.join(missing)}, which is needed here.")
     torch = sys.modules.get("torch")
-    if torch is not None and torch.is_grad_enabled():
-        arguments = [*args, *named.values()]
-        if any(getattr(argument, "requires_grad", False) for argument in arguments):
-            raise ProblemError("the call needs gradients: ckpm.torch.varlen_attention has them.")
+    gradients = torch is not None and torch.is_grad_enabled()
+    if gradients and any(getattr(argument, "requires_grad", False) for argument in arguments.values()):
+        raise ProblemError("the call needs gradients: ckpm.torch.varlen_attention has them.")
+    return arguments

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.arrays.pytorch import namespace, padded_list
-from ckpm.attention.arrays.tables import Pages, demand_last_lengths, keys_of_list
+from ckpm.attention.arrays.tables import Pages, lengths_of_list
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
 from ckpm.attention.callers.tensors import read_on_host
 from ckpm.base.errors import ProblemError
@@ -36,9 +36,7 @@ def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int
     if has_kernels(page_size):
         return None
     sums, numbers, last = (read_on_host(array).astype(np.int64) for array in (indptr, indices, last_page_lens))
-    counts = np.diff(sums)
-    demand_last_lengths(counts, page_size, last)
-    lengths = keys_of_list(counts, page_size, last)
+    lengths = lengths_of_list(sums, len(numbers), page_size, last)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     at = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)  # within its sequence
     pages = numbers[np.repeat(sums[:-1], lengths) + at // page_size]

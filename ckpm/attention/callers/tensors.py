@@ -13,7 +13,7 @@ from ckpm.attention.arrays.options import read_number
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import MOST_KEYS, Pages
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError, demand_type
 
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 
@@ -26,14 +26,30 @@ def demand_scale(scale: Any) -> float:
     return number
 
 
-def demand_arrays(**arrays: Any) -> None:
-    """Refuse what has no axes."""
+def demand_arrays(axes: int = 1, /, **arrays: Any) -> None:
+    """Refuse what has fewer axes."""
     for name, array in arrays.items():
-        if not getattr(array, "shape", ()):
+        if not (shape := getattr(array, "shape", ())):
             raise ArgumentError(
                 f"{name} is of type {type(array).__name__}, without axes: give a NumPy array, a tensor or OnDevice.",
                 kind="dtype",
             )
+        if len(shape) < axes:
+            raise ArgumentError(f"{name} is {list(shape)}: give an array of {axes} axes.", kind="shape")
+
+
+def demand_values(axes: int = 1, /, **arrays: Any) -> None:
+    """Refuse what has fewer axes, and raw addresses, of which no part can be taken."""
+    demand_arrays(axes, **arrays)
+    if names := [name for name, array in arrays.items() if isinstance(array, OnDevice)]:
+        raise ArgumentError(f"{', '.join(names)}: no part of a raw address can be taken: give arrays.", kind="device")
+
+
+def demand_layout(name: str, layout: Any) -> None:
+    """Refuse a layout of caches that is neither NHD nor HND."""
+    demand_type(name, layout, str, "NHD or HND")
+    if layout not in ("NHD", "HND"):
+        raise ProblemError(f"{name} '{layout}' is none of NHD, HND.")
 
 
 def mask_options(causal: bool, left: int, right: int) -> dict[str, Any]:
@@ -166,6 +182,7 @@ def cache_descales(cache: Any, scales: tuple[Any, Any, Any]) -> tuple[Any, Any, 
 
 def listed_pages(indices: Any, indptr: Any, last_page_lens: Any, page_size: int) -> Pages:
     """Pages of a list. On a GPU the lengths are not read, so a sequence may have all pages."""
+    demand_type("the page size", page_size, int | np.integer, "the tokens of a page")
     return Pages(
         indices=indices,
         indptr=indptr,

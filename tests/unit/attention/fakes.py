@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.launch.c_abi import Library
@@ -162,6 +163,10 @@ PREFILL = Problem(
     family="batch_prefill", mode="group", batch=2, seqlen_q=40, total_q=60, seqlen_k=70, nhead_q=4, nhead_k=2,
     page_size=1, pool_pages=100,
 )  # fmt: skip
+WRONG: tuple[Any, ...] = (  # arguments of many types
+    *(None, 5, -1, 2**64, 2.5, float("nan"), "x", b"x", (), (1,), (1, 2, 3, 4), (1.5, "x"), [], [1], {}, object()),
+    *(np.int32(3), np.zeros(2), np.array("x"), print, OnDevice(address=4096, shape=(2,), dtype="int32")),
+)
 POINTERS = dict.fromkeys(("q", "k", "v", "o", "seqstart_q", "kv_indptr", "kv_page_indices"), 4096)
 
 

@@ -29,12 +29,17 @@ from ckpm.attention.launch.plan import Timing
 from ckpm.attention.registry import Registry
 from ckpm.attention.tuning import TuningDatabase
 from ckpm.base.errors import ArgumentError, CkPrefillError, ProblemError
-from tests.unit.attention.fakes import POINTERS, PREFILL, FakeDevice, built, fp8_prefill, make_dispatcher, prefill
-
-WRONG: tuple[Any, ...] = (
-    *(None, 5, -1, 2**64, 2.5, float("nan"), "x", b"x", (), (1,), (1, 2, 3, 4), (1.5, "x"), [], [1], {}, object()),
-    *(np.int32(3), np.zeros(2), np.array("x"), print),
+from tests.unit.attention.fakes import (
+    POINTERS,
+    PREFILL,
+    WRONG,
+    FakeDevice,
+    built,
+    fp8_prefill,
+    make_dispatcher,
+    prefill,
 )
+
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
 PAGES = Pages(indices=np.arange(95, dtype=np.int32), indptr=INDPTR)
 Q, K = np.zeros((60, 4, 128), np.float32), np.zeros((100, 1, 2, 128), np.float32)

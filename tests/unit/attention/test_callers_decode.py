@@ -218,7 +218,7 @@ def of_latents(causal: bool = True, **arguments: Any) -> tuple[Any, Any, Any]:
     return arguments["output"], parts, device.launched[0]
 
 
-@pytest.mark.parametrize("more", [(0,), ()])  # an older aiter's reduction has one argument less
+@pytest.mark.parametrize("more", [(0,), (np.int32(0),), ()])  # an older aiter's reduction has one argument less
 @pytest.mark.parametrize(("causal", "mask"), [(True, Mask.BOTTOM_RIGHT), (False, Mask.NONE)])
 def test_fp8_latent_prefill_keeps_lse_for_the_reduction(causal: bool, mask: Mask, more: tuple[int, ...]) -> None:
     o, parts, launch = of_latents(causal)

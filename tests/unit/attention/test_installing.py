@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ from ckpm.attention.callers.installing import SERVED, install
 from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import CompileError, LaunchError, ProblemError, ServiceError, SetupError
-from tests.unit.attention.fakes import make_dispatcher, prefill
+from tests.unit.attention.fakes import built, make_dispatcher, prefill
 
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
 CALL: dict[str, Any] = {
@@ -152,3 +154,72 @@ def test_second_install_changes_the_dispatcher_only(aiter_module: ModuleType) ->
     aiter_module.mha_batch_prefill_func(**CALL)
     assert (len(first_device.launched), len(second_device.launched)) == (0, 1)
     assert aiter_module.mha_batch_prefill_func(**CALL, page_sum=1) == "aiter's mha_batch_prefill_func"
+
+
+# fmt: off
+def decode_of_2025(
+    q: Any, kv_buffer: Any, o: Any, qo_indptr: Any, kv_indptr: Any, kv_indices: Any, kv_last_page_lens: Any,
+    max_seqlen_q: int, sm_scale: Any = None, logit_cap: float = 0.0, num_kv_splits: Any = None,
+) -> str:
+    return "aiter's mla_decode_fwd"
+
+
+def fp8_prefill_of_2025(
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int, max_seqlen_k: int,
+    min_seqlen_q: int = 0, logits_soft_cap: float = 0.0, causal: bool = False, window_size: Any = (-1, -1),
+    softmax_scale: Any = None,
+) -> str:
+    return "aiter's fp8 prefill"
+
+
+def reduction_of_2025(
+    partial_output: Any, partial_lse: Any, reduce_indptr: Any, reduce_final_map: Any, reduce_partial_map: Any,
+    final_output: Any, final_lse: Any = None,
+) -> str:
+    return "aiter's mla_reduce_v1"
+# fmt: on
+
+
+def test_positional_call_has_the_order_of_the_installed_aiter(aiter_module: ModuleType) -> None:
+    """mla_decode_fwd of aiter 0.1.7 has no page size: its ninth argument is the scale."""
+    dispatcher, device = make_dispatcher(Registry(built("batch_prefill", "ckpm-extended", dtype="bf16", hdim_q=576)))
+    aiter_module.mla_decode_fwd = decode_of_2025  # type: ignore[attr-defined]
+    install(dispatcher)
+    q, o, cache = (np.zeros(shape, ml_dtypes.bfloat16) for shape in ((2, 4, 576), (2, 4, 512), (100, 1, 1, 576)))
+    aiter_module.mla_decode_fwd(
+        q, cache, o, np.array([0, 1, 2], np.int32), INDPTR, CALL["kv_page_indices"], np.ones(2, np.int32), 1,
+        0.125, 0.0, 4,
+    )  # fmt: skip
+    launch = device.launched[0]
+    assert (launch.scale_s, launch.logits_soft_cap, launch.seqlen_k) == (0.125, 0.0, 70)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (7, "without q_descale, k_descale, v_descale, which is needed here"),
+        (13, "more arguments than aiter's function has"),
+    ],
+)
+def test_call_without_arguments_that_are_needed_here_reaches_aiter(
+    aiter_module: ModuleType, arguments: int, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    aiter_module.flash_attn_varlen_fp8_pertensor_func = lambda *args: f"aiter's, of {len(args)}"  # type: ignore[attr-defined]
+    aiter_module.flash_attn_varlen_fp8_pertensor_func.__signature__ = inspect.signature(fp8_prefill_of_2025)
+    install(make_dispatcher(prefill(dtype="fp16"))[0])
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        called = aiter_module.flash_attn_varlen_fp8_pertensor_func(*[np.zeros(2)] * arguments)
+    assert called == f"aiter's, of {arguments}"
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_reduction_of_an_older_aiter_writes_the_lse(aiter_module: ModuleType, named: bool) -> None:
+    aiter_module.mla_reduce_v1 = reduction_of_2025  # type: ignore[attr-defined]
+    install(make_dispatcher(prefill(dtype="fp16"))[0])
+    parts, lse = SimpleNamespace(**{LSE: np.ones((4, 60), np.float32)}), np.zeros((60, 4), np.float32)
+    o = np.zeros((60, 4, 128))
+    reduce = functools.partial(aiter_module.mla_reduce_v1, None, parts, None, None, None)
+    reduce(final_output=o, final_lse=lse) if named else reduce(o, lse)
+    assert (lse == 1).all()

@@ -95,6 +95,7 @@ def read(file: Path, arch: str) -> BuiltDecode:
     Raises:
         InconclusiveError: the kernels of the arch are not built, or are built for other problems.
     """
+    problems_by_name = {problem.name: problem for problem in problems(arch)}
     if not file.is_file():
         raise MeasureError(f"{file}: no decode kernels were built for {arch}. Build them: nox -s build-decode")
     root = Source(location=file, what="built decode kernels", remedy=_AGAIN, error=RecordError).read()
@@ -102,7 +103,6 @@ def read(file: Path, arch: str) -> BuiltDecode:
     if root.get("format").whole() != _FORMAT or root.get("arch").text() != arch:
         raise root.fail(f"no decode kernels of {arch} in format {_FORMAT}")
     rows = root.get("problems").map(lambda row: row)
-    problems_by_name = {problem.name: problem for problem in problems(arch)}
     for name in {*rows, *problems_by_name}:
         now = (
             [candidate.identity for candidate in problems_by_name[name].candidates(arch)]

@@ -24,10 +24,10 @@ from ckpm.decode.guard.candidates import JudgedCandidate
 from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.compiling import demand_triton, function_of, judge
 from ckpm.decode.guard.figures import KernelBudget
-from ckpm.decode.guard.pruning import complaints, early_config_prune
+from ckpm.decode.guard.pruning import complaints, current_arch, early_config_prune
 from ckpm.decode.guard.table import read_guard_table
 from ckpm.decode.measuring import DecodeOutcome, measure
-from ckpm.decode.problem import TOKENS, DecodeLaunch, DecodeProblem, problems
+from ckpm.decode.problem import TOKENS, DecodeLaunch, DecodeProblem, no_kernels, problems
 from ckpm.matrix.dialects import check_built_arch
 
 ARCH = "gfx950"
@@ -130,13 +130,11 @@ class Ranked:
 
 def budget(arch: str, head_dim: int) -> KernelBudget:
     """The budget of streaming in the guard's table."""
-    return next(
-        kernel.budget
-        for kernel in read_guard_table(OWN).kernels
-        if kernel.function == "streaming"
-        and arch in kernel.archs
-        and any(case.constexprs["HEAD_DIM"] == head_dim for case in kernel.cases)
-    )
+    for kernel in read_guard_table(OWN).kernels:
+        dims = {case.constexprs["HEAD_DIM"] for case in kernel.cases}
+        if kernel.function == "streaming" and arch in kernel.archs and head_dim in dims:
+            return kernel.budget
+    raise no_kernels(arch)
 
 
 def autotuner(arch: str = "", head_dim: int = 128) -> Any:
@@ -145,6 +143,7 @@ def autotuner(arch: str = "", head_dim: int = 128) -> Any:
 
     from ckpm.decode.splitk import streaming
 
+    arch = arch or current_arch()
     prune = {"early_config_prune": early_config_prune(streaming, budget(arch, head_dim), arch)}
     return triton.autotune(configurations(), key=KEY, prune_configs_by=prune)(streaming)
 

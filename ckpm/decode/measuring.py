@@ -12,12 +12,13 @@ import numpy as np
 from ckpm.attention.launch.counters import PROGRAM, PROVENANCE, Measured, Measurements, flatten, has_counters
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.display import show
+from ckpm.base.files import sha256_of
 from ckpm.base.paths import program_digest
 from ckpm.decode.attention import Stages, decode
 from ckpm.decode.built import BuiltDecode
 from ckpm.decode.guard.figures import Figures, figures_of
 from ckpm.decode.problem import TOKENS, Array, Cache, DecodeProblem, problems, quantise
-from ckpm.timing.machine import numbers, replay
+from ckpm.timing import machine
 from ckpm.timing.record import SIMDS
 
 
@@ -41,11 +42,15 @@ class DecodeOutcome:
 
 
 def demand_counters(built: BuiltDecode, file: Path) -> Measurements:
-    """Read the counters in a file. Measure first if this program has not counted these kernels in it."""
+    """Read the counters in a file. Measure first if it has none of these kernels, this program and machine.yaml."""
     text = hashlib.sha256()
     for stages in built.stages.values():
         text.update(stages.attention.binary + stages.reduction.binary)
-    counted = {"code sha256": text.hexdigest(), PROGRAM: program_digest()}
+    counted = {
+        "code sha256": text.hexdigest(),
+        PROGRAM: program_digest(),
+        "machine sha256": sha256_of(machine.TABLE),  # the numbers of the modelled cycles
+    }
     facts = {**dict.fromkeys(PROVENANCE, ""), **built.identity(), **counted}
     if not has_counters(file, facts):
         device = EmulatedDevice(built.arch)
@@ -70,7 +75,7 @@ def measure(device: EmulatedDevice, stages: Stages, problem: DecodeProblem) -> D
     modelled: dict[str, Any] = {}
 
     def after_first() -> None:
-        modelled.update(replay(device, numbers(device.arch), resident)[0])
+        modelled.update(machine.replay(device, machine.numbers(device.arch), resident)[0])
 
     q, cache, lengths = make_inputs(problem, device.arch)
     device.configure(record={"workgroup": 0})

@@ -115,10 +115,18 @@ class Cache:
 
 def forced_launch(arch: str, shape: DecodeShape) -> DecodeLaunch:
     """Launch parameters of streaming for a shape: FORCED, with shorter steps on pages smaller than a step."""
+    if (arch, shape.head_dim) not in FORCED:
+        raise no_kernels(arch)
     launch = FORCED[arch, shape.head_dim]
     if shape.page_size % launch.step:
         return dataclasses.replace(launch, step=SMALL_PAGE_STEP)
     return launch
+
+
+def no_kernels(arch: str) -> UsageError:
+    """Return the error for an arch that the kernels have no launches for."""
+    archs = ", ".join(dict.fromkeys(arch for arch, _ in FORCED))
+    return UsageError(f"there are no decode kernels of {arch}, only of {archs}.")
 
 
 def attention_candidate(form: str, shape: DecodeShape, launch: DecodeLaunch, arch: str) -> Candidate:

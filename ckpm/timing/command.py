@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
+import functools
 from pathlib import Path
 
 from ckpm.base.display import show
-from ckpm.base.errors import MeasureError
+from ckpm.base.errors import MeasureError, UsageError
 from ckpm.matrix.problems.performance import performance_problems
 from ckpm.matrix.problems.serving import missing_kernel
-from ckpm.timing.measure import EVERY, add_measured_options, kernel_name, on_library
+from ckpm.timing.measure import EVERY, add_measured_options, kernel_name, named_kernels, on_library
 from ckpm.timing.record import Timed, Timings
 
 
@@ -22,13 +24,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--resident",
-        type=_positive,
+        type=functools.partial(_count, least=1),
         default=None,
         metavar="N",
         help="copies on a compute unit (default: as occupancy and grid allow)",
     )
     parser.add_argument("--full-gpu", action="store_true", help="copies as occupancy allows, however small the grid")
-    parser.add_argument("--sensitivity", action="store_true", help="also with half and twice of each doubtful figure")
+    parser.add_argument(
+        "--sensitivity", action="store_true", help="also with a fifth less and a fifth more of each doubtful figure"
+    )
     parser.set_defaults(run=run)
 
 
@@ -63,14 +67,17 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     from ckpm.timing import modelling
 
     modelled = modelling.open_library(library, arch, foreign=args.library is not None)
-    keys = [key for key in modelled.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
+    keys = named_kernels(modelled.keys, args.kernel)
     part = modelling.ModelRequest(
         workgroup=args.workgroup, resident=args.resident, full_gpu=args.full_gpu, sensitivity=args.sensitivity
     )
     timed, left_out = [], {}
-    for problem in performance_problems(args.tier):
-        if not fnmatch.fnmatchcase(problem.name, args.problem):
-            continue
+    problems = [
+        problem for problem in performance_problems(args.tier) if fnmatch.fnmatchcase(problem.name, args.problem)
+    ]
+    if not problems:
+        raise UsageError(f"--problem: no problem of tier {args.tier} fits '{args.problem}'.")
+    for problem in problems:
         outcome = missing_kernel(keys, problem) or modelled.model(
             problem, kernel_name(keys, problem, args.kernel), part
         )
@@ -79,17 +86,12 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         else:
             timed.append(outcome)
     if not timed:
-        raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
+        raise MeasureError(f"{library}: it serves none of the {len(problems)} problems. Build more: --tier full.")
     return Timings(provenance=modelled.provenance(args.tier), problems=tuple(timed), left_out=left_out)
 
 
-def _count(text: str) -> int:
-    if (number := int(text)) < 0:
-        raise ValueError(text)
-    return number
-
-
-def _positive(text: str) -> int:
-    if (number := _count(text)) == 0:
-        raise ValueError(text)
-    return number
+def _count(text: str, least: int = 0) -> int:
+    with contextlib.suppress(ValueError):
+        if (number := int(text)) >= least:
+            return number
+    raise argparse.ArgumentTypeError(f"{text}: give {least} or more")

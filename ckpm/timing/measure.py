@@ -24,7 +24,7 @@ from ckpm.attention.launch.counters import (
 )
 from ckpm.base import settings
 from ckpm.base.display import show
-from ckpm.base.errors import CkPrefillError, MeasureError
+from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
 from ckpm.base.outputs import demand_place, refuse_inputs
 from ckpm.base.paths import program_digest
 from ckpm.base.results import LIBRARY_SHA256
@@ -124,7 +124,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=GPU_PAGE)
     loaded = device.load(library, sha256=file_facts[LIBRARY_SHA256])
-    keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, kernel)]
+    keys = named_kernels(keys_of(manifest, loaded.kernels, library), kernel)
     counted, left_out = [], {}
     for problem in performance_problems(tier):
         if why := missing_kernel(keys, problem):
@@ -141,6 +141,14 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     glob = {} if kernel == EVERY else {"kernels": kernel}
     facts = provenance(manifest, arch, tier, {**file_facts, PROGRAM: program_digest(), **glob})
     return Measurements(provenance=facts, problems=tuple(counted), left_out=left_out)
+
+
+def named_kernels(keys: Sequence[Key], kernel: str) -> list[Key]:
+    """The kernels of a library whose name fits the option ``--kernel``."""
+    named = [key for key in keys if fnmatch.fnmatchcase(key.name, kernel)]
+    if not named:
+        raise UsageError(f"--kernel: none of the library's {len(keys)} kernels fits '{kernel}'.")
+    return named
 
 
 def kernel_name(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | None:

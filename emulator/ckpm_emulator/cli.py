@@ -7,6 +7,7 @@ running it. ``core`` builds the interpreter. ``decode`` is for programs that run
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import gc
 import importlib.util
@@ -24,8 +25,6 @@ from ckpm_emulator.options import ARCHS, Options, Trace
 
 _AMD = "tinygrad.runtime.autogen.amd"
 _PACKAGES = ("tinygrad", "tinygrad.renderer", "tinygrad.runtime", "tinygrad.runtime.autogen")
-_EXIT_CODES = 255
-_MOST = 1024  # compute units, and threads of the host: no machine has more
 _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for table in ("operands", "ins"))
 
 
@@ -99,22 +98,16 @@ def _add_run(commands: Any) -> None:
     run.set_defaults(run=_run_program)
 
 
-def _number(text: str) -> int:
-    if not 1 <= (number := int(text)) <= _MOST:
-        raise argparse.ArgumentTypeError(f"{number}: give 1 to {_MOST}")
-    return number
+def _within(text: str, least: int, most: int) -> int:
+    with contextlib.suppress(ValueError):
+        if least <= (number := int(text)) <= most:
+            return number
+    raise argparse.ArgumentTypeError(f"{text}: give {least} to {most}")
 
 
-def _count(text: str) -> int:
-    if not 0 <= (number := int(text)) < 1 << 63:
-        raise argparse.ArgumentTypeError(f"{number}: give 0 or more")
-    return number
-
-
-def _exit_code(text: str) -> int:
-    if not 1 <= (number := int(text)) <= _EXIT_CODES:
-        raise argparse.ArgumentTypeError(f"{number}: give 1 to {_EXIT_CODES}")
-    return number
+_number = functools.partial(_within, least=1, most=1024)  # compute units, threads of the host: no machine has more
+_count = functools.partial(_within, least=0, most=(1 << 63) - 1)
+_exit_code = functools.partial(_within, least=1, most=255)
 
 
 def _suppressions(file: Path) -> tuple[str, ...]:

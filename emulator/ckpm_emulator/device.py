@@ -213,6 +213,8 @@ class EmulatedGpu:
         except OSError as error:
             noexec = os.statvfs(file).f_flag & os.ST_NOEXEC
             why = ". Its file system is mounted with noexec: move it to another folder" if noexec else ""
+            if "' not found" in str(error):  # version `GLIBCXX_3.4.32' not found
+                why = ". It was built on a newer system: build it again here, or run this where it was built"
             raise LibraryError(f"the library doesn't load: {error}{why}", kind="load") from error
         bad = [row for row in self.modules() if row["error"] and row["handle"] not in handles]
         if bad:

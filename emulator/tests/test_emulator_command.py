@@ -40,6 +40,21 @@ def test_output_that_takes_nothing(output: str, code: int) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        ("--cus=0", "0: give 1 to 1024"), ("--threads=many", "many: give 1 to 1024"),
+        ("--launch-count=-1", "-1: give 0 to"), ("--error-exitcode=256", "256: give 1 to 255"),
+    ],
+)  # fmt: skip
+def test_number_out_of_range_is_refused_with_range(
+    option: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", option, "--", "true"])
+    assert complaint in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--trace", "--counters"])
 def test_run_refuses_file_that_takes_nothing(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program ran, and ended with 0 without its trace."""

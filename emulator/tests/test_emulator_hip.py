@@ -474,6 +474,26 @@ def test_missing_symbol_and_missing_file(device: EmulatedGpu, tmp_path: Path) ->
 
 
 @on_device("gfx950")
+def test_library_of_newer_system_names_remedy(device: EmulatedGpu, tmp_path: Path) -> None:
+    """The C library of the other system has a version of a function that the library here lacks."""
+    compiler, needed, library = next(iter(toolchain.compilers())), tmp_path / "libneeded.so", tmp_path / "library.so"
+    part, ask, names = (tmp_path / name for name in ("part.cpp", "ask.cpp", "names"))
+    part.write_text('extern "C" int part() { return 1; }')
+    ask.write_text('extern "C" int part(); extern "C" int ask() { return part(); }')
+    shared = ("-shared", "-fPIC")
+    for version in ("GLIBC_2.999", "GLIBC_2.0"):  # there, here
+        names.write_text(f"{version} {{ global: part; }};\n")
+        script = (f"-Wl,--version-script={names}", f"-Wl,-soname,{needed.name}")
+        compiler.run(*shared, str(part), *script, "-o", str(needed))
+        if not library.exists():
+            compiler.run(*shared, str(ask), str(needed), f"-Wl,-rpath,{tmp_path}", "-o", str(library))
+    with pytest.raises(
+        LibraryError, match=r"version `GLIBC_2\.999' not found .*\. It was built on a newer system: build"
+    ):
+        device.load_library(library)
+
+
+@on_device("gfx950")
 def test_truncated_library(device: EmulatedGpu, small: Path, tmp_path: Path) -> None:
     """The dynamic loader maps the sizes in the headers: a read after the file's end would kill the process."""
     data = small.read_bytes()

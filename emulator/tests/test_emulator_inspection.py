@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator.cli import main
+from ckpm_emulator.errors import CodeObjectError
 from ckpm_emulator.inspection import inspect as inspection
 from ckpm_emulator.inspection.inspect import inspect
 from ckpm_emulator.inspection.lds_waits import unfinished_writes
@@ -178,7 +179,8 @@ def test_hot_loop_is_one_with_matrix_instructions(tmp_path: Path, capsys: pytest
         "mfma": 2, "scratch": 1, "waits": 1, "lane_moves": 1, "lds": 1, "barriers": 1, "branches": 2, "salu": 1,
     }  # fmt: skip
     assert kernel["hazards"] == []
-    assert inspect(file, "gfx950") == []  # code of another arch is not judged
+    assert main(["inspect", str(file), "--arch", "gfx950"]) == CodeObjectError.exit_code
+    assert "has code for gfx942, and none for gfx950" in capsys.readouterr().err  # nothing was inspected
 
 
 def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

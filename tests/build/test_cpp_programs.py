@@ -109,11 +109,11 @@ def test_library_of_another_c_abi(folder: Path) -> None:
     assert (code, "a library of batch_prefill has no ckpm_fwd_abi_version" in output) == (2, True), output
 
 
-def run_alone(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_alone(program: str, folder: Path, *patterns: str) -> subprocess.CompletedProcess[str]:
     """Compile a program in a folder, and run it without a HIP runtime."""
     toolchain = detect("embedded", cache=cache_folder())
     built = build_program(PROGRAMS / program, folder / "program.so", toolchain)
-    command = [sys.executable, "-c", ALONE, str(built), *arguments]
+    command = [sys.executable, "-c", ALONE, str(built), *patterns]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

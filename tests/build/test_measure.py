@@ -12,7 +12,7 @@ import pytest
 
 from ckpm import commands as cli
 from ckpm.attention.launch.counters import Measurements
-from ckpm.base.errors import InconclusiveError, LibraryError
+from ckpm.base.errors import LibraryError, UsageError
 from ckpm.base.paths import PROJECT
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.reports.gates.emulated import by_problem
@@ -53,8 +53,8 @@ def test_measure_with_kernel_measures_no_other(built: Path, tmp_path: Path, caps
     assert cli.main([*options, NAME]) == 0
     measured = Measurements.read(tmp_path / "out.json")
     assert {problem.kernel for problem in measured.problems} == {measured.provenance["kernels"]} == {NAME}
-    assert cli.main([*options, "*_gload_*"]) == InconclusiveError.exit_code
-    assert "it serves none of the" in capsys.readouterr().err
+    assert cli.main([*options, "*_gload_*"]) == UsageError.exit_code
+    assert "none of the library's 1 kernels fits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("code", "how"), [("__builtin_trap();", "SIG(ILL|TRAP)"), ("_exit(0);", "exit code 0")])

@@ -84,6 +84,46 @@ def test_what_is_missing_is_said_of_all_kernels_at_once(file: Path, guard: Run) 
     assert (code, "n are tl.constexpr" in err) == (InputError.exit_code, True)
 
 
+HEURISTICS = f"""{HEAD}
+# guard: x=*bf16:16, n=i32, EVEN=True
+@triton.heuristics({{"EVEN": lambda args: args["n"] % 16 == 0}})
+@triton.autotune([triton.Config({{"BLOCK": 256}}), triton.Config({{"BLOCK": 512}})], key=["n"])
+@triton.jit
+def zero(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, 0.0, mask=at < n)
+"""
+
+
+def test_configurations_below_heuristics_are_judged(file: Path, guard: Run) -> None:
+    file.write_text(HEURISTICS)
+    code, output, _ = guard("--arch", "gfx950")
+    assert (code, "2 configurations judged" in output) == (0, True)
+
+
+def test_constants_that_json_lacks_are_accepted_by_name(file: Path, guard: Run) -> None:
+    """A dtype and a tuple are constants, too. Accepted figures are found again, and those of another dtype are not."""
+    text = (
+        f"{HEAD}# guard: x=*fp32:16\n@triton.jit\n"
+        "def twice(x, TYPE: tl.constexpr = tl.float16, SIZES: tl.constexpr = (64, 2)):\n"
+        "    at = x + tl.arange(0, SIZES[0])\n    tl.store(at, (tl.load(at).to(TYPE) * SIZES[1]).to(tl.float32))\n"
+    )
+    file.write_text(text)
+    assert [guard(*accept)[0] for accept in (("--accept", "new"), ())] == [0, 0]
+    file.write_text(text.replace("float16", "bfloat16"))
+    code, _, err = guard()
+    assert (code, "gone: twice gfx950" in err, "TYPE=bf16" in err) == (CheckFailedError.exit_code, True, True)
+
+
+@pytest.mark.parametrize(
+    "head", [b"# -*- coding: latin-1 -*-\n# Gr\xfc\xdfe\n", b"\xef\xbb\xbf", b'TEXT = """\n\f\n"""\n']
+)
+def test_file_is_read_as_python_reads_it(file: Path, guard: Run, head: bytes) -> None:
+    """Python files may have an encoding of their own, a byte order mark, and form feeds."""
+    file.write_bytes(head + SOFTMAX.encode())
+    assert guard("--arch", "gfx950")[0] == 0
+
+
 @pytest.mark.parametrize("signature", ["zero", "zero: y", "zero: y=*fp16, n=many", "none: y=*fp16", "9: y=1"])
 def test_signature_that_reports_nothing_is_refused(file: Path, guard: Run, signature: str) -> None:
     file.write_text(HEAD + "@triton.jit\ndef zero(y, n: tl.constexpr):\n    tl.store(y + tl.arange(0, n), 0.0)\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.base.errors import CheckFailedError, InputError
+from ckpm.base.errors import CheckFailedError, InputError, UsageError
 from ckpm.decode.attention import SOURCE
 from ckpm.decode.compare import LAUNCHES, autotuner, configurations
 from ckpm.decode.guard.candidates import JudgedCandidate
@@ -56,6 +56,16 @@ def test_autotuner_prunes_configuration_that_spills() -> None:
     tuner.nargs = arguments()
     kept = tuner.prune_configs(constants())
     assert [config_of(configuration) for configuration in kept] == [(64, 32, 1, 4), (64, 16, 1, 4)]
+
+
+def test_autotuner_has_budget_of_gpu_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = SimpleNamespace(arch="gfx942:sramecc+:xnack-")
+    active = SimpleNamespace(get_current_target=lambda: target)
+    monkeypatch.setattr("triton.runtime.driver", SimpleNamespace(active=active))
+    assert autotuner().configs
+    target.arch = "gfx90a"
+    with pytest.raises(UsageError, match="no decode kernels of gfx90a, only of gfx942, gfx950"):
+        autotuner()
 
 
 def test_pruned_are_reported_with_reason_and_one_has_to_stay(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,6 +24,7 @@ _SHELL_CODES = {0, 1, 130, 141}
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"https?://[^\s)>|]+")
 _RELATIVE = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)\s]*)?\)")
+_IMPORT = re.compile(r"from ckpm[\w.]* import [\w, ]+")
 _ADDED = re.compile(r"^\+(?!\+\+ )(.*)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"unknown \w+ '([^']+)'|: ([\w.-]+) is none of")
 
@@ -35,6 +36,7 @@ def check_page(page: str, text: str) -> list[str]:
         *check_heads(page, text),
         *check_commands(page, text),
         *check_changes(page, text),
+        *check_imports(page, text),
         *check_files(page, text),
         *check_exit_codes(page, text),
         *check_links(page, text),
@@ -91,6 +93,17 @@ def check_changes(page: str, text: str) -> Iterator[str]:
         for block in changes:
             if complaint := apply_diff(block, folder):
                 yield complaint
+
+
+def check_imports(page: str, text: str) -> Iterator[str]:
+    """Check that blocks of Python import names that ckpm's modules have."""
+    for block in blocks(page, text):
+        for number, line in enumerate(block.lines if block.kind == "python" else (), start=block.line + 1):
+            if _IMPORT.fullmatch(line):
+                try:
+                    exec(line, {})
+                except ImportError as error:
+                    yield f"{page}:{number}: {error}"
 
 
 def check_files(page: str, text: str) -> Iterator[str]:

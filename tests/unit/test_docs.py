@@ -82,6 +82,8 @@ def page(*lines: str, fence: str = "console") -> str:
          "p.md:3: error: patch failed: README.md"),
         (page("--- a/REDME.md", "+++ b/REDME.md", "@@ -1,1 +1,1 @@", "-x", "+y", fence="diff"),
          "p.md: a change of REDME.md, which is not there"),
+        (page("from ckpm.decode.guard.figures import Budget", fence="python"), "p.md:4: cannot import name 'Budget'"),
+        (page("from ckpm.decode.guards import x", fence="python"), "p.md:4: No module named 'ckpm.decode.guards'"),
         ("| a | |\n| --- | --- |\n| b | c |\n", "p.md:1: a column of the table has no name"),
         ("See `matrix/arch.yaml`.", "p.md:1: there is no matrix/arch.yaml"),
         ("See `matrix/dialects/<dialect>/bwd.yaml`.", "p.md:1: there is no matrix/dialects/<dialect>"),

@@ -190,6 +190,8 @@ def _open(path: Path, arguments: type[CheckedArguments]) -> tuple[ctypes.CDLL, d
         abi = ctypes.CDLL(str(path.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         hint = " Load a libamdhip64.so with RTLD_GLOBAL first." if "undefined symbol: hip" in str(error) else ""
+        if "' not found" in str(error):  # version `GLIBCXX_3.4.32' not found
+            hint = " It was built on a newer system: build it again here, or run this where it was built."
         if why := why_no_program(path):
             hint = f" Move it, or build with --work in another folder: {why}."
         raise LibraryError(f"{path}: it can't be loaded: {error}.{hint}") from error

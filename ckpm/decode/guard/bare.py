@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,8 @@ def budget_of(text: str) -> KernelBudget:
 
 def _kernels(file: Path, options: Mapping[str, Signature]) -> Iterator[_BareKernel]:
     module = module_of(file)
-    text = file.read_text()
+    with tokenize.open(file) as stream:
+        text = stream.read()
     here = {name: value for name, value in vars(module).items() if is_kernel(value) and _is_of(value, file)}
     called = _callees(text, here)
     comments = _comments(text)
@@ -103,7 +105,7 @@ def _callees(text: str, kernels: Mapping[str, Any]) -> set[str]:
 
 def _comments(text: str) -> dict[str, Signature]:
     """Read the comments directly above a kernel and its decorators."""
-    lines = text.splitlines()
+    lines = text.split("\n")  # as Python counts them: a form feed ends no line
     signatures: dict[str, Signature] = {}
     for function in ast.parse(text).body:
         if not isinstance(function, ast.FunctionDef):

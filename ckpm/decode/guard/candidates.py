@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ckpm.decode.guard.figures import Figures
 
@@ -33,8 +34,20 @@ class Candidate:
     @property
     def identity(self) -> str:
         """The candidate as text, equal for equal candidates whatever the order of their members."""
-        members = (self.kernel, self.arch, dict(self.signature), dict(self.constexprs), dict(self.options))
-        return json.dumps(members, sort_keys=True)
+        return json.dumps(tuple(self.members().values()), sort_keys=True)
+
+    def members(self) -> dict[str, Any]:
+        """The fields as JSON has them. A constant of another kind, such as a dtype, is its text."""
+        constants = {
+            name: value if isinstance(value, Constant) else str(value) for name, value in self.constexprs.items()
+        }
+        return {
+            "kernel": self.kernel,
+            "arch": self.arch,
+            "signature": dict(self.signature),
+            "constexprs": constants,
+            "options": dict(self.options),
+        }
 
     @property
     def description(self) -> str:

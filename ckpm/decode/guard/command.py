@@ -57,10 +57,15 @@ def run(args: argparse.Namespace) -> int:
     """Compile, print and judge every configuration."""
     if args.accept is not None and (not args.accept.strip() or args.arch):
         raise UsageError("--accept: say why in a few words, and accept all archs at once, without --arch.")
+    if args.arch:
+        check_built_arch(args.arch)
     table = chosen(args)
     demand_triton()
     outcome = [(guarded, judged_kernel(guarded, args.arch)) for guarded in table.kernels]
     judged = [result for _, cases in outcome for each in cases for result in each]
+    if not judged:
+        archs = ", ".join(dict.fromkeys(arch for guarded in table.kernels for arch in guarded.archs))
+        raise UsageError(f"--arch {args.arch}: {args.what} has no kernel of {args.arch}, only of {archs}.")
     _print(judged)
     for line in (line for result in judged for line in complaints(result)):
         show(line)
@@ -74,7 +79,7 @@ def chosen(args: argparse.Namespace) -> GuardedKernels:
     """The table to check: of a YAML file, made of a Python file, or our own with only the named kernel."""
     what = args.what
     if what.endswith(".py"):
-        archs = (check_built_arch(args.arch).name,) if args.arch else sessions().emulated
+        archs = (args.arch,) if args.arch else sessions().emulated
         return table_of(Path(what), archs, args.signature, budget_of(args.budget))
     if args.signature or args.budget:
         raise UsageError("--signature and --budget are of a Python file: a table has signature and budget of its own.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -97,14 +97,22 @@ def is_kernel(value: Any) -> bool:
 
 def jit_function(function: Any) -> Any:
     """The JITFunction below an autotuner and heuristics."""
+    *_, innermost = _layers(function)
+    return innermost
+
+
+def _layers(function: Any) -> Iterator[Any]:
+    """The objects that a kernel's decorators return, from the outermost to the JITFunction."""
+    yield function
     while hasattr(function, "fn") and hasattr(function.fn, "arg_names"):
         function = function.fn
-    return function
+        yield function
 
 
 def configurations(function: Any) -> tuple[Mapping[str, Constant], ...]:
-    """The configurations of a kernel's autotuner; empty without one."""
-    return tuple(configuration_of(config) for config in getattr(function, "configs", ()))
+    """The configurations of a kernel's autotuner, also below heuristics; empty without one."""
+    configs = (layer.configs for layer in _layers(function) if hasattr(layer, "configs"))
+    return tuple(configuration_of(config) for config in next(configs, ()))
 
 
 def configuration_of(config: Any) -> Mapping[str, Constant]:

@@ -32,7 +32,7 @@ def early_config_prune(kernel: Any, budget: KernelBudget, arch: str = "") -> Cal
 
     def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
         values = {**named_args, **kwargs}
-        outcome = [_judge(kernel, config, values, budget, arch or _current_arch()) for config in configs]
+        outcome = [_judge(kernel, config, values, budget, arch or current_arch()) for config in configs]
         pruned = [line for result in outcome for line in complaints(result)]
         kept = [config for config, result in zip(configs, outcome, strict=True) if result.fits]
         if not kept:
@@ -78,7 +78,8 @@ def type_of(value: Any) -> str:
     return f"{kind}:{_ALIGNED}" if isinstance(number, int) and kind != "constexpr" and number % _ALIGNED == 0 else kind
 
 
-def _current_arch() -> str:
+def current_arch() -> str:
+    """The arch of the GPU that Triton uses."""
     from triton.runtime import driver
 
     return str(driver.active.get_current_target().arch).partition(":")[0]

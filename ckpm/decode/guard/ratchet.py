@@ -45,7 +45,7 @@ class AcceptedKernel:
     def write(self, file: Path) -> None:
         """Replace ``file``."""
         lines = ",\n".join(
-            f"  {json.dumps({**dataclasses.asdict(candidate), 'figures': figures.numbers() if figures else None})}"
+            f"  {json.dumps({**candidate.members(), 'figures': figures.numbers() if figures else None})}"
             for _, (candidate, figures) in sorted(self.entries.items())
         )
         head = json.dumps({"format": _FORMAT, "compiler": self.compiler, "reason": self.reason}, indent=1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import field
+from msgspec import Meta, field
 
 from ckpm.base.paths import IMPORTS
 from ckpm.base.tablefile import Record, read_table
@@ -34,7 +34,7 @@ class KernelRow(CaseRow, frozen=True, kw_only=True):
 
     file: str
     function: str
-    archs: tuple[str, ...]
+    archs: Annotated[tuple[str, ...], Meta(min_length=1)]
     configurations: tuple[dict[str, Constant], ...] = ()
     cases: dict[str, CaseRow] = field(default_factory=dict)
     budget: dict[BudgetName, int]
@@ -49,7 +49,7 @@ class GuardTable(Record, frozen=True):
     """
 
     accepted: str
-    kernels: dict[str, KernelRow]
+    kernels: Annotated[dict[str, KernelRow], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpm_emulator import code_object, image
 from ckpm_emulator.cache import Store, cache_folder
+from ckpm_emulator.errors import CodeObjectError
 from ckpm_emulator.options import processors
 from ckpm_emulator.program_cache import text_version
 
@@ -111,7 +112,11 @@ def _as_record(code: _Code, facts: Mapping[str, Any]) -> Inspected:
 
 
 def _codes(path: Path, arch: str) -> Iterable[_Code]:
-    for target, elf in code_object.code_objects(path):
+    objects = code_object.code_objects(path)
+    archs = dict.fromkeys(target.partition(":")[0] for target, _ in objects)
+    if arch not in archs:
+        raise CodeObjectError(f"{path}: has code for {', '.join(archs)}, and none for {arch}")
+    for target, elf in objects:
         if target.partition(":")[0] == arch:
             read = image.read(elf)
             for kernel in read.kernels:

@@ -134,7 +134,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("call", "name"), [(call, name) for call, (_, names) in CALLS.items() for name in names])
-def test_caller_s_argument_of_any_type_has_project_s_error(call: str, name: str) -> None:
+def test_caller_argument_of_any_type_ends_well_or_with_own_error(call: str, name: str) -> None:
     function, arguments = CALLS[call]
     function(**arguments)
     for value in WRONG:

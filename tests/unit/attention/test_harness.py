@@ -187,6 +187,17 @@ def test_library_that_cannot_be_used_is_refused(
     assert caught.value.exit_code == 6
 
 
+def test_library_of_newer_system_names_remedy(library: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = library("int f(void) { return 0; }")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by libckpm.so)")
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    with pytest.raises(LibraryError, match=r"not found .*\. It was built on a newer system: build it again here"):
+        c_abi.load(file, LaunchArguments)
+
+
 class Loader(FakeDevice):
     """A device that opens libraries."""
 

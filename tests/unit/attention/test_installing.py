@@ -201,7 +201,7 @@ def test_positional_call_has_the_order_of_the_installed_aiter(aiter_module: Modu
         (13, "more arguments than aiter's function has"),
     ],
 )
-def test_call_without_needed_arguments_reaches_aiter(
+def test_call_that_lacks_arguments_needed_here_reaches_aiter(
     aiter_module: ModuleType, arguments: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     aiter_module.flash_attn_varlen_fp8_pertensor_func = lambda *args: f"aiter's, of {len(args)}"  # type: ignore[attr-defined]

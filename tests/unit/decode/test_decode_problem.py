@@ -15,6 +15,7 @@ from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.table import Guarded, read_guard_table
 from ckpm.decode.problem import BASE, FORCED, DecodeLaunch, attention_candidate, quantise, reduction_candidate
 from tests.decode.posed import dequantise
+from tests.unit.shared import Run
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,16 @@ def test_forced_launch_is_in_guard_table(arch: str, head_dim: int) -> None:
     expected = {"BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n, "STEP": launch.step, **launch.options}
     tables = [configurations_of(kernel, arch, head_dim) for kernel in read_guard_table(OWN).kernels]
     assert expected in [configuration for table in tables for configuration in table]
+
+
+@pytest.mark.parametrize(
+    "command", [["decode", "build"], ["decode", "compare", "--tune", "streaming-fp8"], ["gate", "--family", "decode"]]
+)
+def test_arch_without_launches_is_refused(monkeypatch: pytest.MonkeyPatch, run: Run, command: list[str]) -> None:
+    for module in ("built", "compare"):
+        monkeypatch.setattr(f"ckpm.decode.{module}.demand_triton", lambda: None)
+    code, _, err = run(*command, "--arch", "gfx90a")
+    assert (code, "no decode kernels of gfx90a, only of gfx942, gfx950" in err) == (UsageError.exit_code, True)
 
 
 def test_each_arch_has_its_own_fp8() -> None:

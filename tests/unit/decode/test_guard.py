@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpm.base.errors import CheckFailedError, InputError, RecordError, SetupError, TableError
+from ckpm.base.errors import CheckFailedError, InputError, RecordError, SetupError, TableError, UsageError
 from ckpm.decode.guard import command
 from ckpm.decode.guard.candidates import Candidate, JudgedCandidate, candidate
 from ckpm.decode.guard.compiling import judge
@@ -166,6 +167,8 @@ def table_file(tmp_path: Path, text: str = TABLE) -> Path:
         ("gfx950", "gfx1100", "archs: unknown 'gfx1100'"),
         ("function: softmax_kernel", "body: x", "unknown field"),
         ("num_warps: 1", "num_warps: [1]", "must be "),
+        ("[gfx950]", "[]", "archs: is empty"),
+        (TABLE[TABLE.index("kernels:") :], "kernels: {}", "kernels: is empty"),
     ],
 )
 def test_mistyped_table_is_refused(tmp_path: Path, old: str, new: str, complaint: str) -> None:
@@ -219,6 +222,22 @@ def test_unknown_kernel_and_reason_of_nothing_are_refused(run: Run) -> None:
     code, _, err = run("guard", "streeming")
     assert (code, "which has streaming, streaming-gfx942, streaming-wide" in err) == (2, True)
     assert run("guard", "streaming", "--accept", " ")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arch", "complaint"),
+    [
+        ("gfx95O", "unknown arch 'gfx95O'"),
+        ("gfx90a", "streaming has no kernel of gfx90a, only of gfx950"),
+        ("gfx942", "streaming has no kernel of gfx942, only of gfx950"),
+    ],
+)
+def test_arch_of_no_kernel_is_refused(monkeypatch: pytest.MonkeyPatch, run: Run, arch: str, complaint: str) -> None:
+    """Refuse to pass with nothing checked."""
+    monkeypatch.setattr(command, "demand_triton", lambda: None)
+    monkeypatch.setattr(command, "function_of", lambda file, name: SimpleNamespace(arg_names=()))
+    code, _, err = run("guard", "streaming", "--arch", arch)
+    assert (code, complaint in err) == (UsageError.exit_code, True)
 
 
 def test_kernel_that_does_not_compile_is_pruned_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:

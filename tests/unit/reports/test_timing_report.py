@@ -5,16 +5,21 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 
-from ckpm.base.errors import RecordError
+from ckpm.base.errors import RecordError, UsageError
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
 from ckpm.reports.gates.versions import launch
 from ckpm.reports.page.plots import MEANINGS, picture, plots
 from ckpm.timing.clock import clock_of
 from ckpm.timing.command import summary
+from ckpm.timing.machine import ModelNumber, neighbours
 from ckpm.timing.record import CAUSES, Copies, Timings, wave_of
+from tests.unit import manifests
 from tests.unit.reports.report_samples import FACTS, PROBLEM, write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import make_timed, phase, span, timings, wave
@@ -230,3 +235,44 @@ def test_larger_launch_takes_more_than_sum_of_workgroups() -> None:
     assert launch(make_timed(problem="performance/none"), "gfx950") is None
     assert launch(make_timed(problem=name, launched=256, resident=2), "gfx950") is None
     assert launch(make_timed(problem=name), "gfx90a") is None
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library of two kernels, which no device opens."""
+    keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",)))[:2]
+    file = manifests.write_library(tmp_path, manifests.document({key.name: {} for key in keys}))
+    loaded = SimpleNamespace(load=lambda *_, **__: SimpleNamespace(kernels=[key.name for key in keys]))
+    monkeypatch.setattr("ckpm.attention.launch.device.choose", lambda *_, **__: loaded)
+    monkeypatch.setattr("ckpm.timing.modelling.open_library", lambda *_, **__: SimpleNamespace(keys=keys))
+    return file
+
+
+@pytest.mark.parametrize("command", [["measure"], ["timing", "model"]], ids=" ".join)
+def test_glob_of_no_kernel_is_named(library: Path, run: Run, command: list[str]) -> None:
+    """Advise no larger build, which would not help."""
+    options = ("--library", library, "--output", library.with_name("out.json"), "--kernel", "nosuch*")
+    code, _, err = run(*command, *options)
+    assert (code, "--kernel: none of the library's 2 kernels fits 'nosuch*'" in err) == (UsageError.exit_code, True)
+
+
+def test_glob_of_no_problem_is_named(library: Path, run: Run) -> None:
+    options = ("--library", library, "--output", library.with_name("out.json"), "--problem", "nosuch*")
+    code, _, err = run("timing", "model", *options)
+    assert (code, "--problem: no problem of tier smoke fits 'nosuch*'" in err) == (UsageError.exit_code, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [("--resident=0", "0: give 1 or more"), ("--workgroup=-1", "-1: give 0 or more"), ("--resident=x", "x: give 1")],
+)
+def test_number_out_of_range_is_refused_with_range(run: Run, option: str, complaint: str) -> None:
+    code, _, err = run("timing", "model", "--output", "out.json", option)
+    assert (code, complaint in err) == (UsageError.exit_code, True)
+
+
+def test_help_of_sensitivity_names_its_steps(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert neighbours(ModelNumber(100, doubtful=True, switch=False)) == (80, 120)
+    with pytest.raises(SystemExit):
+        run("timing", "model", "--help")
+    assert "a fifth less and a fifth more of each doubtful figure" in " ".join(capsys.readouterr().out.split())

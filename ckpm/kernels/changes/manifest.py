@@ -178,9 +178,10 @@ def manifests(before: Path, now: Path, *, code: bool, problems: bool) -> tuple[d
         if digests["shared"] == old["families"].get(label, {}).get("shared")
         and (code or digests != old["families"][label])
     ]
-    for manifest, answer in zip((old, new), _answers(before, now, {"lists": listed}) if listed else (), strict=False):
-        for label, names in answer["lists"].items():
-            manifest["families"][label]["lists"] = names
+    if listed:
+        for manifest, answer in zip((old, new), _answers(before, now, {"lists": listed}), strict=True):
+            for label, names in answer["lists"].items():
+                manifest["families"][label]["lists"] = names
     return old, new
 
 

@@ -172,9 +172,9 @@ def tensors(case: SweepCase, arch: str, *, reference: bool) -> Tensors:
     """
     s = case.shape
     random = np.random.default_rng(zlib.crc32(s.name.encode()))
-    q = _drawn(random, s, arch, s.batch, s.seqlen_q, s.nhead_q, s.hdim_q)
-    k = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_q)
-    v = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_v)
+    q = _uniform(random, s, arch, s.batch, s.seqlen_q, s.nhead_q, s.hdim_q)
+    k = _uniform(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_q)
+    v = _uniform(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_v)
     options: dict[str, Any] = {
         "dtype": s.dtype, "family": case.key.family, "mask": s.mask, "dropout": s.dropout,
         "seed": _SEED, "soft_cap": _CAP if s.logits else 0.0, "lse": s.lse,
@@ -192,7 +192,7 @@ def tensors(case: SweepCase, arch: str, *, reference: bool) -> Tensors:
         )  # fmt: skip
         more["random_values"] = drawn(problem)
     if s.bias == "bias":
-        bias = _drawn(random, s, arch, s.nhead_q, s.batch * s.seqlen_q, s.seqlen_k)
+        bias = _uniform(random, s, arch, s.nhead_q, s.batch * s.seqlen_q, s.seqlen_k)
         more["bias"] = np.split(bias, s.batch, axis=1)
         options["bias"] = bias if s.mode == "group" else np.stack(more["bias"])
     elif s.bias == "alibi":
@@ -209,10 +209,10 @@ def tensors(case: SweepCase, arch: str, *, reference: bool) -> Tensors:
     )
 
 
-def _drawn(random: np.random.Generator, shape: ListedShape, arch: str, *sizes: int) -> Floats:
+def _uniform(random: np.random.Generator, shape: ListedShape, arch: str, *sizes: int) -> Floats:
     """Random numbers of -1 to 1, rounded to the shape's dtype."""
-    drawn: Floats = decode(encode(random.uniform(-1, 1, sizes), shape.dtype, arch), shape.dtype, arch)
-    return drawn
+    numbers: Floats = decode(encode(random.uniform(-1, 1, sizes), shape.dtype, arch), shape.dtype, arch)
+    return numbers
 
 
 def _queries(q: Floats, s: ListedShape) -> Floats:

@@ -30,13 +30,13 @@ def per_tensor_quant(x: Any, quant_dtype: Any = torch.int8, **_: Any) -> tuple[A
     return (x.float() / scale).to(quant_dtype), scale.view(1)
 
 
-def ps_metadata_sizes(**_: Any) -> list[tuple[Any, torch.dtype]]:
-    """Lengths and dtypes of the tables by which aiter's persistent kernel divides its work: one part, of one tile."""
+def metadata_sizes(*_: Any, **__: Any) -> list[tuple[Any, torch.dtype]]:
+    """Lengths and dtypes of the tables by which aiter's persistent kernels divide their work: one part, of one tile."""
     return [(2, torch.uint64), *((shape, torch.int32) for shape in (2, (1, 8), 2, (1, 2), 1))]
 
 
-def fill_ps_metadata(*arguments: Any, **_: Any) -> None:
-    """Write one part into the tables of the sizes above, in the order of aiter's own function."""
+def fill_metadata(*arguments: Any, **_: Any) -> None:
+    """Write one part into the tables of the sizes above, in the order of aiter's own functions."""
     reduce_indptr, _, reduce_partial_map = arguments[-3:]
     reduce_indptr.copy_(torch.tensor([0, 1]))
     reduce_partial_map.zero_()
@@ -83,6 +83,7 @@ def modules() -> dict[str, ModuleType]:
             setattr(by_name[parent], last, module)
     by_name["aiter"].__dict__.update(
         per_tensor_quant=per_tensor_quant, logger=logging.getLogger("aiter"),
-        get_ps_metadata_info_v1=ps_metadata_sizes, get_ps_metadata_v1=fill_ps_metadata,
+        get_ps_metadata_info_v1=metadata_sizes, get_ps_metadata_v1=fill_metadata,
+        get_mla_metadata_info_v1=metadata_sizes, get_mla_metadata_v1=fill_metadata,
     )  # fmt: skip
     return by_name

@@ -9,12 +9,14 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from ckpm.attention.callers.installing import SERVED
 from ckpm.base.errors import UsageError
+from tests.callers.backends import sglang_backend
 from tests.callers.backends.cases import CALLERS, Case, cases
 from tests.callers.backends.checking import check, served_calls
 from tests.callers.backends.importing import Finder, install_finder
@@ -51,6 +53,21 @@ def test_own_module_is_imported_among_stand_ins(monkeypatch: pytest.MonkeyPatch)
     assert backend.Backend().known == 7
     assert isinstance(backend.number, Missing)
     assert backend.number.name == "theirs.other.number"
+
+
+def test_sglang_variables_changed_by_a_case_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = SimpleNamespace(
+        get_schedule=SimpleNamespace, fast_mode=False, _use_mla_ps_kernel=True, _use_fp8_prefill_attn=True
+    )
+    monkeypatch.setattr(importlib, "import_module", lambda _: module)
+    monkeypatch.setattr(
+        sglang_backend, "run", lambda _, upstream: upstream.__dict__.update(fast_mode=True, _use_mla_ps_kernel=False)
+    )
+
+    sglang_backend.test_sglang("prefix", monkeypatch)
+
+    assert module._use_mla_ps_kernel
+    assert not module.fast_mode
 
 
 @pytest.mark.usefixtures("package")

@@ -6,6 +6,7 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from tests.callers.backends.checking import check, served_calls
 from tests.callers.backends.numbers import Numbers, sums
 
 CASES = cases("sglang")
+SETTINGS = {"_use_fp8_prefill_attn": "SGLANG_AITER_FP8_PREFILL_ATTN", "_use_mla_ps_kernel": "SGLANG_AITER_MLA_PERSIST"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -25,8 +27,14 @@ def test_sglang(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(setting, word)
     upstream = importlib.import_module(stands.BACKEND)
     upstream.get_schedule().page_size = case.page
-    # the module reads this setting when it is imported
-    monkeypatch.setattr(upstream, "_use_fp8_prefill_attn", stands.is_set("SGLANG_AITER_FP8_PREFILL_ATTN", "True"))
+    # the module reads settings when it is imported, and a backend changes its variables for the backends of later cases
+    settings = {variable: stands.is_set(setting, "True") for variable, setting in SETTINGS.items()}
+    with mock.patch.dict(vars(upstream), settings):
+        run(case, upstream)
+
+
+def run(case: Case, upstream: Any) -> None:
+    """Run a case by the backend of SGLang's module and compare O with the reference."""
     numbers = Numbers(case)
     mode = upstream.ForwardMode.DECODE if case.drive.endswith("decode") else upstream.ForwardMode.EXTEND
     batch = stands.Batch(case, numbers, mode)

@@ -14,7 +14,7 @@ from ckpm.base import logs
 from ckpm.base.display import one_line, show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError, did_you_mean
-from ckpm.base.paths import IMPORTS, clone_around
+from ckpm.base.paths import clone_not_read
 from ckpm.base.processes import revision
 from ckpm.matrix.options import Parser
 
@@ -184,11 +184,8 @@ def _run(arguments: Sequence[str]) -> int:
         show(f"usage: ckpm COMMAND ...\n\nBuild and check AMD Composable Kernel attention libraries.\n\n{_table(only)}")
         show("\n  --version  print the version, and in a clone the revision\n  ckpm COMMAND --help  list its options")
         return 0 if arguments else UsageError.exit_code
-    if (clone := clone_around(Path.cwd())) and not clone.samefile(IMPORTS):
-        raise UsageError(
-            f"this is the ckpm of {IMPORTS}, and the current folder is in the clone {clone}, whose tables and code it "
-            f"would not read. Run the clone's in {clone}: python -m ckpm ...; or install it: pip install -e ."
-        )
+    if refusal := clone_not_read():
+        raise UsageError(refusal)
     args = parse(arguments)
     with logs.print_logs(args.log_to, args.verbosity):
         code: int | None = args.run(args)

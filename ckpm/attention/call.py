@@ -42,9 +42,9 @@ from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timing
 from ckpm.attention.plan_cache import PlannedCall, read_addresses, stand_ins
-from ckpm.attention.registry import Registry
+from ckpm.attention.registry import OTHER_TABLES, Registry
 from ckpm.base import paths, rocm_places, settings
-from ckpm.base.errors import ArgumentError, DeviceError, NoKernelError, ProblemError, demand_type
+from ckpm.base.errors import ArgumentError, DeviceError, LibraryError, NoKernelError, ProblemError, demand_type
 from ckpm.base.rocm_choice import default_device
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.request import LIBRARY
@@ -81,6 +81,8 @@ class Attention:
 def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
     """Return the default dispatcher: every library of the first folder with one, on the emulator.
 
+    A library of other tables is left out with a warning.
+
     They run on the machine's GPU if CKPM_ROCM is 1, if the array ``beside`` is in a GPU's memory, or if an earlier call
     ran there.
 
@@ -88,6 +90,7 @@ def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
 
     Raises:
         NoKernelError: no folder has a library.
+        LibraryError: all libraries of the folder are of other tables.
         DeviceError: ``beside`` is in a GPU's memory, and the process runs on the emulator.
         An error of ckpm.base.errors: see Registry.add_library and ckpm.attention.launch.device.choose.
     """
@@ -101,17 +104,32 @@ def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
             )
         arch = arch or (_arch_here() if kind == "hip" else DEFAULT_ARCH)
         if arch not in _DEFAULTS:
-            registry = Registry()
             folders = library_folders(arch)
             library_lists = (libraries for folder in folders if (libraries := sorted(folder.glob(f"*/{LIBRARY}"))))
-            for library in next(library_lists, []):
-                registry.add_library(library)
+            registry = _fitting(next(library_lists, []))
             if not len(registry):
                 raise NoKernelError(_no_library(arch, folders))
             if arch not in _DEVICES:
                 _DEVICES[arch] = choose(kind, arch)
             _DEFAULTS[arch] = Dispatcher(registry, _DEVICES[arch])
         return _DEFAULTS[arch]
+
+
+def _fitting(libraries: Sequence[Path]) -> Registry:
+    """Register the libraries. Those of other tables are left out with a warning, or raise their error if all are."""
+    registry, errors = Registry(), list[LibraryError]()
+    for library in libraries:
+        try:
+            registry.add_library(library)
+        except LibraryError as error:
+            if error.kind != OTHER_TABLES:
+                raise
+            errors.append(error)
+    if errors and not len(registry):
+        raise errors[0]
+    for left_out in errors:
+        _LOG.warning("calls leave out %s", left_out)
+    return registry
 
 
 def add_folder(folder: Path) -> None:
@@ -141,13 +159,16 @@ def library_folders(arch: str = DEFAULT_ARCH) -> list[Path]:
 
 def _no_library(arch: str, folders: Sequence[Path]) -> str:
     here = Path("build").absolute()
-    variable = f"CKPM_LIBRARIES={here}"
+    near = [folder for named in settings.libraries() for folder in (named / "build", *named.parents)]
+    build = next((folder for folder in (*near, here) if any((folder / arch).glob(f"*/{LIBRARY}"))), None)
+    variable = f"CKPM_LIBRARIES={build or here}"
     remedy = f"Build one: {build_command((arch,), DEFAULT_UPSTREAM)}, with {variable} for what it writes in this folder"
-    if any((here / arch).glob(f"*/{LIBRARY}")):
-        remedy = f"Libraries are in {here / arch}: {variable} lets calls use them"
+    if build:
+        remedy = f"Libraries are in {build / arch}: {variable} lets calls use them"
     searched = " or in ".join(map(str, folders))
     state = f"no library is in {searched}" if folders else "no folder is searched for libraries"
-    return f"{state}. {remedy}; or install ckpm-libraries; or give dispatcher=, with a library."
+    wheel = "install the wheel ckpm-libraries of a release bundle"
+    return f"{state}. {remedy}; or {wheel}; or give dispatcher=, with a library."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -32,6 +32,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
 
 FORMAT = 1
+OTHER_TABLES = "other-tables"  # kind of the LibraryError of a library with a kernel that the tables don't have
 _REMEDY = "Export the registry again, or name another file."
 
 Identity = tuple[str, str, str, str, str]
@@ -219,7 +220,10 @@ def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
     try:
         keys = manifest.keys()
     except (NameSyntaxError, UnknownWordError) as error:
-        raise LibraryError(f"{library}: built from other tables: {error} {manifest.remedy}", kind="mismatch") from error
+        raise LibraryError(
+            f"{library}: built from other tables: {error} {manifest.remedy}, or delete the folder {library.parent}.",
+            kind=OTHER_TABLES,
+        ) from error
     return tuple(
         Instance(
             key=key, arch=arch, upstream=manifest.upstream, dialect=manifest.dialect,

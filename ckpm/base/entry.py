@@ -20,8 +20,8 @@ _MESSAGES = "docs/reference/messages.md"
 # kinds of failures that the page explains, each under a heading
 EXPLAINED = frozenset((
     *("gate", "not-comparable", "regressed", "inconclusive", "cases", "nothing-ran", "stale"),
-    *("not-built", "wrong-library", "mismatch", "untrusted", "overwrite", "empty-selection", "download"),
-    *("checksum", "toolchain"),
+    *("not-built", "wrong-library", "mismatch", "other-tables", "untrusted", "overwrite", "empty-selection"),
+    *("download", "checksum", "toolchain"),
 ))  # fmt: skip
 _CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended, for example by `| head`
 FAILURES = "CKPM_FAILURES"  # the variable with the file of recorded failures, for the caller of nox

@@ -32,6 +32,17 @@ def clone_around(folder: Path) -> Path | None:
     return next((parent for parent in parents if all((parent / name).is_file() for name in _CLONE)), None)
 
 
+def clone_not_read() -> str:
+    """A sentence if the current folder is in a clone and the imported ckpm is another; else ''."""
+    clone = clone_around(Path.cwd())
+    if clone is None or clone.samefile(IMPORTS):
+        return ""
+    return (
+        f"this is the ckpm of {IMPORTS}, and the current folder is in the clone {clone}, whose tables and code it "
+        f"would not read. Set PYTHONPATH={clone}, or in {clone}: python -m ckpm ..., or pip install -e . -e ./emulator"
+    )
+
+
 @functools.cache
 def program_digest(root: Path = IMPORTS) -> str:
     """A digest of this program's text at the first call in this process, with uncommitted changes."""

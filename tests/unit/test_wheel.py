@@ -110,6 +110,23 @@ def test_installed_ckpm_in_clone_is_refused(ckpm: Path, tmp_path: Path) -> None:
     assert call([str(ckpm), "count"], tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize(("files", "warnings"), [(("noxfile.py", "SConstruct", "ckpm/__main__.py"), 1), ((), 0)])
+def test_import_below_another_clone_warns_once(tmp_path: Path, files: Sequence[str], warnings: int) -> None:
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "ckpm").mkdir()
+    for file in files:
+        (tmp_path / file).touch()
+    lines = "from ckpm import Pages, Registry\nfrom ckpm import OnDevice\nimport ckpm\nckpm.Pages\n"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", lines],
+        cwd=tmp_path / "examples", env=environment, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stderr.count(f"the ckpm of {ROOT}, and the current folder is in the clone {tmp_path}") == warnings
+    assert done.stderr.count(f"Set PYTHONPATH={tmp_path}, or ") == warnings
+    assert bool(done.stderr) == bool(warnings)
+
+
 def test_installed_ckpm_renders_images(ckpm: Path, tmp_path: Path) -> None:
     for options, message in ((["list"], "debian-rocm-test"), (["render"], "render: 5 Dockerfiles in build/docker")):
         done = call([str(ckpm), "images", *options], tmp_path)

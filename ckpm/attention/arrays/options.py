@@ -16,8 +16,9 @@ import numpy as np
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.problems.validation import none_of
 from ckpm.base.errors import ArgumentError, demand_type, did_you_mean
-from ckpm.matrix.problems.problem import Dtype, Layout, Mask, tensor_dtypes
+from ckpm.matrix.problems.problem import CHOICES, Dtype, Layout, Mask, tensor_dtypes
 
 # Q, K, V and options of fmha, and functions that make them of a caller's tensors (or stand-ins) and numbers.
 Posable = tuple[tuple[Any, Any, Any], dict[str, Any]]
@@ -152,7 +153,7 @@ class Options(SharedOptions):
     lse: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values of another type than their option's, and options that nothing reads."""
+        """Refuse values of another type than their option's, unknown words, and options that nothing reads."""
         for name, kinds, wanted in _KINDS:
             if not isinstance(value := getattr(self, name), kinds):
                 demand_type(name, value, kinds, wanted)
@@ -166,7 +167,12 @@ class Options(SharedOptions):
                 raise ArgumentError(f"{name} has {len(values)} values: give {length}.", kind="type")
         for side in self.window or ():
             demand_type("a side of window", side, int, "a whole number, -1 for an open side")
-
+        words = {"family": self.of_family, "layout": self.layout, "mask": self.mask}
+        if self.pages is not None:
+            words["kv_layout"] = self.pages.kv_layout
+        for name, word in words.items():  # before checks that depend on a word
+            if word not in CHOICES[name]:
+                raise ArgumentError(none_of(name, word, CHOICES[name]), kind=name)
         for name, value, instead in self._unread():
             if value is not None:
                 raise ArgumentError(f"{name} is not read {instead}.", kind="contradiction")

@@ -43,7 +43,7 @@ from ckpm.attention.launch.encodings import decode, encode, number_type
 from ckpm.attention.problems.validation import factor_is_usable, none_of
 from ckpm.base.errors import ArgumentError, ProblemError, demand_type
 from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES
-from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides, tensor_dtypes
+from ckpm.matrix.problems.problem import ELEMENT_BYTES, Problem, Strides, tensor_dtypes
 
 _FLOATS = ("fp32", "fp64")
 _MOST_SCORE = 2.0**31  # in base 2: half a step of a float32 is then 2^7, and exp2 of it is infinite
@@ -68,7 +68,7 @@ def kernel_dtype(q: Operand, dtype: str | None, k: Operand | None = None) -> str
     if dtype is not None:
         demand_type("dtype", dtype, str, "the word of a dtype, such as 'bf16'")
         if dtype not in ELEMENT_BYTES:
-            raise ArgumentError(f"{none_of('dtype', dtype, ELEMENT_BYTES)}.", kind="dtype")
+            raise ArgumentError(none_of("dtype", dtype, ELEMENT_BYTES), kind="dtype")
         return dtype
     if q.dtype in ("fp16", "bf16") and k is not None and k.dtype in (*FP8, "bits8"):
         return f"{q.dtype}kvfp8"
@@ -293,8 +293,6 @@ def _longest_row(rows: NDArray[Any], p: Problem, exact: bool) -> float:
 def _sizes(q: Operand, listed: Mapping[str, Operand], options: Options) -> dict[str, Any]:
     """Batch, heads and lengths from the shape of Q."""
     layout, sums = options.layout, listed.get("cu_seqlens_q")
-    if layout not in CHOICES["layout"]:
-        raise ArgumentError(f"{none_of('layout', layout, CHOICES['layout'])}.", kind="shape")
     if sums is not None:
         if layout != "BSHD":
             raise ArgumentError(

@@ -126,14 +126,14 @@ def _check_range(name: str, value: object, smallest: int, largest: int = _LARGES
 def _unknown_words(p: Problem) -> Iterator[str]:
     for name, choices in {**CHOICES, "arch": tuple(limits().archs)}.items():
         if getattr(p, name) not in choices:
-            yield none_of(name, getattr(p, name), choices)
+            yield none_of(name, getattr(p, name), choices).removesuffix(".")
 
 
 def none_of(field: str, word: str, choices: Iterable[str]) -> str:
-    """The complaint about a word of a field, with the nearest choice, or what to write for another library's word."""
+    """A sentence about a wrong word of a field, with the nearest choice, or what replaces another library's word."""
     names = list(choices)
     own = ({name.lower(): name for name in names} | _ELSEWHERE.get(field, {})).get(word.lower())
-    hint = f"; write {own}" if own else did_you_mean(word, names).removesuffix(".")
+    hint = f"; write {own}." if own else did_you_mean(word, names)
     return f"{field} '{word}' is none of {', '.join(names)}{hint}"
 
 

@@ -45,6 +45,7 @@ FALLING = np.array([0, 2_000_000_000, -2_000_000_000, 60], np.int32)  # differen
 Q = np.linspace(-1, 1, 60 * 4 * 128).reshape(60, 4, 128)
 K = np.linspace(-1, 1, 100 * 2 * 128).reshape(100, 1, 2, 128)
 PAGES = Pages(indices=INDICES, indptr=INDPTR)
+VECTORISED = dataclasses.replace(PAGES, kv_layout="vectorised")  # type: ignore[arg-type]  # a typo
 
 
 def call(dispatcher: Dispatcher, *, q: Any = Q, k: Any = K, v: Any = K, **options: Any) -> Any:
@@ -135,7 +136,14 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"out": np.zeros((60, 4, 256))[..., :128]}, ArgumentError, "out is not contiguous"),
         ({"out": np.zeros(Q.shape, np.int32)}, ArgumentError, "out is of int32; give bf16"),
         ({"lse_out": np.zeros((4, 60), np.float32)}, ArgumentError, "lse_out is written with lse=True only"),
-        ({"layout": "nope"}, ArgumentError, "layout 'nope' is none of BSHD, BHSD"),
+        ({"layout": "nope"}, ArgumentError, "layout 'nope' is none of BSHD, BHSD."),
+        ({"dtype": "bf61"}, ArgumentError, "bf16kvfp8; did you mean 'bf16'?"),
+        ({"family": "fw"}, ArgumentError, "bwd_dq_dk_dv; did you mean 'fwd'?"),  # checks of tables depend on the family
+        ({"family": "batch_prefil", "cu_seqlens_k": SUMS}, ArgumentError, "did you mean 'batch_prefill'?"),
+        (
+            {"pages": VECTORISED, **dict.fromkeys("kv", K.reshape(100, 2, 16, 1, 8))},
+            ArgumentError, "kv_layout 'vectorised' is none of linear, vectorized; did you mean 'vectorized'?",
+        ),
         ({"q": np.ma.masked_array(Q, Q > 0)}, ArgumentError, "q is a masked array, and no kernel reads its mask"),
     ],
 )  # fmt: skip
@@ -144,6 +152,7 @@ def test_each_wrong_array_is_one_error(changes: dict[str, Any], error: type[Exce
     with pytest.raises(error) as raised:
         call(dispatcher, **changes)
     assert message in str(raised.value)
+    assert "?." not in str(raised.value)
     assert not device.launched
 
 
@@ -287,6 +296,8 @@ def test_wrong_option_is_refused_before_a_library_is_searched(
     arrays = [Q] * (3 if function is ckpm.fmha else 6)
     with pytest.raises(TypeError, match="there is no option 'softcap'; give soft_cap"):
         function(*arrays, softcap=30.0)
+    with pytest.raises(ArgumentError, match=r"mask 'causal' is none of .*; write bottom_right, or top_left"):
+        ckpm.fmha(Q, Q, Q, mask="causal")  # type: ignore[arg-type]
     with pytest.raises(NoKernelError, match="no folder is searched for libraries"):
         function(*arrays)
 

@@ -26,7 +26,7 @@ from ckpm.attention.registry import Instance, Registry, key_of
 from ckpm.attention.selection import refusal, stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base import paths, rocm_places
-from ckpm.base.errors import DeviceError, HipError, NoKernelError, ProblemError, UsageError
+from ckpm.base.errors import DeviceError, HipError, LibraryError, NoKernelError, ProblemError, UsageError
 from ckpm.kernels.library import building, command
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem, Strides
@@ -559,6 +559,49 @@ def test_default_libraries_are_those_of_listed_folders(monkeypatch: pytest.Monke
     assert find_libraries(again=False) == {new}  # of the same process
     folders = [tmp_path / "work/build", elsewhere / "build", clone / "build", package]
     assert ckpm.library_folders("gfx942") == [folder / "gfx942" for folder in folders]
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder ``build`` whose libraries calls take, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(paths, "INSTALLED", True)
+    monkeypatch.setattr(call, "BUILT", [])
+    monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice())
+    monkeypatch.setattr(call, "_DEVICES", {})
+    monkeypatch.setattr(call, "_DEFAULTS", {})
+    monkeypatch.setenv("CKPM_LIBRARIES", "build")
+    return tmp_path / "build"
+
+
+def test_library_of_other_tables_is_left_out_with_one_warning(searched: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is the error if no library is left. Another damage of a library is an error beside any others."""
+    name = prefill().instances()[0].name
+    stale = manifests.write_library(searched / "gfx950/aiter", manifests.document({f"{name}_of_other_tables": {}}))
+    with pytest.raises(LibraryError, match=f"^{stale}: built from other tables: "):
+        call.default()
+    assert not caplog.records
+    fitting = manifests.write_library(searched / "gfx950/ckpm", manifests.document({name: {}}))
+    for _ in range(2):
+        assert {kernel.library for kernel in call.default().registry.instances()} == {fitting}
+    (warning,) = caplog.messages
+    assert f"{stale}: built from other tables" in warning
+    assert re.search(f"Build it again: ckpm build .*, or delete the folder {stale.parent}\\.$", warning)
+    stale.write_bytes(b"of another build than its manifest")
+    call._DEFAULTS.clear()
+    with pytest.raises(LibraryError, match="it is not the library of the manifest"):
+        call.default()
+
+
+@pytest.mark.parametrize("named", [".", "build/gfx950", "build/gfx950/aiter", "build/gfx950/aiter/libckpm.so"])
+def test_folder_near_the_libraries_is_corrected(searched: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    manifests.write_library(searched / "gfx950/aiter", manifests.document({prefill().instances()[0].name: {}}))
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("CKPM_LIBRARIES", str(searched.parent / named))
+    with pytest.raises(NoKernelError) as raised:
+        call.default()
+    assert f"Libraries are in {searched}/gfx950: CKPM_LIBRARIES={searched} lets calls use them; or" in str(raised.value)
+    assert "ckpm build" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

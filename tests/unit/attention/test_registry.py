@@ -132,6 +132,7 @@ def test_library_of_other_tables_is_named_with_its_remedy(name: str, tmp_path: P
         Registry().add_library(file)
     assert str(raised.value).startswith(f"{file}: built from other tables: ")
     assert "Build it again: ckpm build --arch gfx950" in str(raised.value)
+    assert str(raised.value).endswith(f", or delete the folder {tmp_path}.")
 
 
 def test_exported_registry_is_read_back(tmp_path: Path) -> None:

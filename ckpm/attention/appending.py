@@ -18,7 +18,9 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import FinishedLaunch
+from ckpm.attention.problems.validation import none_of
 from ckpm.base.errors import ArgumentError, ProblemError, demand_type
+from ckpm.matrix.problems.problem import CHOICES
 
 _AXES = {"q": 4, "knew": 4, "vnew": 4, "k": 4, "v": 4, "seqlens_k": 1, "cos": 2, "sin": 2}
 _AXES |= {"block_table": 2, "cache_batch_idx": 1}
@@ -62,6 +64,8 @@ def append(
         An error of ckpm.base.errors: see Dispatcher.plan and Plan.run.
     """
     demand_type("rope", rope, str, "no, inter or half")
+    if rope not in CHOICES["rope"]:
+        raise ArgumentError(none_of("rope", rope, CHOICES["rope"]), kind="rope")
     demand_type("causal", causal, bool, "True or False")
     dispatcher = chosen(dispatcher, q)
     arguments = {

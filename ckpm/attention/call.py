@@ -42,7 +42,7 @@ from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, FinishedLaunch, LaunchPlan, Timing
 from ckpm.attention.plan_cache import PlannedCall, read_addresses, stand_ins
-from ckpm.attention.registry import OTHER_TABLES, Registry
+from ckpm.attention.registry import Registry
 from ckpm.base import paths, rocm_places, settings
 from ckpm.base.errors import ArgumentError, DeviceError, LibraryError, NoKernelError, ProblemError, demand_type
 from ckpm.base.rocm_choice import default_device
@@ -106,7 +106,7 @@ def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
         if arch not in _DEFAULTS:
             folders = library_folders(arch)
             library_lists = (libraries for folder in folders if (libraries := sorted(folder.glob(f"*/{LIBRARY}"))))
-            registry = _fitting(next(library_lists, []))
+            registry = _register(next(library_lists, []))
             if not len(registry):
                 raise NoKernelError(_no_library(arch, folders))
             if arch not in _DEVICES:
@@ -115,14 +115,14 @@ def default(arch: str = "", *, beside: Any = None) -> Dispatcher:
         return _DEFAULTS[arch]
 
 
-def _fitting(libraries: Sequence[Path]) -> Registry:
+def _register(libraries: Sequence[Path]) -> Registry:
     """Register the libraries. Those of other tables are left out with a warning, or raise their error if all are."""
     registry, errors = Registry(), list[LibraryError]()
     for library in libraries:
         try:
             registry.add_library(library)
         except LibraryError as error:
-            if error.kind != OTHER_TABLES:
+            if error.kind != "other-tables":
                 raise
             errors.append(error)
     if errors and not len(registry):

@@ -32,7 +32,6 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
 
 FORMAT = 1
-OTHER_TABLES = "other-tables"  # kind of the LibraryError of a library with a kernel that the tables don't have
 _REMEDY = "Export the registry again, or name another file."
 
 Identity = tuple[str, str, str, str, str]
@@ -222,7 +221,7 @@ def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
     except (NameSyntaxError, UnknownWordError) as error:
         raise LibraryError(
             f"{library}: built from other tables: {error} {manifest.remedy}, or delete the folder {library.parent}.",
-            kind=OTHER_TABLES,
+            kind="other-tables",
         ) from error
     return tuple(
         Instance(

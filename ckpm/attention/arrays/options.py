@@ -167,10 +167,10 @@ class Options(SharedOptions):
                 raise ArgumentError(f"{name} has {len(values)} values: give {length}.", kind="type")
         for side in self.window or ():
             demand_type("a side of window", side, int, "a whole number, -1 for an open side")
-        words = {"family": self.of_family, "layout": self.layout, "mask": self.mask}
+        chosen = {"family": self.of_family, "layout": self.layout, "mask": self.mask}
         if self.pages is not None:
-            words["kv_layout"] = self.pages.kv_layout
-        for name, word in words.items():  # before checks that depend on a word
+            chosen["kv_layout"] = self.pages.kv_layout
+        for name, word in chosen.items():  # before checks that depend on a word
             if word not in CHOICES[name]:
                 raise ArgumentError(none_of(name, word, CHOICES[name]), kind=name)
         for name, value, instead in self._unread():

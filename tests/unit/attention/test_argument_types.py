@@ -252,6 +252,7 @@ def test_argument_of_any_type_ends_well_or_with_project_s_error(
         ("FlashInfer", {"lse": np.zeros((60, 3), np.float32)}, r"lse is \[60, 3\], not \[60, 4\]"),
         ("FlashInfer", {"paged_kv_cache": np.zeros((7, 16, 2, 128))}, "its second axis is K and V"),
         ("merge_state", {"s_b": Q[:1, :, 0]}, "of the same queries"),
+        ("append", {"rope": "iner"}, "rope 'iner' is none of no, inter, half; did you mean"),  # before its cosines
         ("lse_shift", {"lengths": [(40, 70)]}, "the problem has 2 sequences and 4 heads"),
         ("mha_batch_prefill_func", {"window_size": (1,)}, "window_size has 1 values"),
     ],

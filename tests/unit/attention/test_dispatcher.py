@@ -575,7 +575,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_library_of_other_tables_is_left_out_with_one_warning(searched: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is the error if no library is left. Another damage of a library is an error beside any others."""
+    """Raises its error if no library is left. Another damage of a library is an error beside any others."""
     name = prefill().instances()[0].name
     stale = manifests.write_library(searched / "gfx950/aiter", manifests.document({f"{name}_of_other_tables": {}}))
     with pytest.raises(LibraryError, match=f"^{stale}: built from other tables: "):

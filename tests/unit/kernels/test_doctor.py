@@ -121,7 +121,7 @@ def test_doctor_other_sha256_in_cache_is_broken(tmp_path: Path, kept: int) -> No
 
 
 @pytest.mark.parametrize(("digits", "ending"), [(64, ".lock"), (16, ".lock"), (16, "")])
-def test_doctor_lock_or_folder_of_earlier_version_is_no_download(tmp_path: Path, digits: int, ending: str) -> None:
+def test_doctor_lock_or_folder_of_16_digits_is_no_download(tmp_path: Path, digits: int, ending: str) -> None:
     package = upstreams()["aiter"]
     (tmp_path / "upstream" / f"aiter-{package.version}-{package.sha256[:digits]}{ending}").mkdir(parents=True)
     finding = doctor._package("aiter", package, tmp_path)

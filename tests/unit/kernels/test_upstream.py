@@ -436,7 +436,7 @@ def test_wrong_sha256_is_refused_and_nothing_is_left(
 
 
 @pytest.mark.parametrize("digit", [0, 16, 63])
-def test_sha256_that_differs_in_one_digit_is_refused_with_tree_in_cache(
+def test_wrong_digit_of_sha256_is_refused_with_tree_in_cache(
     package: list[str], row: PackagedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digit: int
 ) -> None:
     tree = locate("aiter", cache=tmp_path)

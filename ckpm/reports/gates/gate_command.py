@@ -150,7 +150,7 @@ def run_accept(args: argparse.Namespace) -> None:
             show(f"{len(own)} of {len(accepted.figures)} kernels, the others are as they were:")
         others = baseline.others_selection(identity, measured, args.baselines)
         if not args.replace:
-            baseline.demand_selection(others, identity, judged.commands)
+            baseline.demand_selection(others, measured, identity, judged.commands)
         paths = accept(identity, measured, args.reason, args.baselines)
     show("\n".join((*others, *map(str, paths))))
 

@@ -115,6 +115,7 @@ def test_same_build_is_unchanged_in_every_metric(library: Library) -> None:
         (k, m) for k in (MASKED, SMALL) for m in (*FIGURES, *LOOP)
     ]
     assert gate.provenance["identity"] == "embedded clang 1"
+    assert gate.provenance["baselines"] == str(library.baselines)
 
 
 def test_report_counts_no_gate_of_library_built_again(library: Library) -> None:

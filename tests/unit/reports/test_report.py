@@ -196,6 +196,15 @@ def test_verdict_follows_cases_and_rows(
     assert run("report", "--input", folder)[0] == (0 if verdict == "passed" else 8)
 
 
+def test_gate_against_own_baselines_names_their_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"batch-prefill": [case()]})
+    passing = dataclasses.replace(SLOWER, verdict="unchanged")
+    facts = {"arch": "gfx950", "upstream": "aiter", "baselines": "build/mine"}
+    Gate.of([passing], facts).write(folder / "gfx950/aiter/gate.json")
+    (row,) = [check for check in overall(inputs(folder)).checks if check.name == "gate gfx950/aiter/gate"]
+    assert row.text.endswith(", against the baselines of build/mine")
+
+
 def test_row_of_suite_has_reasons_of_skipped_cases(tmp_path: Path) -> None:
     folder = write(tmp_path, {"batch-prefill": []})
     reasons = "pages of 16 and 1024 (1,204), fp8bf16 (610); --upstream ckpm serves 1,700 of the 1,814"

@@ -249,7 +249,9 @@ def test_plan_of_our_headers_runs_smoke_tier_of_own_upstreams(make_plan: Callabl
 
 def test_upstream_with_accepted_baselines_is_planned() -> None:
     accepted = {file.name.partition(".")[0] for file in (ROOT / "reports/baselines").glob("*/embedded/*.static.jsonl")}
-    assert accepted == {name for library in rules().libraries for name in (*library.upstreams, *library.smoke_upstreams)}
+    assert accepted == {
+        name for library in rules().libraries for name in (*library.upstreams, *library.smoke_upstreams)
+    }
 
 
 def test_every_pattern_decides_for_a_file() -> None:

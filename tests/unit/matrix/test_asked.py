@@ -36,7 +36,9 @@ def test_every_value_of_a_dialect_is_asked_for(name: str) -> None:
     needs = [needed_values(case) for case in cases]
     for field in FIELDS:
         there = {getattr(key, field) for key in keys} - {None}
-        assert there - {value for values in needs for value in values[field]} <= {ANY_PAGE}, field
+        assert there - {value for values in needs for value in values[field]} <= {ANY_PAGE}, (
+            f"{field}: add it to a group of matrix/problems/"
+        )
     assert unasked_values(keys) == []
 
 

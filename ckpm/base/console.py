@@ -26,10 +26,13 @@ class PlainConsole(Console):
         return super().render_str(printable(text), **options)
 
 
-def console() -> PlainConsole:
-    """The console of standard output. In a log, rows stay on one line: COLUMNS widens it, as rich does a terminal."""
+def console(*, whole_rows: bool = False) -> PlainConsole:
+    """The console of standard output. In a log, rows stay on one line: COLUMNS widens it, as rich does a terminal.
+
+    With ``whole_rows`` the terminal breaks its rows, not this program: a name that is copied there stays whole.
+    """
     terminal = PlainConsole()
-    return terminal if terminal.is_terminal else PlainConsole(width=max(250, terminal.width))
+    return terminal if terminal.is_terminal and not whole_rows else PlainConsole(width=max(250, terminal.width))
 
 
 def number(count: int, noun: str) -> str:

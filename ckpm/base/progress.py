@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import os
 import time
 from types import TracebackType
 from typing import Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
 from .console import console
+
+
+class _Elapsed(ProgressColumn):
+    """The time since the start. Rich's own column stops with the last step, and a link begins then."""
+
+    def render(self, task: Task) -> Text:
+        return Text(str(datetime.timedelta(seconds=int(task.elapsed or 0))), style="progress.elapsed")
 
 
 class Steps:
@@ -29,7 +38,7 @@ class Steps:
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            _Elapsed(),
             console=terminal,
             disable=self.in_lines or not log.isEnabledFor(logging.INFO),
         )

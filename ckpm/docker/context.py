@@ -71,7 +71,7 @@ def fill(image: Image, folder: Path, sources: ImageSources, *, again: bool = Fal
         _link(rootfs.kept(image.base, sources.containers / "rootfs"), folder / "rootfs.tar")
     if image.ck:
         package = check_upstream(image.ck)
-        kept = sources.containers / _PACKAGES / package.file
+        kept = sources.containers / _PACKAGES / package.sha256 / package.file
         make_folder(kept.parent)
         if not kept.is_file():
             beside = kept.with_name(f".{package.file}.{os.getpid()}")

@@ -168,7 +168,7 @@ class PackagedUpstream(Record, frozen=True):
     package: str = ""
     version: str = ""
     file: str = ""
-    sha256: str = ""
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] = ""
     size: int = 0  # bytes of the file
     tree: str = ""
     base: str = ""

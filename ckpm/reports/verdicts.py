@@ -30,6 +30,7 @@ PASSING = ("improved", "hardware shift", "unchanged")
 DOUBTFUL = ("inconclusive", "host-bound")  # figures that decide nothing
 WARM, COLD = "time", "time, cold cache"  # metrics of the GPU gate: a launch with a warm and with a cold cache
 CANDIDATE = "candidate"  # a fact of a gate: the path of the judged library, from the gate's file if it is relative
+BASELINES = "baselines"  # a fact of a gate: the folder of its baselines, if it is not this project's
 FAMILY = "library"  # a fact of libraries of other families than batch prefill
 V3_AGAINST_V2 = "V3 against V2"  # a fact of a gate whose candidate is its baseline's library with V3 turned on
 _SHOWN = 10  # rows that an error message names; the rest is in the file

@@ -85,7 +85,7 @@ def _show(rows: list[tuple[CompiledKernels, float]], seconds: float) -> None:
         figures = (library.render, library.wait, library.build, library.compilers, load_seconds)
         state = "compiled" if library.compiled else "was there"
         table.add_row(library.name, *(f"{figure:.2f}" for figure in figures), state)
-    console().print(table)
+    console(whole_rows=True).print(table)
     for library, _ in rows:
         show(str(library.folder))
     show(f"{len(rows)} loaded in {seconds:.2f} s")

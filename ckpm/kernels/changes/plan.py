@@ -322,10 +322,11 @@ def _build(arch: str) -> str:
 
 
 def _run_command(arch: str, upstream: str, families: Sequence[str], suites: Sequence[str], *, gate: bool) -> str:
-    """The command line of a build, its suites and its gates. nox goes on after a failure."""
+    """The command line of a smoke tier's build, its suites and its gates. nox goes on after a failure."""
+    tier = f" --tier {SMOKE}" if upstreams()[upstream].default_tier else ""
     tests = [sessions().suites[suite].session.format(arch=arch) for suite in suites]
     line = " ".join([_build(arch), *tests, *([sessions().gate] if gate else [])])
-    return f"nox -s {line} -- --arch {arch} {_options(upstream, families)}"
+    return f"nox -s {line} -- --arch {arch} {_options(upstream, families)}{tier}"
 
 
 def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[PlannedRun]) -> dict[str, list[str]]:

@@ -144,9 +144,9 @@ def _package(name: str, package: PackagedUpstream, cache: Path) -> Examination:
         if folder.is_dir():
             advice = "is downloaded again by the next build; or correct its tree in matrix/upstreams.yaml"
             return Examination(subject, "damaged", f"{what}: {folder} has no tree {package.tree}", advice)
-        if others := sorted(folder.parent.glob(f"{package.base}-{package.version}-*")):
-            other = f"{what}: the cached file has another sha256, {others[0].name.rpartition('-')[2]}..."
-            advice = f"correct the sha256 in matrix/upstreams.yaml ({package.sha256[:16]}...), or delete {others[0]}"
+        if others := sorted(folder.parent.glob(f"{package.base}-{package.version}-{'[0-9a-f]' * 64}")):
+            other = f"{what}: the cached file has another sha256, {others[0].name.rpartition('-')[2]}"
+            advice = f"correct the sha256 in matrix/upstreams.yaml ({package.sha256}), or delete {others[0]}"
             return Examination(subject, "broken", other, advice)
         return Examination(subject, "missing", what, "is downloaded by the first build that needs it")
     if damaged := damage(package, cache):

@@ -28,7 +28,7 @@ def show(manifest: Manifest) -> None:
         for name, row in sorted(manifest.kernels.items()):
             if figures := row.archs.get(arch):
                 table.add_row(short_name(name), *_cells(figures))
-        console().print(table)
+        console(whole_rows=True).print(table)
 
 
 def _cells(figures: KernelResources) -> list[str]:

@@ -197,7 +197,14 @@ def _dialect_by_names(tree: Tree, fitting: Sequence[str], candidates: Sequence[s
 
 
 def _refuse(tree: Tree, fitting: Sequence[str], candidates: Sequence[str], reason: str = "") -> NoReturn:
-    """Raise SetupError: the words of a tree's codegen fit no dialect, or more than one."""
+    """Raise SetupError: a tree has no codegen of batch prefill, or its words fit no dialect, or more than one."""
+    files = sorted({f"{FMHA}/{stored.detection.file}" for stored in map(dialect, candidates) if stored.detection})
+    if not any((tree.root / file).is_file() for file in files):
+        raise SetupError(
+            f"{tree.root}: this tree has no batch-prefill codegen: {' or '.join(files)} is missing. "
+            "Check out CK of June 2025 or later.",
+            kind="ck-tree-version",
+        )
     result = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
     raise SetupError(
         f"{tree.root}: this tree's batch-prefill codegen {result} of: {', '.join(candidates)}.{reason} "
@@ -259,7 +266,7 @@ def is_unpacked(package: PackagedUpstream, cache: Path) -> bool:
 
 def package_folder(package: PackagedUpstream, cache: Path) -> Path:
     """Return the folder of an unpacked package. It may be deleted at any time: the next use unpacks it again."""
-    return cache / "upstream" / f"{package.base}-{package.version}-{package.sha256[:16]}"
+    return cache / "upstream" / f"{package.base}-{package.version}-{package.sha256}"
 
 
 def damage(package: PackagedUpstream, cache: Path) -> list[str]:

@@ -33,7 +33,7 @@ from ckpm.base.records import Source, as_line
 from ckpm.base.tablefile import Count, Text
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.upstream.trees import OWN_HEADERS
-from ckpm.reports.verdicts import EMULATED, FAMILY
+from ckpm.reports.verdicts import EMULATED, FAMILY, STATIC
 
 FOLDER = data("reports", "baselines")
 # facts that must be equal for figures to be comparable; flags may differ, because a gate judges their effect.
@@ -251,13 +251,17 @@ def others_selection(identity: Mapping[str, str], measured: Mapping[str, Figures
     return by_change
 
 
-def demand_selection(others: Mapping[str, Baseline], identity: Mapping[str, str], commands: Commands) -> None:
-    """Raise InconclusiveError if there are baselines of another selection, whose figures would be lost."""
+def demand_selection(
+    others: Mapping[str, Baseline], measured: Mapping[str, Figures], identity: Mapping[str, str], commands: Commands
+) -> None:
+    """Raise GateError if there are baselines of another selection, whose figures would be lost."""
     for change, stored in others.items():
+        has_rows = measured.get(STATIC, {}).keys() <= stored.figures.keys()
+        partial = f"Or update the rows of the built kernels alone: {commands.accept} --partial\n" if has_rows else ""
         raise GateError(
             f"{change}: accepted for {stored.facts['selection']}; this build is {identity['selection']}\n"
             f"Build the baseline's selection: {commands.build(stored.facts['selection'])}\n"
-            f"Or update the rows of the built kernels alone: {commands.accept} --partial\n"
+            f"{partial}"
             f"Or replace the baseline by this build's figures: {commands.accept} --replace"
         )
 
@@ -265,11 +269,14 @@ def demand_selection(others: Mapping[str, Baseline], identity: Mapping[str, str]
 def merge(accepted: Baseline, figures: Figures, identity: Mapping[str, str], file: Path, commands: Commands) -> Figures:
     """The figures of a baseline with those of some of its subjects replaced, of a build that differs in its selection.
 
-    Raises InconclusiveError if the build differs in more, or has a subject that the baseline lacks.
+    Raises GateError if the build differs in more, or has a subject that the baseline lacks.
     """
     demand_same(accepted, {**identity, "selection": accepted.facts["selection"]}, file, None, commands)
     if new := [subject for subject in figures if subject not in accepted.figures]:
-        raise GateError(f"{file}: has no row of {new[0]}. {_LOOK}: {commands.accept} --replace")
+        raise GateError(
+            f"{file}: has no row of {new[0]}, and --partial adds none. "
+            f"Build the baseline's selection, then accept: {commands.build(accepted.facts['selection'])}"
+        )
     return {**accepted.figures, **figures}
 
 

@@ -29,7 +29,7 @@ from ckpm.reports.gates.budgets import BuiltLibrary, read_budgets
 from ckpm.reports.gates.comparing import compare, read_thresholds
 from ckpm.reports.gates.library_gates import DECODE, JudgedLibrary, gated_library
 from ckpm.reports.junit import write_gate
-from ckpm.reports.verdicts import CANDIDATE, EMULATED, STATIC, SUITES, Gate, VerdictRow, demand
+from ckpm.reports.verdicts import BASELINES, CANDIDATE, EMULATED, STATIC, SUITES, Gate, VerdictRow, demand
 
 
 def add_gate_options(gate: argparse.ArgumentParser) -> None:
@@ -75,6 +75,8 @@ def run_gate(args: argparse.Namespace) -> None:
     refuse_inputs(output, files.values())
     rows: list[VerdictRow] = []
     provenance = {**identity, **_candidate(judged, output)}
+    if args.baselines.resolve() != baseline.FOLDER.resolve():
+        provenance[BASELINES] = str(args.baselines)
     for name, file in files.items():
         try:
             accepted = baseline.read(file, judged.commands)
@@ -150,7 +152,7 @@ def run_accept(args: argparse.Namespace) -> None:
             show(f"{len(own)} of {len(accepted.figures)} kernels, the others are as they were:")
         others = baseline.others_selection(identity, measured, args.baselines)
         if not args.replace:
-            baseline.demand_selection(others, identity, judged.commands)
+            baseline.demand_selection(others, measured, identity, judged.commands)
         paths = accept(identity, measured, args.reason, args.baselines)
     show("\n".join((*others, *map(str, paths))))
 

@@ -13,7 +13,7 @@ from ckpm.base.results import KNOWN_DEFECT, SOME_CASES, UNSUPPORTED, CaseResult,
 from ckpm.matrix.sessions import FAMILY_SUITE, sessions
 from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Uncounted, gates_of
 from ckpm.reports.page.report_table import STATUSES
-from ckpm.reports.verdicts import DOUBTFUL, PASSING
+from ckpm.reports.verdicts import BASELINES, DOUBTFUL, PASSING
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")
@@ -131,7 +131,8 @@ def _of_gates(inputs: ReportInputs) -> list[Check]:
     """A check for each gate, and one for each library that no gate judged."""
     checks = []
     for file, gate in inputs.gates.items():
-        text = gate.summary()
+        own = gate.provenance.get(BASELINES)
+        text = gate.summary() + (f", against the baselines of {own}" if own else "")
         checks.append(
             Check(
                 name=f"gate {file.relative_to(inputs.folder).with_suffix('')}",

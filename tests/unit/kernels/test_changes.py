@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import compileall
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -232,16 +233,25 @@ def test_rules_have_libraries_that_can_be_rendered() -> None:
         assert {upstreams()[name].dialect for name in every} <= set(host(library.name).dialects())
 
 
-def test_plan_of_our_headers_runs_smoke_tier_of_ckpm(make_plan: Callable[..., ChangePlan]) -> None:
+def test_plan_of_our_headers_runs_smoke_tier_of_own_upstreams(make_plan: Callable[..., ChangePlan]) -> None:
     """Their smoke tier alone: 4,848 kernels are for releases and not for a change."""
+    own = {"ckpm", "ckpm-extended", "ckpm-v3", "ckpm-serving"}
     plan = make_plan({"kernels/include_prefill/fmha_fwd.hpp": lambda text: f"{text}\n"})
-    runs = [run for run in plan.runs if run.upstream == "ckpm"]
-    assert [run.arch for run in runs] == ["gfx942", "gfx950"]
-    assert runs[1].command == (
+    commands = {(run.upstream, run.arch): run.command for run in plan.runs if run.upstream in own}
+    assert set(commands) == set(itertools.product(own, ("gfx942", "gfx950")))
+    assert commands["ckpm", "gfx950"] == (
         "nox -s build-gfx950 test-batch-prefill test-large-kv test-page-fault test-dispatch sanitize-gfx950 perf-gate "
         "-- --arch gfx950 --upstream ckpm"
     )
-    assert "ckpm" not in {build.upstream for build in plan.builds}
+    assert commands["ckpm-serving", "gfx942"].endswith("-- --arch gfx942 --upstream ckpm-serving --tier smoke")
+    assert not own & {build.upstream for build in plan.builds}
+
+
+def test_upstream_with_accepted_baselines_is_planned() -> None:
+    accepted = {file.name.partition(".")[0] for file in (ROOT / "reports/baselines").glob("*/embedded/*.static.jsonl")}
+    assert accepted == {
+        name for library in rules().libraries for name in (*library.upstreams, *library.smoke_upstreams)
+    }
 
 
 def test_every_pattern_decides_for_a_file() -> None:

@@ -17,6 +17,7 @@ from ckpm.base.store import Store, adopt, draft_folder
 from ckpm.kernels.code.toolchains import detect, rocm
 from ckpm.kernels.library import doctor
 from ckpm.kernels.library.doctor import examine
+from ckpm.kernels.upstream.tree import FMHA
 from ckpm.kernels.upstream.trees import package_folder
 from ckpm.matrix.dialects import upstreams
 from tests.unit.kernels.test_upstream import CODEGEN, make_tree
@@ -106,14 +107,25 @@ def test_doctor_package_without_its_tree_is_damaged(tmp_path: Path) -> None:
     assert finding.advice.endswith("correct its tree in matrix/upstreams.yaml")
 
 
-def test_doctor_other_sha256_in_cache_is_broken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [0, 16, 63])
+def test_doctor_other_sha256_in_cache_is_broken(tmp_path: Path, kept: int) -> None:
     package = upstreams()["aiter"]
-    cached = package_folder(msgspec.structs.replace(package, sha256="0123456789abcdef" * 4), tmp_path)
+    other = package.sha256[:kept] + "0123456789abcdef" * 4
+    cached = package_folder(msgspec.structs.replace(package, sha256=other[:64]), tmp_path)
     assert doctor._package("aiter", package, tmp_path).state == "missing"
-    cached.mkdir(parents=True)
+    (cached / package.tree / FMHA).mkdir(parents=True)
+    (cached / package.tree / FMHA / "generate.py").touch()
     finding = doctor._package("aiter", package, tmp_path)
-    assert (finding.state, "another sha256, 0123456789abcdef" in finding.detail) == ("broken", True)
-    assert f"correct the sha256 in matrix/upstreams.yaml ({package.sha256[:16]}...)" in finding.advice
+    assert (finding.state, f"another sha256, {other[:64]}" in finding.detail) == ("broken", True)
+    assert f"correct the sha256 in matrix/upstreams.yaml ({package.sha256})" in finding.advice
+
+
+@pytest.mark.parametrize(("digits", "ending"), [(64, ".lock"), (16, ".lock"), (16, "")])
+def test_doctor_lock_or_folder_of_16_digits_is_no_download(tmp_path: Path, digits: int, ending: str) -> None:
+    package = upstreams()["aiter"]
+    (tmp_path / "upstream" / f"aiter-{package.version}-{package.sha256[:digits]}{ending}").mkdir(parents=True)
+    finding = doctor._package("aiter", package, tmp_path)
+    assert (finding.state, finding.advice) == ("missing", "is downloaded by the first build that needs it")
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,18 @@ def test_tree_of_no_dialect_s_words_or_names_is_refused(tmp_path: Path, lines: l
         checkout(root, tmp_path / "cache")
 
 
+@pytest.mark.parametrize("cache", ["", "cache"])
+def test_tree_without_batch_prefill_is_too_old(tmp_path: Path, cache: str) -> None:
+    root = make_tree(tmp_path / "ck", CODEGEN["ck-2025-06"])
+    (root / FMHA / "codegen/ops/fmha_batch_prefill.py").unlink()
+    with pytest.raises(SetupError) as caught:
+        checkout(root, tmp_path / cache if cache else None)
+    assert str(caught.value) == (
+        f"{root}: this tree has no batch-prefill codegen: {FMHA}/codegen/ops/fmha_batch_prefill.py is missing. "
+        "Check out CK of June 2025 or later."
+    )
+
+
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("")])
 def test_folder_without_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
     make(tmp_path / "root")  # type: ignore[operator]
@@ -421,6 +433,19 @@ def test_wrong_sha256_is_refused_and_nothing_is_left(
     with pytest.raises(TrustError, match=r"sha256 is [0-9a-f]{64}, pinned is 0{64} \(matrix/upstreams.yaml\)"):
         locate("aiter", cache=tmp_path)
     assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("digit", [0, 16, 63])
+def test_wrong_digit_of_sha256_is_refused_with_tree_in_cache(
+    package: list[str], row: PackagedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digit: int
+) -> None:
+    tree = locate("aiter", cache=tmp_path)
+    other = row.sha256[:digit] + ("1" if row.sha256[digit] == "0" else "0") + row.sha256[digit + 1 :]
+    monkeypatch.setattr(upstream, "check_upstream", lambda name: msgspec.structs.replace(row, sha256=other))
+    with pytest.raises(TrustError, match=f"sha256 is {row.sha256}, pinned is {other}"):
+        locate("aiter", cache=tmp_path)
+    monkeypatch.setattr(upstream, "check_upstream", lambda name: row)
+    assert (locate("aiter", cache=tmp_path), len(package)) == (tree, 2)
 
 
 def test_interrupted_download_leaves_nothing(

@@ -97,3 +97,10 @@ def test_unknown_word_of_upstream_is_refused_in_its_line(
     complaint = table_complaint(tmp_path / "upstreams.yaml", text, read_upstreams)
     assert complaint.startswith(f"{3 + len(fields)}: upstreams.aiter.{beginning}")
     assert complaint.endswith(f"; did you mean '{suggestion}'?")
+
+
+@pytest.mark.parametrize("sha256", ["fe139d74", "z" * 64, "FE139D74" * 8, "fe139d74" * 8 + "f", '""'])
+def test_sha256_that_is_not_64_hex_digits_is_refused(tmp_path: Path, sha256: str) -> None:
+    text = f"upstreams:\n  aiter:\n    summary: CK\n    dialect: ck-2025-11\n    sha256: {sha256}\nprofiles: {{}}\n"
+    complaint = table_complaint(tmp_path / "upstreams.yaml", text, read_upstreams)
+    assert complaint.startswith("5: upstreams.aiter.sha256: must be text matching regex '^[0-9a-f]{64}$'")

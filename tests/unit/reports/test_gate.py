@@ -115,6 +115,7 @@ def test_same_build_is_unchanged_in_every_metric(library: Library) -> None:
         (k, m) for k in (MASKED, SMALL) for m in (*FIGURES, *LOOP)
     ]
     assert gate.provenance["identity"] == "embedded clang 1"
+    assert gate.provenance["baselines"] == str(library.baselines)
 
 
 def test_report_counts_no_gate_of_library_built_again(library: Library) -> None:
@@ -559,7 +560,16 @@ def test_partial_accept_of_other_build_is_refused(narrower: Library, change: dic
     narrower.write(selection=NARROW, **change)
     code, _, err = narrower.run("accept", "--reason", "why", "--partial")
     assert (code, complaint in err) == (InconclusiveError.exit_code, True)
+    assert "--replace" not in err  # it would drop the rows of the other kernels
     assert narrower.baseline.read_bytes() == before
+
+
+def test_partial_accept_is_offered_for_kernels_with_rows_only(narrower: Library) -> None:
+    assert "--partial" in narrower.run("accept", "--reason", "why")[2]
+    narrower.kernels |= {ALIBI: resources("c")}
+    narrower.write(selection=NARROW)
+    err = narrower.run("accept", "--reason", "why")[2]
+    assert ("--partial" in err, f"Build the baseline's selection: {BUILD_SMOKE}" in err) == (False, True)
 
 
 def test_remedies_repeat_options_of_call(library: Library) -> None:

@@ -19,6 +19,7 @@ from ckpm.attention.launch.counters import METRICS, Measured, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
 from ckpm.base.results import LIBRARY_SHA256, SOME_CASES, CaseResult, Results
+from ckpm.matrix.names import short_name
 from ckpm.matrix.problems.case import BATCH_CHECKS
 from ckpm.matrix.problems.ledger import LEDGER
 from ckpm.reports.page import case_tables
@@ -194,6 +195,25 @@ def test_verdict_follows_cases_and_rows(
     folder = write(tmp_path, {"batch-prefill": list(cases)}, rows)
     assert overall(inputs(folder)).verdict == verdict
     assert run("report", "--input", folder)[0] == (0 if verdict == "passed" else 8)
+
+
+def test_table_of_kernels_keeps_names_whole_on_narrow_terminal(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setting, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "90"}.items():
+        monkeypatch.setenv(setting, value)
+    library = write_library(tmp_path, manifest())
+    code, out, _ = run("report", "--manifest", library.with_name("manifest.json"))
+    assert (code, short_name(KERNEL) in out) == (0, True)
+
+
+def test_gate_against_own_baselines_names_their_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"batch-prefill": [case()]})
+    passing = dataclasses.replace(SLOWER, verdict="unchanged")
+    facts = {"arch": "gfx950", "upstream": "aiter", "baselines": "build/mine"}
+    Gate.of([passing], facts).write(folder / "gfx950/aiter/gate.json")
+    (row,) = [check for check in overall(inputs(folder)).checks if check.name == "gate gfx950/aiter/gate"]
+    assert row.text.endswith(", against the baselines of build/mine")
 
 
 def test_row_of_suite_has_reasons_of_skipped_cases(tmp_path: Path) -> None:

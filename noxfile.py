@@ -326,6 +326,10 @@ def tests(session: nox.Session) -> None:
         return
     name, *options = session.posargs
     if name not in TESTS:
+        if not (name.startswith("-") or Path(name.partition("::")[0]).exists()):
+            close = difflib.get_close_matches(name, TESTS, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"groups are {', '.join(TESTS)}"
+            session.error(f"there is no group or file of tests '{name}'; {hint}")
         run(session, *add_options(("pytest",), (*unit.files, *emulator.files, *compiled.files), session.posargs))
         return
     if name == "emulator":

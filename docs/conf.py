@@ -27,6 +27,7 @@ ACCESSIBLE = (
     ('<div class="(table-wrapper[^"]*)">', r'<div class="\1" tabindex="0">'),
     ('<aside class="(sidebar-drawer)">', r'<aside class="\1" aria-label="all pages">'),
     ('<aside class="(toc-drawer[^"]*)">', r'<aside class="\1" aria-label="this page">'),
+    ('(?<!</h1>)<div id="search-results">', '<h1>Search</h1><div id="search-results">'),
 )
 
 

@@ -240,7 +240,8 @@ def why(chosen: Dialect, selection: Selection, name: str, compute_units: int | N
         other = values["mask_impl"]
         reasons.append(Reason("masks", other, f"mask '{key.mask}' is of the {other} masks: use --mask {other}"))
     if family.name not in selection.families:
-        reasons.append(Reason("family", family.name, f"--family {','.join(selection.families)} leaves it out"))
+        text = f"family {','.join(selection.families)} leaves it out: use --family {family.name}"
+        reasons.append(Reason("family", family.name, text))
     absent = absences(chosen, replace(selection, families=(family.name,)))
     if len(absent) == len(selection.archs):
         reasons += [Reason("arch", arch, reason) for arch, _, reason in absent]

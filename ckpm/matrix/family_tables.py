@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -34,6 +35,7 @@ _TABLE_FIELDS = (
     "archs", "absent", "name", "tile", "order", "axes", "masks", "spellings", "tiles", "pipelines", "rules", "receipts",
 )  # fmt: skip
 _DERIVED = ("name", "family", "tile", *REQUEST_FIELDS)
+_LARGEST_PAGE = 2**30  # the largest power of two that the kernels' 32-bit argument holds
 # lengths of a block; waves divide each one among them, in steps of an MFMA instruction
 _DIVIDED = ("bm0", "bn0", "bk0", "bn1", "bk1")
 
@@ -55,6 +57,8 @@ def _read_count(field: Field) -> int:
 def _read_page(field: Field) -> int:
     if (size := _read_count(field)) & (size - 1):
         raise field.fail(f"a page has a power of two of tokens, not {size}; 0 is any multiple of {PAGE_STEP}")
+    if size > _LARGEST_PAGE:
+        raise field.fail(f"a page has at most {_LARGEST_PAGE} tokens, not {size}: the kernel's argument has 32 bits")
     return size
 
 
@@ -337,6 +341,9 @@ def _tile(field: Field, family: Family) -> Tile:
         length, waves, step = (getattr(tile, name.replace("b", letter)) for letter in "brw")
         if length % (waves * step or 1):
             raise word.fail(f"no such block: {name} {length} is not a multiple of {waves} x {step}, its waves")
+    waves0, waves1 = (math.prod(getattr(tile, f"r{axis}{gemm}") for axis in "mnk") for gemm in "01")
+    if waves1 % (waves0 or 1):  # a static_assert of CK's TileFmhaShape
+        raise word.fail(f"no such block: the {waves1} waves of gemm 1 are not a multiple of gemm 0's {waves0}")
     return tile
 
 

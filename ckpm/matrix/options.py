@@ -186,12 +186,14 @@ def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full"
     """Add the options of a selection, which combine with AND. ``tier`` is the default of ``--tier``.
 
     With a filter, families other than batch prefill default to the tier full: smoke has few of their kernels. A filter
-    that names one kernel implies the tier full for every family.
+    that names one kernel implies the tier full for every family. Without --family, a filter that begins as a family's
+    names implies the family.
     """
     add_dialect_options(parser, checkouts=checkouts)
     many, lists = "append", "repeat it or separate by commas"
     parser.add_argument("--arch", action=many, metavar="ARCH", help=f"{lists} (default: {DEFAULT_ARCH})")
-    parser.add_argument("--family", action=many, metavar="NAME", help=f"or 'all'; {lists} (default: {DEFAULT_FAMILY})")
+    family = f"or 'all'; {lists} (default: the family of a kernel's name, else {DEFAULT_FAMILY})"
+    parser.add_argument("--family", action=many, metavar="NAME", help=family)
     parser.add_argument("--receipt", default="0", metavar="N", help=f"{', '.join(map(str, receipts()))} (default: 0)")
     but = "" if tier == "full" else f"; full for families other than {DEFAULT_FAMILY} with a filter"
     own = "".join(f"; {row.default_tier} of {name}" for name, row in upstreams().items() if row.default_tier)
@@ -236,7 +238,8 @@ def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Di
     Tier, profile, expressions and filter files are checked when keys are selected.
     """
     chosen = dialect(dialect_name) if dialect_name else dialect_from(args)
-    families = split_words("--family", args.family, [DEFAULT_FAMILY])
+    texts = [*args.filter, *([args.name] if "name" in args else ())]
+    families = split_words("--family", args.family, _families_of(chosen, texts) or [DEFAULT_FAMILY])
     if "all" in families:
         families = tuple(chosen.families)
     filtered = args.filter or args.where or args.filter_file
@@ -255,6 +258,13 @@ def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Di
         filter_files=tuple(args.filter_file),
         shard=None if args.shard is None else parse_shard(args.shard),
     )
+
+
+def _families_of(chosen: Dialect, texts: Sequence[str]) -> list[str]:
+    """The families whose kernels' names begin as the texts do."""
+    starts = {family.grammar.partition("{")[0]: family.name for family in chosen.all_families()}
+    begun = [[start for start in starts if text.startswith(start)] for text in texts]
+    return list(dict.fromkeys(starts[max(some, key=len)] for some in begun if some))
 
 
 def split_words(option: str, texts: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:

@@ -169,6 +169,23 @@ def test_mistyped_session_has_its_nearest_name() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("unt", "there is no group or file of tests 'unt'; did you mean 'unit'?"),
+        ("tests/unit/no.py::test_a", "there is no group or file of tests 'tests/unit/no.py::test_a'; groups are "),
+        ("-x", ""),
+        ("tests/unit/test_noxfile.py::test_a", ""),
+    ],
+)
+def test_mistyped_group_of_tests_has_its_nearest_name(word: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[str] = []
+    monkeypatch.setattr(noxfile(), "program", lambda name: name)
+    session = SimpleNamespace(posargs=[word], error=errors.append, run=lambda *command: None)
+    noxfile().tests(session)
+    assert [text.startswith(message) for text in errors] == ([True] if message else [])
+
+
 def test_ci_runs_test_command_of_readme() -> None:
     """The first command with the session tests."""
     (ci,) = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith("nox ")]

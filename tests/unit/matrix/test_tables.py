@@ -144,6 +144,12 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
             36,
             "tiles.gfx9.fp16 bf16.128x128[0].tile: no such block: bk1 40 is not a multiple of 1 x 16, its waves",
         ),
+        (
+            TILE,
+            TILE.replace("x1_r4", "x1_r2"),
+            36,
+            "tiles.gfx9.fp16 bf16.128x128[0].tile: no such block: the 2 waves of gemm 1 are not a multiple of ",
+        ),
         ("when: few_blocks", "for: {lse: [true]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.lse: unknown field"),
         ("when: few_blocks", "for: {mode: [bath]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.mode[0]: mode 'bath'"),
         ("when: few_blocks", "when: few_block", 36, "tiles.gfx9.fp16 bf16.128x128[0].when: condition 'few_block' is"),
@@ -239,13 +245,20 @@ def test_impossible_parents(tmp_path: Path, parent: str, message: str) -> None:
     assert str(caught.value).startswith(f"{tmp_path}/{message}")
 
 
-def test_page_that_is_no_power_of_two_is_refused_by_the_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (3000, "a page has a power of two of tokens, not 3000; 0 is any multiple of 16"),
+        (2**31, "a page has at most 1073741824 tokens, not 2147483648: the kernel's argument has 32 bits"),
+    ],
+)
+def test_page_of_impossible_size_is_refused_by_the_table(tmp_path: Path, size: int, message: str) -> None:
     """The C++ shifts by the logarithm of the size: without the check a build fails after a minute."""
     shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
     file = tmp_path / "ckpm-extended" / "batch_prefill.yaml"
-    text = replace_text(file.read_text(), "1024, 2048, 0]", "1024, 2048, 3000, 0]")
+    text = replace_text(file.read_text(), "page_size: [1, ", f"page_size: [{size}, 1, ")
     complaint = table_complaint(file, text, lambda _: read_dialect(file.parent).families["batch_prefill"])
-    assert complaint.endswith("page_size[8]: a page has a power of two of tokens, not 3000; 0 is any multiple of 16")
+    assert complaint.endswith(f"page_size[0]: {message}")
 
 
 def test_tables_as_they_are() -> None:

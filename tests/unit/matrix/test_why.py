@@ -85,6 +85,22 @@ def test_why_kernel_is_out(run: Run, name: str, options: tuple[str, ...], reason
         assert "    source: codegen/ops/fmha_batch_prefill.py" in out
 
 
+@pytest.mark.parametrize(
+    ("family", "where"),
+    [
+        ("fwd", "key.hdim_q == 128"),
+        ("bwd_dot_do_o", "True"),  # its names begin as those of bwd_dq_dk_dv, too
+        ("fwd_v3", "True"),
+    ],
+)
+def test_name_of_other_family_implies_it(run: Run, family: str, where: str) -> None:
+    name = run("list", "--family", family, "--where", where)[1].splitlines()[0]
+    assert run("why", name)[1].startswith(f"{name}\nis in ck-2025-11 (archs gfx950, family {family}, ")
+    assert run("list", "--filter", name, "--filter", name) == (0, f"{name}\n", "")
+    out = run("why", name, "--family", "batch_prefill")[1]
+    assert f"  family: family batch_prefill leaves it out: use --family {family}\n" in out
+
+
 def test_why_names_shard(run: Run) -> None:
     outs = [run("why", GROUP, "--shard", f"{index}/3")[1] for index in (1, 2, 3)]
     inside = [index for index, out in enumerate(outs, 1) if "\nis in ck-2025-11 " in out]

@@ -21,7 +21,9 @@ from ckpm.commands import main
 from ckpm.kernels.changes import plan
 from ckpm.kernels.changes.history import commit_of
 from ckpm.kernels.changes.rules import Effect, rules
+from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.problems.case import SUITES
+from ckpm.matrix.selection import Selection, select
 from ckpm.reports.release import record, stages
 from ckpm.workflows import render, runner
 from tests.unit.shared import git
@@ -208,7 +210,11 @@ def test_planned_minutes_fit_the_limits_of_jobs() -> None:
     assert all(library.shard_minutes + 10 <= limits["library"] for library in table.libraries)
     assert all(library.run_minutes + 10 <= limits["results"] for library in table.libraries)
     full = plan._plan("", {"x": Effect(reason="all", everything=True)}, (), {}, table)
-    compiled = {library.name: library.shard_minutes for library in table.libraries}  # a smoke tier is below a shard
+    families = {library.name: library.families for library in table.libraries}
+    for run in full.runs:  # the objects' job compiles each smoke tier in the minutes of one shard
+        smoke = Selection(archs=(run.arch,), families=families[run.library], tier=plan.SMOKE)
+        assert len(select(dialect(upstreams()[run.upstream].dialect), smoke)) <= table.kernels_per_shard
+    compiled = {library.name: library.shard_minutes for library in table.libraries}
     minutes = [build.minutes for build in full.builds] + [compiled[run.library] for run in full.runs]
     assert sum(minutes) + 10 <= limits["objects"]
 

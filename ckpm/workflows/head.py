@@ -18,10 +18,12 @@ from ckpm.base.display import show
 from ckpm.base.errors import SetupError, UpstreamError
 from ckpm.base.outputs import write_output
 from ckpm.base.processes import ProcessPool
-from ckpm.base.results import Results
+from ckpm.base.results import LIBRARY_SHA256, Results
 from ckpm.kernels.families.libraries import host
+from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.parity import dispatch_text
 from ckpm.kernels.parity.bindings import bindings
+from ckpm.kernels.parity.cases import tree_facts
 from ckpm.kernels.upstream.codegen_runner import Live, difference_from_dialect
 from ckpm.kernels.upstream.headers import content
 from ckpm.kernels.upstream.tree import Tree
@@ -48,10 +50,11 @@ def run(args: argparse.Namespace) -> None:
     refusal = None
     try:
         cache = settings.cache_folder()
-        sections = compare(checkout(args.before, cache), checkout(args.ck_root, cache), cache)
+        now = checkout(args.ck_root, cache)
+        sections = compare(checkout(args.before, cache), now, cache)
+        sections["Checks"] = [*outcomes(args.results, now)]
     except SetupError as error:
         sections, refusal = {"Identification": [f"refused: {error}"]}, error
-    sections["Checks"] = [*outcomes(args.results)]
     write_output(args.output, page(args.title, sections).encode())
     for name, lines in sections.items():
         show(f"{name}: {len(lines)} lines" if lines else f"{name}: nothing changed")
@@ -157,8 +160,8 @@ def _files(before: Tree, now: Tree) -> Iterator[str]:
             yield f"`{file}`: {marks['+']} new lines, {marks['-']} gone"
 
 
-def outcomes(folder: Path) -> Iterator[str]:
-    """Lines about parity, and about the suites of each emulated arch."""
+def outcomes(folder: Path, now: Tree) -> Iterator[str]:
+    """Lines about parity, and about the suites of each emulated arch. Results of another tree are not counted."""
     results = [("parity", folder / "parity.json")]
     results += [
         (f"{suite} {arch}", folder / arch / "checkout" / f"{suite}.json")
@@ -170,9 +173,20 @@ def outcomes(folder: Path) -> Iterator[str]:
             yield f"{name}: **no results**"
             continue
         stored = Results.read(file)
+        if not _is_of(now, stored, file):
+            yield f"{name}: **not counted**: {file} is of another tree than {now.root}. Run it again"
+            continue
         counts = Counter(case.status for case in stored.cases)
         yield f"{name}: {', '.join(f'{count} {status}' for status, count in counts.items())}"
         yield from (f"{name}: {case.name}: {case.message}" for case in stored.failing[:3])
+
+
+def _is_of(tree: Tree, stored: Results, file: Path) -> bool:
+    """True if parity's facts list the tree, or if a suite ran on the library beside it and this is of the tree."""
+    if file.name == "parity.json":
+        return tree_facts(tree).items() <= stored.facts.items()
+    manifest = Manifest.read(file.with_name(MANIFEST))
+    return (stored.facts.get(LIBRARY_SHA256), tree.identity) == (manifest.library_sha256, manifest.upstream_identity)
 
 
 def first_line(error: UpstreamError) -> str:

@@ -40,7 +40,7 @@ from ckpm.kernels.parity.names import (
     names_cases,
     stored_case,
 )
-from ckpm.kernels.upstream.codegen_runner import Live, Rendered
+from ckpm.kernels.upstream.codegen_runner import Live, Rendered, codegen_digest
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.defects import defects
@@ -76,7 +76,10 @@ class ParityRequest:
 
 
 def compare_upstreams(request: ParityRequest) -> Results:
-    """Return all cases of a request. A case that can't be checked has the outcome ``error``; the others go on."""
+    """Return all cases of a request. A case that can't be checked has the outcome ``error``; the others go on.
+
+    The facts are each tree's identity, and its codegen's digest.
+    """
     cases: list[CaseResult] = []
     logged = time.monotonic()
 
@@ -109,7 +112,12 @@ def compare_upstreams(request: ParityRequest) -> Results:
     if request.stored:
         log.info("stored name lists")
         cases += [stored_case(entry) for entry in stored_lists() if _is_wanted(entry, request)]
-    return Results(tuple(cases))
+    return Results(tuple(cases), {fact: text for tree in trees for fact, text in tree_facts(tree).items()})
+
+
+def tree_facts(tree: Tree) -> dict[str, str]:
+    """The facts of parity's results about a tree: the identity by its name, and the digest of its codegen."""
+    return {tree.name: tree.identity, f"{tree.name} codegen": codegen_digest(tree.fmha)}
 
 
 def _is_wanted(entry: StoredList, request: ParityRequest) -> bool:

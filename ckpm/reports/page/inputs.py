@@ -56,6 +56,10 @@ class LibraryResults:
         """The library's name in its folder ``<upstream>-<library>``, '' for batch prefill's."""
         return _family(self.manifest_file, self.manifest)
 
+    def options(self, arch: str) -> str:
+        """The options that name the library in a command."""
+        return _options(arch, self.upstream, self.family)
+
     def results_file(self, suite: str) -> Path:
         return self.manifest_file.with_name(f"{suite}.json")
 
@@ -97,6 +101,10 @@ class ReportInputs:
     benchmarks: Mapping[Path, Benchmark] = field(default_factory=dict)  # by file
     score: Score | None = None  # of the timing model
     uncounted: tuple[Uncounted, ...] = ()
+
+    @property
+    def uncounted_files(self) -> set[Path]:
+        return {uncounted.file for uncounted in self.uncounted}
 
     def timings(self) -> Iterator[tuple[str, Timings]]:
         """Every file of modelled times, with its library's label or its own name."""
@@ -151,7 +159,9 @@ def gather(
             kind="nothing-to-report",
         )
     orphan = f"the tested library's {MANIFEST} is missing. Put it beside this file, or build and test again."
-    reader = _ReportReader([Uncounted(file, orphan) for file in results if not file.with_name(MANIFEST).exists()])
+    beside = [*results, *(file for file in gates if file.parent != folder)]
+    reader = _ReportReader([Uncounted(file, orphan) for file in beside if not file.with_name(MANIFEST).exists()])
+    orphans = {uncounted.file for uncounted in reader.uncounted}
     built = reader.read_all(read_manifest, manifests)
     libraries = tuple(_library(reader, file, manifest) for file, manifest in built.items())
     by_place = {file.resolve(): manifest for file, manifest in built.items()}
@@ -164,8 +174,8 @@ def gather(
             for suite, results in library.suites.items()
             for case in results.cases
         ),
-        parity=reader.read(Results.read, parity),
-        gates=reader.read_all(lambda path: _gate(path, by_place), gates),
+        parity=reader.read(lambda path: _parity(path, built.values()), parity),
+        gates=reader.read_all(lambda path: _gate(path, by_place), [file for file in gates if file not in orphans]),
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
         budgets=read_budgets(read_thresholds(STATIC)),
@@ -222,8 +232,7 @@ def _results(path: Path, manifest_file: Path, manifest: Manifest) -> Results:
     if digest and (tested := results.facts.get(LIBRARY_SHA256, digest)) != digest:
         raise CheckFailedError(
             f"{path}: results of another build than the one beside it: its library had the sha256 {tested}. "
-            f"Run it again: ckpm test --suite {path.stem} --arch {manifest.archs[0]} --upstream {manifest.upstream}"
-            f"{f' --family {family}' if family else ''}",
+            f"Run it again: ckpm test --suite {path.stem} {_options(manifest.archs[0], manifest.upstream, family)}",
             kind="stale",
         )
     return results
@@ -238,8 +247,9 @@ def _gate(path: Path, built: Mapping[Path, Manifest]) -> Gate:
     facts, file = gate.provenance, _manifest_of(path, gate)
     if (sha256 := facts.get(f"{CANDIDATE} {LIBRARY_SHA256}")) and file.exists():
         manifest = built[file] if file in built else read_manifest(file)
-        options = "".join(f" --{name} {facts[name]}" for name in ("arch", "upstream") if "upstream" in facts)
-        command = f"ckpm gate{options}" if options else "ckpm compare"
+        named = "arch" in facts and "upstream" in facts
+        options = _options(facts["arch"], facts["upstream"], facts.get(FAMILY, "")) if named else ""
+        command = f"ckpm gate {options}" if named else "ckpm compare"
         _demand_same_build(path, {LIBRARY_SHA256: sha256}, manifest, f"Run {command} again")
     return gate
 
@@ -251,9 +261,33 @@ def _manifest_of(path: Path, gate: Gate) -> Path:
     return (named if here else path.with_name(MANIFEST)).resolve()
 
 
+def _parity(path: Path, built: Iterable[Manifest]) -> Results:
+    """Parity's results; CheckFailedError if a library was built from another tree of the same upstream."""
+    results = Results.read(path)
+    for manifest in built:
+        compared = results.facts.get(manifest.upstream, manifest.upstream_identity)
+        if compared != manifest.upstream_identity:
+            raise CheckFailedError(
+                f"{path}: cases of another {manifest.upstream} than the library's: {compared}, not "
+                f"{manifest.upstream_identity}. Run it again: {parity_command(path)}",
+                kind="stale",
+            )
+    return results
+
+
+def parity_command(output: Path) -> str:
+    """The command that writes parity's results."""
+    return f"ckpm parity --output {output}"
+
+
+def _options(arch: str, upstream: str, family: str) -> str:
+    return f"--arch {arch} --upstream {upstream}{f' --family {family}' if family else ''}"
+
+
 def _measurements(path: Path, manifest: Manifest) -> Measurements:
     measured = Measurements.read(path)
-    _demand_same_build(path, measured.provenance, manifest, "Run the gate again")
+    options = _options(measured.provenance["arch"], manifest.upstream, _family(path, manifest))
+    _demand_same_build(path, measured.provenance, manifest, f"Run ckpm gate {options} again")
     return measured
 
 

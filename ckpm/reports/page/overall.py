@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError
-from ckpm.base.results import KNOWN_DEFECT, SOME_CASES, UNSUPPORTED, CaseResult, Results
+from ckpm.base.results import KNOWN_DEFECT, SOME_CASES, UNSUPPORTED, CaseResult
 from ckpm.matrix.sessions import FAMILY_SUITE, sessions
-from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Uncounted, gates_of
+from ckpm.reports.page.inputs import LibraryResults, ReportInputs, Uncounted, gates_of, parity_command
 from ckpm.reports.page.report_table import STATUSES
 from ckpm.reports.verdicts import BASELINES, DOUBTFUL, PASSING
 
@@ -50,7 +50,7 @@ def overall(inputs: ReportInputs) -> Overall:
     checks = tuple(
         [_of_uncounted(uncounted) for uncounted in inputs.uncounted]
         + [check for library in inputs.libraries for check in _of_library(library, inputs)]
-        + [_of_parity(inputs.parity), *_of_gates(inputs), *_of_benchmarks(inputs), _of_ledger(inputs)]
+        + [*_of_parity(inputs), *_of_gates(inputs), *_of_benchmarks(inputs), _of_ledger(inputs)]
     )
     # a ledger without expired entries tests nothing
     verdicts = {check.verdict for check in checks if check.name != "ledger" or check.verdict == "failed"}
@@ -86,11 +86,11 @@ def _of_library(library: LibraryResults, inputs: ReportInputs) -> list[Check]:
         if cases := results.facts.get(SOME_CASES):
             checks.append(_not_run(f"other cases of {name}", f"only cases {cases} were run"))
         checks.append(check)
-    files = {uncounted.file for uncounted in inputs.uncounted}
-    missing = [suite for suite in _suites_of(library) if library.results_file(suite) not in files]
+    missing = [suite for suite in _suites_of(library) if library.results_file(suite) not in inputs.uncounted_files]
     if missing := [suite for suite in missing if suite not in library.suites]:
         which = ", ".join(missing) if library.suites else "suites"
-        checks.append(_not_run(f"{which} of {library.label}", f"no results: ckpm test --suite {missing[0]}"))
+        command = f"ckpm test --suite {missing[0]} {library.options(library.manifest.archs[0])}"
+        checks.append(_not_run(f"{which} of {library.label}", f"no results: {command}"))
     return checks
 
 
@@ -121,10 +121,14 @@ def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[CaseResul
     )
 
 
-def _of_parity(parity: Results | None) -> Check:
-    if parity is None:
-        return _not_run("parity", "no parity.json: ckpm parity", "parity")
-    return _of_counts("parity", parity.counts(), parity.failing, "parity")
+def _of_parity(inputs: ReportInputs) -> list[Check]:
+    """The check of parity, unless its file doesn't count."""
+    file = inputs.folder / "parity.json"
+    if inputs.parity:
+        return [_of_counts("parity", inputs.parity.counts(), inputs.parity.failing, "parity")]
+    if file in inputs.uncounted_files:
+        return []
+    return [_not_run("parity", f"no {file.name}: {parity_command(file)}", "parity")]
 
 
 def _of_gates(inputs: ReportInputs) -> list[Check]:
@@ -143,9 +147,9 @@ def _of_gates(inputs: ReportInputs) -> list[Check]:
         )
     for library in inputs.libraries:
         for arch in library.manifest.archs:
-            if not gates_of(inputs, library, arch):
-                family = f" --family {library.family}" if library.family else ""
-                text = f"no gate.json: ckpm gate --arch {arch} --upstream {library.upstream}{family}"
+            file = library.manifest_file.with_name("gate.json")
+            if not gates_of(inputs, library, arch) and file not in inputs.uncounted_files:
+                text = f"no {file.name}: ckpm gate {library.options(arch)}"
                 checks.append(_not_run(f"gate of {library.manifest_file.parent.name} on {arch}", text, "figures"))
     return checks
 

@@ -241,6 +241,47 @@ def test_what_was_not_run_is_named(tmp_path: Path) -> None:
     assert "not run: dispatch, sanitize of gfx950/aiter" in overall(inputs(folder)).headline  # the damaged file failed
 
 
+def test_commands_of_what_was_not_run_name_library_and_output(tmp_path: Path) -> None:
+    folder = write(tmp_path / "build")
+    write_library(folder / "gfx942/aiter-fwd", manifest() | {"archs": ["gfx942"]})
+    assert {
+        check.text.partition(": ")[2] for check in overall(inputs(folder)).checks if check.verdict == "not run"
+    } == {
+        "ckpm test --suite large-kv --arch gfx950 --upstream aiter",
+        "ckpm test --suite kernels --arch gfx942 --upstream aiter --family fwd",
+        "ckpm gate --arch gfx950 --upstream aiter",
+        "ckpm gate --arch gfx942 --upstream aiter --family fwd",
+        f"ckpm parity --output {folder}/parity.json",
+    }
+
+
+def test_parity_of_another_tree_is_not_counted(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    cases = (case("names/a"),)
+    Results(cases, {"aiter": manifest()["upstream_identity"], "flash-attn": "2"}).write(folder / "parity.json")
+    assert "parity: passed" in [f"{check.name}: {check.verdict}" for check in overall(inputs(folder)).checks]
+    Results(cases, {"aiter": "amd-aiter 2"}).write(folder / "parity.json")
+    rows = [check for check in overall(inputs(folder)).checks if "parity" in check.name]
+    assert [(row.name, row.verdict) for row in rows] == [(f"{folder}/parity.json", "failed")]
+    assert rows[0].text.endswith(f"Run it again: ckpm parity --output {folder}/parity.json")
+
+
+def test_gate_without_its_library_is_not_counted(tmp_path: Path) -> None:
+    folder = write(tmp_path, {}, [dataclasses.replace(SLOWER, verdict="unchanged")])
+    (folder / "gfx950/aiter/manifest.json").unlink()
+    conclusion = overall(inputs(folder))
+    assert conclusion.headline.startswith(f"failed: {folder}/gfx950/aiter/gate.json")
+    assert "manifest.json is missing" in conclusion.checks[0].text
+
+
+def test_gate_that_is_not_counted_is_one_row(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    facts = {"arch": "gfx950", "upstream": "aiter", f"candidate {LIBRARY_SHA256}": "0"}
+    Gate.of([SLOWER], facts).write(folder / "gfx950/aiter/gate.json")
+    (row,) = [check for check in overall(inputs(folder)).checks if "gate" in check.name]
+    assert row.text.endswith("Run ckpm gate --arch gfx950 --upstream aiter again.")
+
+
 def test_part_of_suite_names_cases_and_what_was_not_run(tmp_path: Path) -> None:
     folder = write(tmp_path)
     facts = {"device": "emulator", SOME_CASES: "dispatch/chosen*"}

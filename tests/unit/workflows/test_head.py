@@ -18,14 +18,18 @@ import yaml
 
 from ckpm.base.errors import SetupError
 from ckpm.base.paths import PROJECT
-from ckpm.base.results import CaseResult, Results
+from ckpm.base.results import LIBRARY_SHA256, CaseResult, Results
 from ckpm.commands import main
+from ckpm.kernels.parity.cases import tree_facts
 from ckpm.kernels.upstream.tree import FMHA, Tree
+from ckpm.kernels.upstream.trees import checkout
 from ckpm.workflows import head
 from ckpm.workflows.render import FOLDER
 from tests.unit.enumerated import keys_of
 from tests.unit.kernels.test_parity import DIALECT, GENERATE, texts_of
 from tests.unit.kernels.test_upstream import CODEGEN, make_tree
+from tests.unit.manifests import write_library
+from tests.unit.reports.report_samples import manifest
 from tests.unit.shared import git
 
 FIRST, SECOND, *KEYS = keys_of(DIALECT, "batch_prefill", receipt=2)[::23]
@@ -98,7 +102,8 @@ def test_page_names_what_changed_between_two_states(
     assert (tmp_path / "work/build/head.txt").read_text() == f"CK {now} against {seen}\n"
     assert not (tmp_path / "work/build/now/other_project").exists()
     case = CaseResult(suite="parity", classname="c", name="names", outcome="failed", message="1 missing")
-    Results((case,)).write(tmp_path / "work/build/parity.json")
+    work = tmp_path / "work/build"
+    Results((case,), tree_facts(checkout(work / "now", tmp_path / "cache"))).write(work / "parity.json")
     code, page = written_page(tmp_path / "work")
     assert code == 0
     assert {*page["Names"]} == {
@@ -153,6 +158,22 @@ def test_branch_that_cannot_be_resolved_fails(
     else:
         repository = tmp_path / broken
     assert resolve(repository, tmp_path / "work", "") != 0
+
+
+@pytest.mark.parametrize("other", ["nothing", "headers", "codegen", "library"])
+def test_page_does_not_count_results_of_another_tree(tree: Tree, tmp_path: Path, other: str) -> None:
+    (tree.fmha / "generate.py").touch()
+    tree = dataclasses.replace(tree, name="checkout")
+    tested = dataclasses.replace(tree, identity="others" if other == "headers" else tree.identity)
+    facts = tree_facts(tested) | ({"checkout codegen": "0"} if other == "codegen" else {})
+    Results((), facts).write(tmp_path / "parity.json")
+    built = manifest() | {"upstream_identity": tested.identity}
+    suite = write_library(tmp_path / "gfx950/checkout", built).parent / "large-kv.json"
+    digest = "0" if other == "library" else built["artifacts"][built["library"]]
+    Results((), {LIBRARY_SHA256: digest}).write(suite)
+    left_out = {line.partition(":")[0] for line in head.outcomes(tmp_path, tree) if "**not counted**" in line}
+    left = {"headers": {"parity", "large-kv gfx950"}, "codegen": {"parity"}, "library": {"large-kv gfx950"}}
+    assert left_out == left.get(other, set())
 
 
 def test_identification_names_another_dialect(tree: Tree) -> None:

@@ -33,6 +33,7 @@ TIMINGS = "timing.json"
 _TABLES = "timing-*.json"  # of ckpm timing tables, in the folder above the libraries
 _BENCHMARKS = "benchmark/*.json"  # of ckpm sweep run
 _Record = TypeVar("_Record")
+_ORPHAN = f"the tested library's {MANIFEST} is missing. Put it beside this file, or build and test again."
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -158,10 +159,7 @@ def gather(
             "Build and test first (ckpm build, ckpm test --suite large-kv), or name another folder with --input.",
             kind="nothing-to-report",
         )
-    orphan = f"the tested library's {MANIFEST} is missing. Put it beside this file, or build and test again."
-    beside = [*results, *(file for file in gates if file.parent != folder)]
-    reader = _ReportReader([Uncounted(file, orphan) for file in beside if not file.with_name(MANIFEST).exists()])
-    orphans = {uncounted.file for uncounted in reader.uncounted}
+    reader = _ReportReader([Uncounted(file, _ORPHAN) for file in results if not file.with_name(MANIFEST).exists()])
     built = reader.read_all(read_manifest, manifests)
     libraries = tuple(_library(reader, file, manifest) for file, manifest in built.items())
     by_place = {file.resolve(): manifest for file, manifest in built.items()}
@@ -175,7 +173,7 @@ def gather(
             for case in results.cases
         ),
         parity=reader.read(lambda path: _parity(path, built.values()), parity),
-        gates=reader.read_all(lambda path: _gate(path, by_place), [file for file in gates if file not in orphans]),
+        gates=reader.read_all(lambda path: _gate(path, by_place), gates),
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
         budgets=read_budgets(read_thresholds(STATIC)),
@@ -239,15 +237,17 @@ def _results(path: Path, manifest_file: Path, manifest: Manifest) -> Results:
 
 
 def _gate(path: Path, built: Mapping[Path, Manifest]) -> Gate:
-    """A gate's result; CheckFailedError if the library that it judged was built again since.
+    """A gate's result; CheckFailedError if the library that it judged is missing, or was built again since.
 
     ``built`` are manifests by resolved path.
     """
     gate = Gate.read(path)
     facts, file = gate.provenance, _manifest_of(path, gate)
-    if (sha256 := facts.get(f"{CANDIDATE} {LIBRARY_SHA256}")) and file.exists():
+    named, sha256 = "arch" in facts and "upstream" in facts, facts.get(f"{CANDIDATE} {LIBRARY_SHA256}")
+    if sha256 and named and not file.exists():
+        raise CheckFailedError(f"{path}: {_ORPHAN}", kind="stale")
+    if sha256 and file.exists():
         manifest = built[file] if file in built else read_manifest(file)
-        named = "arch" in facts and "upstream" in facts
         options = _options(facts["arch"], facts["upstream"], facts.get(FAMILY, "")) if named else ""
         command = f"ckpm gate {options}" if named else "ckpm compare"
         _demand_same_build(path, {LIBRARY_SHA256: sha256}, manifest, f"Run {command} again")

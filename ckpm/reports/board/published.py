@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> None:
 
     demand_place(args.output)
     figures = chosen_figures(args.arch, args.tier)
+    device = choose("hip", args.arch)  # before minutes of compiling
     ck = None
     if args.arch == ARCH and args.tier != "smoke":
         ck = library(args.toolchain, args.work, upstream="aiter", family="fwd", where=CK_WHERE)
-    device = choose("hip", args.arch)
     loaded = device.load(ck, host("fwd").arguments) if ck else None
     rows: list[ScoreRow] = []
     for figure in figures:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ckpm.attention.launch.device import choose
+from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base.console import console, make_table
 from ckpm.base.display import show
@@ -77,10 +77,11 @@ def run(args: argparse.Namespace) -> int:
         )
     with build_lock(args.work / file.stem / ".lock"):  # of two runs, the second finds the results of the first
         progress = SweepProgress(resume(file, sweep), file)
+        device = None if args.compile_only else choose(args.device, sweep.arch)  # before hours of compiling
         built = libraries_of(sweep, args.toolchain, args.work / file.stem, job_count(args.jobs))
-        if args.compile_only:
+        if device is None:
             return 0
-        _run_all(args, sweep, built, progress)
+        _run_all(args, sweep, built, progress, device)
     results = progress.results
     _write(args, results)
     if args.tuning:
@@ -94,9 +95,10 @@ def _shard(args: argparse.Namespace) -> str:
     return "" if args.shard == "1/1" else f"-{args.shard.replace('/', 'of')}"
 
 
-def _run_all(args: argparse.Namespace, sweep: SweepRequest, built: list[Path], progress: SweepProgress) -> None:
+def _run_all(
+    args: argparse.Namespace, sweep: SweepRequest, built: list[Path], progress: SweepProgress, device: Device
+) -> None:
     """Run the cases that have no result yet."""
-    device = choose(args.device, sweep.arch)
     most = args.most_instructions if device.kind == "emulator" else None
     if before := len(progress.done()):
         log.info(f"{before} cases are done already")

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from ckpm import commands as cli
 from ckpm.attention.tuning import TuningDatabase
-from ckpm.base.errors import LaunchError, RecordError, UsageError, WhereError
+from ckpm.base.errors import DeviceError, LaunchError, RecordError, UsageError, WhereError
 from ckpm.base.files import StoppedError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.sweeps import read_sweep
@@ -345,6 +345,17 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
 
 
 SMALL = ["sweep", "run", str(CONFIG), "--filter", "c.hdim_q == 128 and not c.logits", "--device", "emulator"]
+
+
+def test_run_without_gpu_is_refused_before_compiling(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(*_: object) -> None:
+        raise DeviceError("no GPU")
+
+    monkeypatch.setattr(command, "choose", choose)
+    monkeypatch.setattr(command, "libraries_of", lambda *_: pytest.fail("kernels were compiled for no GPU"))
+    assert cli.main(SMALL) == DeviceError.exit_code
+    monkeypatch.setattr(command, "libraries_of", lambda *_: [])
+    assert cli.main([*SMALL, "--compile-only"]) == 0  # which needs no device
 
 
 def test_ended_run_is_resumed(bench: Bench, tmp_path: Path) -> None:

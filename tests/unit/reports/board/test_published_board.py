@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ckpm.attention.launch import device
-from ckpm.base.errors import CheckFailedError
+from ckpm.base.errors import CheckFailedError, DeviceError
 from ckpm.commands import parse
 from ckpm.reports.board import published
 from ckpm.timing.asm import TimedLaunch
@@ -67,3 +67,17 @@ def test_wrong_problem_fails_board_times_and_is_not_modelled(tmp_path: Path, mon
     assert score.rows[0].published == 0
     assert score.rows[0].reason.startswith("wrong: 16 of 16 rows")
     assert published.beside_model(score, Score(tier="full", rows=(MODELLED,), groups={}, clocks={}))[1] == {}
+
+
+def test_board_without_gpu_is_refused_before_compiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_kernels(*_: object, **__: object) -> None:
+        pytest.fail("kernels were compiled for a GPU that is not there")
+
+    def choose(*_: object) -> None:
+        raise DeviceError("no GPU")
+
+    monkeypatch.setattr(device, "choose", choose)
+    monkeypatch.setattr("ckpm.timing.tables.library", compile_kernels)
+    args = parse(["timing", "board", "--arch=gfx950", f"--output={tmp_path / 'times.json'}"])
+    with pytest.raises(DeviceError, match="no GPU"):
+        published.run(args)

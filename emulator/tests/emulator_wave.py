@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ckpm_emulator import toolchain
 from ckpm_emulator.lowering.lower import lower
@@ -71,12 +72,18 @@ def plain_machine() -> Machine:
 
 
 def differences(state: State, other: State) -> list[str]:
-    """The parts of two states that differ in a bit. Two NaNs of different sign or payload are alike."""
-    a, b = state.vector.view(np.float32), other.vector.view(np.float32)
+    """The parts of two states that differ in a bit. NaNs of other sign or payload are alike: f32, or f16 in a half."""
+    words = _alike(state.vector, other.vector, np.float32)
+    halves = _alike(state.vector.view(np.uint16), other.vector.view(np.uint16), np.float16)
     parts = {
-        "vectors": bool(np.all((state.vector == other.vector) | (np.isnan(a) & np.isnan(b)))),
+        "vectors": bool(np.all(words | halves[:, ::2] & halves[:, 1::2])),
         "scalars": bool(np.array_equal(state.scalar, other.scalar)),
         "lds": state.lds == other.lds,
         "mode": state.mode == other.mode,
     }
     return [name for name, alike in parts.items() if not alike]
+
+
+def _alike(bits: npt.NDArray[Any], others: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[np.bool_]:
+    alike: npt.NDArray[np.bool_] = (bits == others) | (np.isnan(bits.view(dtype)) & np.isnan(others.view(dtype)))
+    return alike

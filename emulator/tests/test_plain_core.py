@@ -188,6 +188,25 @@ def test_subnormal_results_are_kept() -> None:
 
 # ---- every instruction, by both cores
 
+
+@pytest.mark.parametrize(
+    ("dword", "other", "alike"),
+    [
+        (0x7FC00000, 0xFFC00001, True),  # NaNs of f32
+        (0x3C007E00, 0x3C00FE01, True),  # a NaN of f16 in the low half
+        (0x3F800000, 0x3F800001, False),
+        (0x7E003C00, 0xFE003C01, False),
+        (0x7F800000, 0x7FC00000, False),  # an infinity, and a NaN
+    ],
+)
+def test_differences_of_numbers_are_seen_and_of_nans_are_not(dword: int, other: int, alike: bool) -> None:
+    state = fresh_state(np.random.default_rng(7), "gfx950")
+    state.vector[3, 5] = dword
+    changed = state.copy()
+    changed.vector[3, 5] = other
+    assert differences(state, changed) == ([] if alike else ["vectors"])
+
+
 ALL = (1 << 64) - 1
 MEMORY = ("GLOBAL", "FLAT", "MUBUF", "MTBUF", "SMEM", "SCRATCH")  # their cases name addresses of one core
 ONE_WAVE = tuple(encoding for encoding in ENCODINGS if encoding not in MEMORY)

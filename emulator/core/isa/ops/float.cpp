@@ -50,7 +50,7 @@ bool extreme_number(Words& result, const More&... numbers)
 }
 #else
 template <bool Max, typename... More>
-bool extreme_number(const More&...)
+bool extreme_number(Words&, const More&...)
 {
     return false;
 }

@@ -79,7 +79,7 @@ def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
     values |= dict.fromkeys(("inputs.baseline", "vars.CK_SEEN"), "")
     outcomes = run_jobs(WorkflowRun(document, values, PROJECT, commit_of(PROJECT, "HEAD"), work.absolute(), only))
     if not any(outcome.result != "skipped" for outcome in outcomes.values()):
-        raise InconclusiveError("no job ran. Choose others with --only.", kind="nothing-done")
+        raise InconclusiveError("no job ran. Choose others with --only, and what these need.", kind="nothing-done")
     if failed := [job for job, outcome in outcomes.items() if outcome.result == "failure"]:
         raise CheckFailedError(
             f"failed: {', '.join(failed)}. Each job's log.txt is in its folder below {work}.", kind="jobs"
@@ -96,8 +96,9 @@ def run_jobs(run: WorkflowRun) -> dict[str, JobOutcome]:
         for need in needs:
             values |= {f"needs.{need}.outputs.{key}": text for key, text in done[need].outputs.items()}
         reason = "it writes to GitHub" if "write" in job.get("permissions", {}).values() else ""
-        if not _runs_after_failure(job) and any(done[need].result != "success" for need in needs):
-            reason = "a job that it needs did not succeed"
+        lacking = [need for need in needs if done[need].result != "success"]
+        if lacking and not _runs_after_failure(job):
+            reason = f"it needs {', '.join(lacking)}, which did not succeed"
         done[name] = JobOutcome("skipped") if reason else _run_entries(run, name, job, values)
         if reason:
             show(f"{name}: skipped, {reason}", flush=True)

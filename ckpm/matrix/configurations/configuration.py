@@ -107,6 +107,11 @@ def read_configuration(file: Path) -> Configuration:
         raise InputError(
             str(error).replace("the table is empty", "the configuration is empty"), kind="configuration"
         ) from error
+    if {"variant", "families"} & root.value.keys():
+        raise InputError(
+            f"{file}:1: a sweep's kernels, not the configuration of one: run `ckpm sweep run {file}`.",
+            kind="configuration",
+        )
     return _read(root)
 
 

@@ -72,6 +72,13 @@ def test_without_dialect_every_age_is_searched(run: Run) -> None:
     }
 
 
+@pytest.mark.parametrize("text", ['{"variant": "fwd", "trait_config": {}}', '{"families": ["fwd"]}'])
+def test_file_of_a_sweep_is_refused_with_its_command(run: Run, text: str) -> None:
+    code, out, err = run(text, name="c.json")
+    assert (code, out) == (3, "")
+    assert "c.json:1: a sweep's kernels, not the configuration of one: run `ckpm sweep run c.json`." in err
+
+
 def test_report_has_every_mistake_with_line_and_path(run: Run) -> None:
     text = (
         YAML.replace("data_type: bf16", "data_type: bf61")

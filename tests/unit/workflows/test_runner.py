@@ -98,6 +98,7 @@ def test_failing_step_skips_later_steps_and_jobs(run: Any) -> None:
     assert results(outcomes) == {"bad": "failure", "after": "skipped", "always": "success"}
     assert "breaks: failed: exit code 1" in printed
     assert "next: skipped" in printed
+    assert "after: skipped, it needs bad, which did not succeed" in printed
     assert "last: done" in printed
     assert "verdict: done" in printed
 

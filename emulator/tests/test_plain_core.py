@@ -19,6 +19,7 @@ from emulator_assembly import instructions_of
 from emulator_wave import differences, plain_machine
 from opcodes.test_emulator_opcodes import ENCODINGS, listed_opcodes
 from oracle.cases import Case, fresh_state
+from oracle.floats import F16
 from oracle.machine import machine
 from oracle.operands import EXEC, State
 from oracle.suite import cases_for
@@ -190,21 +191,24 @@ def test_subnormal_results_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dword", "other", "alike"),
+    ("dtype", "dword", "other", "alike"),
     [
-        (0x7FC00000, 0xFFC00001, True),  # NaNs of f32
-        (0x3C007E00, 0x3C00FE01, True),  # a NaN of f16 in the low half
-        (0x3F800000, 0x3F800001, False),
-        (0x7E003C00, 0xFE003C01, False),
-        (0x7F800000, 0x7FC00000, False),  # an infinity, and a NaN
+        (np.float32, 0x7FC00000, 0xFFC00001, True),
+        (np.float32, 0x3F800000, 0x3F800001, False),
+        (np.float32, 0x7F800000, 0x7FC00000, False),  # an infinity, and a NaN: both are NaNs of f16
+        (np.float16, 0x3C007E00, 0x3C00FE01, True),
+        (np.float16, 0x7E003C00, 0xFE003C01, False),
+        (np.float16, 0x7C003C00, 0x7E003C00, False),  # an infinity, and a NaN
     ],
 )
-def test_differences_of_numbers_are_seen_and_of_nans_are_not(dword: int, other: int, alike: bool) -> None:
+def test_differences_of_numbers_are_seen_and_of_nans_are_not(
+    dtype: type[np.floating], dword: int, other: int, alike: bool
+) -> None:
     state = fresh_state(np.random.default_rng(7), "gfx950")
     state.vector[3, 5] = dword
     changed = state.copy()
     changed.vector[3, 5] = other
-    assert differences(state, changed) == ([] if alike else ["vectors"])
+    assert differences(state, changed, dtype) == ([] if alike else ["vectors"])
 
 
 ALL = (1 << 64) - 1
@@ -226,7 +230,8 @@ def test_instructions_give_same_bits_without_short_ways(encoding: str) -> None:
         if named != encoding:
             continue
         for case in whole_waves(encoding, op):
-            different = differences(machine().run(case), plain_machine().run(case))
+            dtype = np.float16 if F16 in {kind.format for kind in case.outputs.values()} else np.float32
+            different = differences(machine().run(case), plain_machine().run(case), dtype)
             assert different == [], f"{op.name}: {case.label}"
             compared += 1
     assert compared > 0 or encoding == "SOPP"

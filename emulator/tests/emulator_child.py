@@ -19,6 +19,7 @@ from typing import Any
 from ckpm_emulator import toolchain
 from ckpm_emulator.device import EmulatedGpu, Options
 
+SECONDS = 900.0  # the longest call: a first link with zig builds zig's C++ library, minutes on a busy machine
 _children: dict[str, ProcessPoolExecutor] = {}
 _device: EmulatedGpu | None = None
 
@@ -40,7 +41,7 @@ def on_device(arch: str = "gfx950") -> Callable[[Callable[..., None]], Callable[
                 toolchain.library()  # a build takes longer than a test may
                 _children[arch] = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start, (arch,))
             try:
-                _children[arch].submit(_call, function.__module__, function.__name__, arguments).result(timeout=120)
+                _children[arch].submit(_call, function.__module__, function.__name__, arguments).result(SECONDS)
             except Exception:
                 _children.pop(arch).shutdown(wait=False)  # the next test gets a fresh one
                 raise

@@ -51,10 +51,10 @@ def run(args: argparse.Namespace) -> int:
     device = None
     for upstream, keys in _keys_by_upstream(args).items():
         origin = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
-        device = device or devices.choose(args.device, args.arch)  # before minutes of compiling
         libraries = compile_each(keys, args.arch, origin, jobs=args.jobs)
         with closing(libraries):
             for library in libraries:
+                device = device or devices.choose(args.device, args.arch)
                 begun = time.monotonic()
                 load(library.folder, device)
                 rows.append((library, time.monotonic() - begun))

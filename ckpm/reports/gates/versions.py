@@ -174,13 +174,14 @@ class VersionLaunch:
 def launch(timed: Timed, arch: str, beside: Iterable[Timed] = ()) -> VersionLaunch | None:
     """Estimate a launch. A long problem takes its copies' speeds from a problem ``beside`` it.
 
-    None if problem or arch is unknown, no score is seen, or the launch is too small for ``resident`` copies on each
-    compute unit.
+    None if problem or arch is unknown, no score is seen, the workgroup has no MFMA, or the launch is too small for
+    ``resident`` copies on each compute unit.
     """
     problem, machine = known_problems().get(timed.problem), machines().get(arch)
     if problem is None or machine is None or not (lengths := _lengths(problem, timed.tile_rows)):
         return None
-    if timed.resident > -(-timed.launched // machine.compute_units):
+    whole = sum(wave.whole.matrix for wave in timed.waves) / timed.resident / SIMDS
+    if not whole or timed.resident > -(-timed.launched // machine.compute_units):
         return None
     keys = _in_order(lengths, timed)
     longest = max(keys)
@@ -188,7 +189,6 @@ def launch(timed: Timed, arch: str, beside: Iterable[Timed] = ()) -> VersionLaun
         grid.cycles([alone * count / longest for count in keys], machine.compute_units, speeds)
         for alone, speeds in _speeds(timed, beside)
     )
-    whole = sum(wave.whole.matrix for wave in timed.waves) / timed.resident / SIMDS
     share = whole * sum(keys) / longest / (cycles * machine.compute_units)
     bits = 8 if problem.dtype.startswith("fp8") else 16
     ghz = clock_of(machine.product, bits).ghz(share)
@@ -239,11 +239,14 @@ def show_published(whole: VersionLaunch) -> str:
 def _in_order(sequences: list[list[int]], timed: Timed) -> list[int]:
     """Keys of each workgroup of the launch, by its number.
 
-    V3's heads run fastest and its tiles slowest, the last one first; V2's are the other way around.
+    Each sequence has as many workgroups as the longest one, some without keys. V3's heads run fastest and its tiles
+    slowest, the last one first; V2's are the other way around.
     """
-    heads = timed.launched // sum(map(len, sequences))
+    tiles = max(map(len, sequences))
+    heads = timed.launched // (tiles * len(sequences))
     if version_of(timed) == "V2":
-        return [keys for lengths in sequences for _ in range(heads) for keys in lengths]
+        padded = [lengths + [0] * (tiles - len(lengths)) for lengths in sequences]
+        return [keys for lengths in padded for _ in range(heads) for keys in lengths]
     last_first = itertools.zip_longest(*(reversed(lengths) for lengths in sequences), fillvalue=0)
     return [keys for tiles in last_first for keys in tiles for _ in range(heads)]
 

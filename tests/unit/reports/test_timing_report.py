@@ -220,6 +220,24 @@ def test_v3_launch_has_longest_workgroups_first() -> None:
     assert (v3.cycles, v2.cycles) == (1000, 1500)
 
 
+def test_launch_of_ragged_sequences_has_each_head_once() -> None:
+    """400 heads of 129, 10 and 257 queries: of 5 tiles each 3, 1 and 5 have 463, 1,328 and 257 keys."""
+    name = "performance/ragged.m64-full-ragged"
+    estimated = launch(make_timed(problem=name, launched=400 * 3 * 5, tile_rows=64), "gfx950")
+    assert estimated is not None
+    least = 400 * (3 * 463 + 1328 + 5 * 257) / 1328 * 1000 / 256
+    assert least < estimated.cycles < 1.1 * least
+
+
+def test_launch_of_workgroup_without_mfma_has_no_estimate() -> None:
+    waves = tuple(
+        dataclasses.replace(wave, whole=dataclasses.replace(wave.whole, matrix=0)) for wave in make_timed().waves
+    )
+    name = "performance/ragged.m64-causal-ragged"
+    assert launch(make_timed(problem=name, launched=60), "gfx950") is not None
+    assert launch(make_timed(problem=name, launched=60, waves=waves), "gfx950") is None
+
+
 def test_larger_launch_takes_more_than_sum_of_workgroups() -> None:
     """32,768 keys in 256 tiles: the average workgroup sees 257 / 512 of the longest's keys. Two copies take 1,000."""
     name = "performance/published_fp8.tensor-q32k"

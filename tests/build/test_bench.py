@@ -10,6 +10,8 @@ import pytest
 
 from ckpm.base.paths import PROJECT
 from ckpm.commands import main
+from ckpm.kernels.library.request import LIBRARY
+from ckpm_emulator import toolchain
 
 ROWS = {"rendering": 2, "calls of the dispatcher": 2, "the timing model's score": 3}
 ROWS_AT_NIGHT = {  # they run CK's codegen for all families, plan 6,000 kernels, or compile
@@ -41,3 +43,14 @@ def test_every_figure_of_bench_has_a_test(capsys: pytest.CaptureFixture[str]) ->
     assert main(["bench", "--figure", "nothing"]) != 0
     names = capsys.readouterr().err.split("Known: ")[1].strip(" .\n").split(", ")
     assert {*names} == {*ROWS, *ROWS_AT_NIGHT, WITH_PYTORCH}
+
+
+def test_plain_seconds_run_on_named_core(built: Path, tmp_path: Path) -> None:
+    def run(core: Path) -> subprocess.CompletedProcess[str]:
+        arguments = f"{str(built / LIBRARY)!r}, {str(core)!r}"
+        code = f"from ckpm.bench.emulated import plain_seconds; print(plain_seconds({arguments}))"
+        return subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=False)
+
+    assert float(run(toolchain.library()).stdout) > 0
+    missing = tmp_path / "missing.so"
+    assert str(missing) in run(missing).stderr

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.paths import PROJECT
+from ckpm.bench.emulated import _PLAIN
+from ckpm.bench.figures import python
 from ckpm.commands import main
 from ckpm.kernels.library.request import LIBRARY
 from ckpm_emulator import toolchain
@@ -46,11 +49,7 @@ def test_every_figure_of_bench_has_a_test(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_plain_seconds_run_on_named_core(built: Path, tmp_path: Path) -> None:
-    def run(core: Path) -> subprocess.CompletedProcess[str]:
-        arguments = f"{str(built / LIBRARY)!r}, {str(core)!r}"
-        code = f"from ckpm.bench.emulated import plain_seconds; print(plain_seconds({arguments}))"
-        return subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=False)
-
-    assert float(run(toolchain.library()).stdout) > 0
-    missing = tmp_path / "missing.so"
-    assert str(missing) in run(missing).stderr
+    command, missing = ("-c", _PLAIN, str(built / LIBRARY)), tmp_path / "missing.so"
+    assert float(python(*command, str(toolchain.library())).output) > 0
+    with pytest.raises(InconclusiveError, match=rf"failed:[\s\S]*{missing}"):  # after the command that it shows
+        python(*command, str(missing))

@@ -37,7 +37,6 @@ TESTS = {
     "decode compare": "tests/decode/test_guard.py::test_without_gpu_modelled_cycles_choose_among_what_fits",
     "images": "tests/unit/test_wheel.py::test_installed_ckpm_renders_images",
     "in-container": "tests/docker/test_emulator_image.py::test_two_runs_at_once_in_one_image",
-    "qualify": "tests/unit/reports/release/test_release_commands.py::test_from_clean_commit_to_verified_bundle",
     "verify-bundle": "tests/unit/reports/release/test_release_commands.py::test_from_clean_commit_to_verified_bundle",
     "workflows render": "tests/unit/workflows/test_render.py::test_committed_files_equal_their_templates",
     "workflows collect": "tests/unit/workflows/test_steps.py::test_collect_copies_every_result",
@@ -50,7 +49,6 @@ STEPS = {"timing board": "first-gpu-run"}  # commands that another one runs as i
 SESSIONS = {  # sessions that no page can run, with the command that each passes its options to
     "docker": "images",
     "first-gpu-run": "first-gpu-run",
-    "release-qualification": "qualify",
 }
 NOT_HERE = {"test-callers": "it needs clones of the callers"}
 

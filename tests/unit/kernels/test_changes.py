@@ -10,20 +10,21 @@ import compileall
 import itertools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 from ckpm.base.errors import SetupError, UsageError
-from ckpm.commands import main
+from ckpm.commands import COMMANDS, main
 from ckpm.kernels.changes.history import changed_paths, commit_of
 from ckpm.kernels.changes.plan import ChangePlan, plan_since, to_json
 from ckpm.kernels.changes.rules import Effect, read_rules, rules
 from ckpm.kernels.families.libraries import host, libraries
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.sessions import sessions
+from tests.fuzz.commands import commands as fuzzed
 from tests.unit.shared import git, replace_text, table_complaint
 
 ROOT = Path(__file__).parents[3]
@@ -89,18 +90,24 @@ def test_plan_of_no_change_has_checks_of_every_change_only(make_plan: Callable[.
     ("path", "checks", "suites", "gates"),
     [
         ("docs/page.md", {"unit", "pages"}, set(), False),
+        ("ckpm/bench/emulated.py", {"unit", "compiled", "nightly"}, set(), False),
         ("emulator/notes.md", set(), set(), False),
-        ("ckpm/reports/page/tables.py", {"unit", "report", "decode"}, set(), False),
-        ("ckpm/suites/pool.py", {"unit", "mutants", "image"}, {*sessions().suites}, False),
+        ("ckpm/reports/page/tables.py", {"unit", "fuzz", "report", "decode"}, set(), False),
+        ("ckpm/suites/pool.py", {"unit", "nightly", "mutants", "image"}, {*sessions().suites}, False),
         (
             "emulator/core/isa/wave.cpp",
-            {"unit", "emulator", "mutants", "programs", "objects", "score"},
+            {"unit", "nightly", "fuzz", "emulator", "mutants", "programs", "objects", "score"},
             {*sessions().suites},
             True,
         ),
-        ("ckpm/reports/gates/static.py", {"unit", "report", "image"}, set(), True),
-        ("ckpm/attention/launch/plan.py", {"unit", "dispatcher", "torch"}, {*sessions().suites}, True),
-        ("ckpm/kernels/parity/names.py", {"unit", "compiled", "parity"}, set(), False),
+        ("ckpm/reports/gates/static.py", {"unit", "fuzz", "report", "image"}, set(), True),
+        (
+            "ckpm/attention/launch/plan.py",
+            {"unit", "nightly", "dispatcher", "torch", "examples"},
+            {*sessions().suites},
+            True,
+        ),
+        ("ckpm/kernels/parity/names.py", {"unit", "compiled", "nightly", "parity"}, set(), False),
     ],
 )
 def test_plan_of_room_without_kernels_builds_nothing(
@@ -263,21 +270,24 @@ def test_every_pattern_decides_for_a_file() -> None:
     assert [pattern for patterns, _ in rules().effects for pattern in patterns if pattern not in deciding] == []
 
 
+def imports(file: Path) -> Iterator[Path]:
+    """The files that a file imports, without the emulator's, which have a rule of their own."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                module = ROOT / name.replace(".", "/")
+                yield from filter(Path.is_file, (module.with_suffix(".py"), module / "__init__.py"))
+
+
 def follow_imports(*starts: str) -> list[str]:
-    """The files of some patterns and all that they import, without the emulator, which has a rule of its own."""
+    """The files of some patterns and all that they import."""
     seen: set[Path] = set()
     waiting = [file for start in starts for file in ROOT.glob(start)]
     while waiting:
         file = waiting.pop()
-        if file in seen or not file.is_file() or (ROOT / "emulator") in file.parents:
-            continue
-        seen.add(file)
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            names += [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
-            for name in names:
-                module = ROOT / name.replace(".", "/")
-                waiting += [module.with_suffix(".py"), module / "__init__.py"]
+        if file not in seen:
+            seen.add(file)
+            waiting += imports(file)
     return sorted(str(file.relative_to(ROOT)) for file in seen)
 
 
@@ -306,6 +316,36 @@ def test_rules_run_torch_for_what_its_operators_call() -> None:
     files += [file for file in follow_imports("ckpm/attention/callers/torch.py") if file.startswith("ckpm/attention/")]
     effects = {file: rules().effect(file) for file in files}
     assert [file for file, effect in effects.items() if "torch" not in effect.checks] == []
+
+
+def test_rules_list_nightly_for_what_its_tests_call() -> None:
+    folders = (folder for name in ("compiled", "emulator") for folder in sessions().tests[name].files)
+    files = [file for folder in folders for file in (ROOT / folder).rglob("test_*.py")]
+    files = [file for file in files if "pytest.mark.nightly" in file.read_text()]
+    called = {str(file.relative_to(ROOT)) for test in files for file in (test, *imports(test))}
+    assert {"ckpm/bench/emulated.py", "ckpm/suites/backward_cases.py", "tests/build/parity.py"} <= called
+    effects = {file: rules().effect(file) for file in called}
+    lacking = [file for file, effect in effects.items() if not (effect.everything or "nightly" in effect.checks)]
+    assert lacking == []
+
+
+def test_rules_list_fuzz_for_commands_that_read_hostile_files() -> None:
+    modules = {COMMANDS[command.name].options.partition(":")[0] for command in fuzzed() if command.name in COMMANDS}
+    effects = {module: rules().effect(f"{module.replace('.', '/')}.py") for module in modules}
+    lacking = [module for module, effect in effects.items() if not (effect.everything or "fuzz" in effect.checks)]
+    assert lacking == []
+
+
+def test_plan_of_everything_runs_each_group_of_tests() -> None:
+    """By its name, or by all its files; and the tests that its line leaves out by a mark."""
+    lines = [session.split() for check in rules().checks.values() for session in check.sessions]
+    lacking = [
+        name
+        for name, group in sessions().tests.items()
+        if not any(line[:3] == ["tests", "--", name] or (group.files and {*group.files} <= {*line}) for line in lines)
+    ]
+    assert lacking == []
+    assert any(line[-2:] == ["-m", "nightly"] for line in lines)
 
 
 @pytest.mark.parametrize(

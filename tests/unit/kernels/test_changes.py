@@ -337,7 +337,7 @@ def test_rules_list_fuzz_for_commands_that_read_hostile_files() -> None:
 
 
 def test_plan_of_everything_runs_each_group_of_tests() -> None:
-    """By its name, or by all its files; and the tests that its line leaves out by a mark."""
+    """A line has the name of a group or all its files. The mark is for tests that those lines leave out."""
     lines = [session.split() for check in rules().checks.values() for session in check.sessions]
     lacking = [
         name
